@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 
 
 def _exact(value: Any) -> Any:
-    """An operand of float32 arithmetic in float64, in which the product of two is exact."""
+    """Returns an operand of float32 arithmetic in float64, where the product of two operands is exact."""
     return np.asarray(value, np.float32).astype(np.float64) if not np.iscomplexobj(value) else value
 
 

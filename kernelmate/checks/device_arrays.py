@@ -289,7 +289,7 @@ class DeviceModule:
         self._source, self._target, self._working = source, target, working
 
     def __getattr__(self, name: str) -> Any:
-        """The GPU's counterpart of the module's attribute with this name.
+        """Returns the GPU's counterpart of the module's attribute with this name.
 
         Raises:
             NotAvailable: the GPU has no equivalent.

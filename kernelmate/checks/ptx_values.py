@@ -44,7 +44,7 @@ def number(operand: str) -> Array | None:
 
 
 def evaluated(opcode: Sequence[str], values: Sequence[Array]) -> Array | None:
-    """The value that an instruction computes from its operands; None for an instruction that is not known here.
+    """Returns the value that an instruction computes from its operands; None for an instruction that is not known here.
 
     Whole numbers are int64 whatever their type, floating ones have it, predicates are truths.
     """

@@ -140,7 +140,7 @@ class ReferenceProcess:
             return self._taken(contract, answer, wanted), getattr(answer, "helpers", {})
 
     def trace(self, contract: Contract, directory: Path) -> str:
-        """The graph of the contract's reference, as text.
+        """Returns the graph of the contract's reference, as text.
 
         Raises:
             ReferenceFailed: it cannot be traced, or as `evaluate`.

@@ -224,7 +224,7 @@ class Optimization:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """One line: every text, verdict and counter of all candidates would take a quarter of a million characters."""
+        """Returns one line, because every text, verdict and counter of all candidates would take a quarter of a million characters."""
         best = "none worth taking" if self.best is None else f"best {self.candidates[self.best].candidate.author}"
         name, prompt = self.baseline.instance or self.baseline.kernel, self.objective.prompt
         return f"<optimization of {name}, {prompt!r}: {len(self.candidates)} candidates, {best}>"

@@ -33,7 +33,7 @@ def calibration_view(measured: Calibration, sheet: Roofs | None) -> list[Rendera
 
 
 def calibration_words(measured: Calibration) -> str:
-    """One GPU's measurement in a line: `NVIDIA H100 80GB HBM3, 2026-11-21: DRAM 2,950 GB/s, fp32 59.1 TFLOPS`."""
+    """Returns a GPU's measurement as a line: `NVIDIA H100 80GB HBM3, 2026-11-21: DRAM 2,950 GB/s, fp32 59.1 TFLOPS`."""
     roofs = measured.roofs
     rates = ", ".join(f"{PRECISION_WORDS.get(name, name)} {value:.3g} TFLOPS" for name, value in roofs.tflops.items())
     return f"{measured.gpu}, {measured.measured_at[:10]}: DRAM {number(roofs.dram_gbps)} GB/s, {rates}"

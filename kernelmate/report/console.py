@@ -190,7 +190,7 @@ class Message:
     sources: SourceLines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The message, then its excerpt as wide as there is room."""
+        """Yields the message, then its excerpt at the width of the console."""
         where = place(self.file, self.line, self.column)
         first = Text(printable(where) + ": " if where else "")
         first.append(self.severity, style=STYLES[SEVERITY_TONES.get(self.severity, "plain")])

@@ -67,7 +67,7 @@ class Diff:
     path: str
 
     def lines(self) -> list[tuple[str, str]]:
-        """Each line with its style; the signs carry the same information without colour."""
+        """Returns each line with its style; the signs carry the same information without colour."""
         numbered = enumerate(diff_lines(self.before, self.after, self.path))
         return [(printable(line, keep="\t"), STYLES[line_kind(line, index)]) for index, line in numbered]
 

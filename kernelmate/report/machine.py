@@ -35,7 +35,7 @@ TONES: dict[str, Tone] = {"ok": "good", "missing": "doubt", "broken": "bad"}
 
 
 def targets_view(targets: Sequence[Target]) -> Table:
-    """The table of GPUs, one line each."""
+    """Returns the table of GPUs, one line each."""
     made = table("name", "arch", "SMs", "clock", "memory", "bandwidth", "L2", "fp32", right=range(2, 8))
     for target in targets:
         made.add_row(

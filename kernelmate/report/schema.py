@@ -663,7 +663,7 @@ def _finished(name: str, definition: Definition) -> Definition:
 
 
 def _fields(kind: type) -> Iterable[str]:
-    """Names of a record's fields, or of a document's keys."""
+    """Returns the names of a record's fields, or of a document's keys."""
     return (
         [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind.__annotations__
     )

@@ -62,7 +62,7 @@ class SearchOptions:
 
 
 def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Sequence[Suggester]:
-    """The suggesters of one search.
+    """Returns the suggesters of one search.
 
     Raises:
         UsageError: the author does not exist, or the model of an author requested by name is missing.

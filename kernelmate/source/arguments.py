@@ -14,7 +14,7 @@ from kernelmate.source.passing import PassingReader
 def read_arguments(
     document: Document, kernel: Kernel, sizes: Sequence[str]
 ) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
-    """The arguments of every parameter and variable in order, and how they are passed (`Contract.passing`).
+    """Returns the arguments of every parameter and variable in order, and how they are passed (`Contract.passing`).
 
     Raises:
         ContractError: an unknown, missing or misplaced argument, or an entry that is wrong in itself.

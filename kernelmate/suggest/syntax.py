@@ -68,7 +68,7 @@ class Tree:
         self._plain = len(self.bytes) == len(source)
 
     def text(self, node: Node) -> str:
-        """The node's text."""
+        """Returns the node's text."""
         return self.bytes[node.start_byte : node.end_byte].decode()
 
     def text_before_function(self) -> str:
@@ -76,7 +76,7 @@ class Tree:
         return self.bytes[: self.function.start_byte].decode()
 
     def span(self, node: Node) -> tuple[int, int]:
-        """The node's offsets in the unit's text."""
+        """Returns the node's offsets in the unit's text."""
         return self._offset(node.start_byte), self._offset(node.end_byte)
 
     def replace(self, node: Node, text: str) -> Edit:
@@ -108,11 +108,11 @@ class Tree:
         return found
 
     def variable(self, name: str) -> DeclaredVariable | None:
-        """The kernel's declaration of this name, if there is exactly one."""
+        """Returns the kernel's declaration of this name, if there is exactly one."""
         return self.variables.get(name)
 
     def shared_arrays(self) -> list[DeclaredVariable]:
-        """The `__shared__` arrays of the kernel's outermost block, in order."""
+        """Returns the `__shared__` arrays of the kernel's outermost block, in order."""
         found = [v for v in self.variables.values() if v is not None and v.shared and v.dims]
         return [v for v in found if v.declaration.parent is not None and v.declaration.parent.id == self.body.id]
 
@@ -130,7 +130,7 @@ class Tree:
         return found
 
     def names_in_scope(self) -> frozenset[str]:
-        """All names that may have a meaning in the kernel: its own, and the file's outside of other functions' bodies."""
+        """Returns all names that may have a meaning in the kernel: its own, and the file's outside of other functions' bodies."""
         return _names_in_scope(self.kernel.unit.text, self.kernel.start, self.kernel.end)
 
     def name_node(self, declarator: Node) -> Node | None:

@@ -44,7 +44,7 @@ class Synthesis:
     most: int | None = None
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """One to three candidates, the likeliest first; none if the reference or the kernel does not allow it."""
+        """Yields one to three candidates, the likeliest first; none if the reference or the kernel does not allow it."""
         contract = request.contract
         python = contract.reference_kind in ("function", "expression")
         asked = request.objective

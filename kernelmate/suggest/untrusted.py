@@ -56,7 +56,7 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 
 def spliced(baseline: Kernel, text: str) -> Kernel:
-    """The baseline's file with a kernel of an answer in the place of its own, helpers above it.
+    """Returns the baseline's file with a kernel of an answer in the place of its own, helpers above it.
 
     Args:
         baseline: the kernel that the answer is a version of.
@@ -118,7 +118,7 @@ def as_written(baseline: Kernel, text: str) -> Kernel | None:
 def screen(
     baseline: Kernel, candidate: Kernel, in_headers: Callable[[], Collection[str]] = lambda: ()
 ) -> Finding | None:
-    """The finding because of which a whole candidate file is not compiled; None if there is none.
+    """Returns the finding that forbids compiling a candidate's whole file; None if there is none.
 
     All that stands beside the kernel must be as it was, launch parameters aside; what is new must be helpers.
 

@@ -83,7 +83,7 @@ class Attention(Plan):
         return [axis for axis in range(self.key) if axis not in (self.query, self.column)]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """The operands of an operation, each with its index."""
+        """Returns the operands of an operation, each with its index."""
         return _operands(self, key)
 
     def access(self, key: Key) -> str:

@@ -22,7 +22,7 @@ Component = tuple[int | None, ...]
 
 
 def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
-    """The graph of all elements of the results along short axes, and for each of them its result's place and the element.
+    """Returns the graph of all elements of the results along short axes, and for each of them its result's place and the element.
 
     Inputs of which elements are taken have the numbers behind their names, None for an axis that stays.
 
@@ -47,7 +47,7 @@ def _is_short(side: str) -> bool:
 
 
 def suffix(shape: Sequence[str], element: Component) -> str:
-    """The suffix of an element's name, per axis: `_x` to `_w` where the axis has two to four elements, else its number, as `_7`."""
+    """Returns the suffix of an element's name, per axis: `_x` to `_w` where the axis has two to four elements, else its number, as `_7`."""
     several = [(one, side) for one, side in zip(element, shape, strict=False) if one is not None and side != "1"]
     return "".join("_" + ("xyzw"[one] if side in ("2", "3", "4") else str(one)) for one, side in several)
 

@@ -141,7 +141,7 @@ class ContractionText:
         return (self.shape.left if name in self.shape.left else self.shape.right)[name]
 
     def along(self, name: str) -> int:
-        """The axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
+        """Returns the axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
         return self.side(name) if self.order(name)[-1] == self.side(name) else self.shape.k
 
     def blocks(self, m: int, n: int) -> str:

@@ -14,7 +14,7 @@ _BOUNDS = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
 
 
 def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
-    """The file's text.
+    """Returns the file's text.
 
     Args:
         contract: of the kernel; its reference is a function.

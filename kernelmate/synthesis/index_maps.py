@@ -52,7 +52,7 @@ class Linear:
         return self.bare() if single or not self.terms else f"({self.bare()})"
 
     def bare(self) -> str:
-        """The expression without parentheses around it."""
+        """Returns the expression without parentheses around it."""
         text = ""
         for name, factor in sorted(self.terms, key=lambda term: term[1] < 0):
             sign = " - " if factor < 0 else " + "

@@ -227,7 +227,7 @@ def _shift(builder: Builder, write: Any) -> int:
 
 
 def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
-    """The number of turns since an element was read by the turn's own number, of a loop with additional first turns; zero for others."""
+    """Returns how many iterations earlier the element was read at the iteration's own number; zero unless the loop has additional first iterations."""
     places = [_place(one) for one in keys if loop in _loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
         return 0
@@ -294,7 +294,7 @@ def _before(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, newest
 
 
 def _element_before(loop: TracedLoop, a: Array, keys: Sequence[Any], lag: int) -> Array:
-    """The element that is read in the first turn; with additional first turns, the one that the very first has."""
+    """Returns the element read in the first iteration; with additional first iterations, the element that the first of them has."""
     place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
     at = loop.first_position() if loop.peeled else loop.first_position() - (-lag if loop.backwards else lag)
     return Array(a.builder, Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])].node)

@@ -56,20 +56,20 @@ class TracedLoop:
     rows: tuple[Array, TracedLoop] | None = None
 
     def first(self) -> int:
-        """The index of the first iteration."""
+        """Returns the index of the first iteration."""
         return self.first_number + self.count - 1 if self.backwards else self.first_number
 
     def first_position(self) -> int:
-        """The position of the first iteration's element along an assigned array."""
+        """Returns the position of the first iteration's element along an assigned array."""
         return self.first() + self.carried.shift
 
     def index(self) -> Array:
-        """The iteration's index."""
+        """Returns the iteration's index."""
         made = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
         return made if text_of(self.first_number) == "0" else made + self.first_number
 
     def is_first(self) -> Array:
-        """A condition that is true in the first iteration, and in additional ones that compute nothing."""
+        """Returns a condition that is true in the first iteration, and in additional ones that compute nothing."""
         count = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
         early: Array = count < self.peeled if self.peeled > 1 else count == (self.count - 1 if self.backwards else 0)
         return early

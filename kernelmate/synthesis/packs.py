@@ -44,7 +44,7 @@ class Packs:
         return f"constexpr int {self.wide} = {self.width};  // neighbouring elements per access"
 
     def aligned(self, count: str = "") -> str:
-        """The condition that every array begins at an address of whole packs; empty where the contract promises it.
+        """Returns the condition that every array begins at an address of whole packs; empty where the contract promises it.
 
         Args:
             count: the name of the number of elements of a pack, where its type is not known.

@@ -204,7 +204,7 @@ def _product(first: Any, second: Any) -> Any:
 
 
 def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLoop] | None:
-    """The offsets between which `range(offsets[r], offsets[r + 1])` runs, and the loop over rows; None for other bounds."""
+    """Returns the offsets between which `range(offsets[r], offsets[r + 1])` runs, and the loop over rows; None for other bounds."""
     first, last = _offset(builder, start), _offset(builder, stop)
     if first is None or last is None or first[0] != last[0] or (first[1], last[1]) != (0, 1) or len(start.loops) != 1:
         return None
@@ -214,7 +214,7 @@ def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLo
 
 
 def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
-    """The sums, for each row, of all turns of a loop over the row's elements.
+    """Returns, for each row, the sum over all iterations of a loop over the row's elements.
 
     Raises:
         Untraceable: a turn's value differs between rows other than by its element.

@@ -121,7 +121,7 @@ def state_of(
 
 
 def first_or(loop: TracedLoop, start: Array, state: State) -> Array:
-    """The value before a turn, for the loop's body: a start that is an element of an array is chosen in the first turn."""
+    """Returns the value before an iteration; a start that is an element of an array is selected in the first iteration."""
     placeholder = Array(start.builder, state.placeholder.node)
     if loop.peeled:
         return placeholder
@@ -277,7 +277,7 @@ def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
 
 
 def _continued(start: Array, value: Array, kind: str) -> Array:
-    """The loop's start value, combined with a value of all its turns."""
+    """Returns the loop's start value, combined with a value computed from all its iterations."""
     return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
 
 
@@ -315,7 +315,7 @@ def _is_neutral(start: Array, kind: str) -> bool:
 
 
 def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
-    """A value that a loop begins with, as one that each turn has and that equals it in the first turn.
+    """Returns a loop's start value as a value that every iteration has and that equals it in the first one.
 
     Elements at the first turn's position become elements at the turn's own position. None where that cannot be said.
     """

@@ -59,7 +59,7 @@ def traced_text(contract: Contract, directory: Path) -> str:
 
 
 def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
-    """The dtypes of the results, from a run at the smallest size on arrays of the contract's dtypes.
+    """Returns the dtypes of the results, from a run at the smallest size on arrays of the contract's dtypes.
 
     Raises:
         ReferenceFailed: the reference raises, or returns something else than arrays of numbers.

@@ -15,7 +15,7 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
 
 def rolled(graph: Graph) -> Graph:
-    """The graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts.
+    """Returns the graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts.
 
     Reductions along a stack of such copies count as chains.
     """

@@ -119,7 +119,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
 
 
 def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
-    """The kernels, which find sizes in their grid where that serves a better schedule.
+    """Yields the kernels, which find sizes in their grid where that permits a better schedule.
 
     Raises:
         MissingSize: a size is neither a parameter nor a side of the grid, or no text has room for it there.

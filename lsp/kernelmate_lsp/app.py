@@ -30,7 +30,7 @@ FEATURES = (
 
 
 def make_server() -> KernelmateServer:
-    """A server that is ready to be started."""
+    """Returns a server that is ready to be started."""
     server = KernelmateServer()
 
     @server.feature(types.INITIALIZE)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def spec(_: object) -> dict[str, Any]:
-    """The server's entry for jupyter-lsp, version 2 of its form (entry point `jupyter_lsp_spec_v1`)."""
+    """Returns the server's entry for jupyter-lsp, version 2 of its form (entry point `jupyter_lsp_spec_v1`)."""
     return {
         "kernelmate": {
             "version": 2,

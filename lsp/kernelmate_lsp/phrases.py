@@ -66,7 +66,7 @@ def time_phrase(verdict: Verdict, at: float, *, stale: bool, guessed: bool = Fal
 
 
 def _missing(verdict: Verdict) -> list[str]:
-    """The reason why a version that was run is not known to be right."""
+    """Returns the reason why a version that was run is not known to be right."""
     if verdict.correct is None and verdict.timing is not None:
         return ["not judged" if not_judged(verdict) or verdict.unreached else "no reference"]
     if verdict.correct and all(case.held_against != "reference" for case in verdict.cases):

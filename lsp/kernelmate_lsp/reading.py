@@ -152,7 +152,7 @@ def _magic_strings(path: str, text: str) -> Iterator[Unit]:
 
 
 def _below_magic(path: str, text: str, start: int) -> Unit:
-    """A cell's text below its magic line."""
+    """Returns a cell's text below its magic line."""
     first = text.count("\n", 0, start) + 1
     return Unit(
         path=path,

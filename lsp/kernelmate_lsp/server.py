@@ -216,7 +216,7 @@ class KernelmateServer(LanguageServer):
             self._readings.pop(known.uri, None)
 
     def folder_of(self, uri: str) -> Path:
-        """The folder that a document is in."""
+        """Returns the folder that a document is in."""
         return Path(path_of(uri)).parent
 
     # ------------------------------------------------------------------------------------------------- tasks

@@ -104,7 +104,7 @@ def _check_place(argument: Argument, array: LiveArray, backend: BackendName) -> 
 
 
 def _check_devices(given: Sequence[CallArgument]) -> None:
-    """All arrays must be on one GPU."""
+    """Checks that all arrays are on one GPU."""
     __tracebackhide__ = True
     arrays = [(one.argument, one.array) for one in given if one.array is not None]
     devices = {array.device for _, array in arrays}

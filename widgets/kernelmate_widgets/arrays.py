@@ -50,7 +50,7 @@ class LiveArray:
         return f"{name} in host memory" if self.device is None else f"{name} on GPU {self.device}"
 
     def copied(self) -> np.ndarray[Any, Any]:
-        """Its contents in host memory of their own, C-contiguous."""
+        """Returns a C-contiguous copy of the array's contents in host memory."""
         return np.array(self._host(), order="C", copy=True)
 
     def shared(self) -> np.ndarray[Any, Any]:

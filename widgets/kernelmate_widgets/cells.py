@@ -81,5 +81,5 @@ def is_name(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Text in double quotes, as it may be typed in a magic line."""
+    """Returns text in double quotes, as it may be typed in a magic line."""
     return json.dumps(text, ensure_ascii=False)

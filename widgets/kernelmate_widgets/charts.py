@@ -85,7 +85,7 @@ class _Chart:
     # -------------------------------------------------------------------------------------------------- panels
 
     def _panels(self) -> Iterator[tuple[str, str]]:
-        """The pairs of axes that traces are drawn on, each once."""
+        """Yields the pairs of axes that traces are drawn on, each once."""
         seen = dict.fromkeys((trace.get("xaxis", "x"), trace.get("yaxis", "y")) for trace in self.data)
         yield from seen
 
@@ -309,7 +309,7 @@ def _clean(text: str) -> str:
 
 
 def _on(color: str) -> str:
-    """The ink that is readable on a ground: black or white, by its relative luminance (WCAG 2.2)."""
+    """Returns the ink that is readable on a ground: black or white, by its relative luminance (WCAG 2.2)."""
     parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -328,7 +328,7 @@ def cell_line(name: str, wanted: LineArguments) -> str:
 
 
 def _word(text: str) -> str:
-    """A value as one word of a magic line."""
+    """Returns a value as one word of a magic line."""
     return quoted(text) if any(one.isspace() or one in "\"'" for one in text) else text
 
 

@@ -307,7 +307,7 @@ class KernelHandle:
         return f"<kernel {self.name}({arguments}), {launch}>\n{verdict_line(version.verdict).plain}{by}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """The verdict of the version in force, as a cell shows it."""
+        """Returns the verdict of the version in force, as a cell shows it."""
         from kernelmate_widgets.output import handle_bundle
 
         return handle_bundle(self)

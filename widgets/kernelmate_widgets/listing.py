@@ -52,7 +52,7 @@ class VersionList:
             self._chosen = False
 
     def add(self, found: Judged) -> None:
-        """One more candidate, at the end."""
+        """Adds one more candidate at the end."""
         with self._lock:
             self._found.append((next(self._keys), found))
 

@@ -279,7 +279,7 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """An expression with the kernel's own names in place of the user's."""
+    """Returns an expression with the kernel's own names in place of the user's."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
@@ -294,7 +294,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: Path) -> Contract:
-    """The contract with a function of the notebook as reference, carried over to the worker by value."""
+    """Returns the contract with a function of the notebook as reference, carried over to the worker by value."""
     function = value_of(text, evaluate, "--ref")
     if not callable(function):
         raise UsageError(

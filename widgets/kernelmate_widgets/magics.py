@@ -158,7 +158,7 @@ class KernelmateMagics(Magics):
         self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], progress: CellProgress,
         more: tuple[str, ...] = (),
     ) -> tuple[Verdict, ...]:  # fmt: skip
-        """The verdicts on a kernel, shown with what more there is to say about it."""
+        """Returns the verdicts on a kernel, shown with what more there is to say about it."""
         session = self.notebook.session(options)
         with self.notebook.listening(progress.stage):
             verdicts = session.bench(kernel, contract=contract)

@@ -98,7 +98,7 @@ class NotebookState:
         _desks.add(self)
 
     def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
-        """The settings in force: a cell's options, then the notebook's, then all that the command line has.
+        """Returns the settings in force: a cell's options, then the notebook's, then all that the command line has.
 
         Raises:
             UsageError: a value is wrong.
@@ -166,7 +166,7 @@ class NotebookState:
             listener(stage, done, total)
 
     def folder(self) -> Path:
-        """A fresh folder for one judgement's copies of live objects, gone when the notebook ends."""
+        """Returns a fresh folder for one judgement's copies of live objects, gone when the notebook ends."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
         self._copies += 1
@@ -223,7 +223,7 @@ class NotebookState:
 
 
 def handle_named(namespace: Mapping[str, Any], name: str) -> KernelHandle:
-    """The kernel that is bound under a name.
+    """Returns the kernel that is bound under a name.
 
     Raises:
         UsageError: nothing has this name, or it is no kernel.

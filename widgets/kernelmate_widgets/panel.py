@@ -273,7 +273,7 @@ class Panel(anywidget.AnyWidget):
         self._say(text=(self.state["text"] + text)[-MOST_TEXT:])
 
     def on_judged(self, found: Judged) -> None:
-        """One more candidate has its verdict."""
+        """Adds a candidate that was judged, and shows it."""
         self._listing.add(found)
         self._show_versions()
         if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
@@ -290,7 +290,7 @@ class Panel(anywidget.AnyWidget):
         return self._agreed
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:
-        """The search is over."""
+        """Shows that the search is over."""
         self._search = None
         notes = panel_state.notes_of(optimization)
         if optimization is not None and self._handle.optimization is optimization:
@@ -330,7 +330,7 @@ class Panel(anywidget.AnyWidget):
         self._draw()
 
     def _in_force(self) -> int | None:
-        """The key of the version that is in force, by text, contract and launch together; None if it is not listed."""
+        """Returns the key of the version that is in force, by text, contract and launch together; None if it is not listed."""
         version = self._handle.version
         first, *others = self._listing.versions
         if version is self._base:

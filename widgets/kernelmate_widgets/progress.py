@@ -69,7 +69,7 @@ class CellProgress:
         self._written += len(piece)
 
     def judged(self, found: Judged) -> None:
-        """One more candidate has its verdict."""
+        """Notes a candidate that was judged."""
         self.found.append(found)
 
     @property

@@ -57,7 +57,7 @@ class Watcher(Protocol):
         ...
 
     def on_step(self, text: str) -> None:
-        """The step that begins now."""
+        """Receives the step that begins now."""
         ...
 
     def on_text(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Watcher(Protocol):
         ...
 
     def on_judged(self, found: Judged) -> None:
-        """One more candidate has its verdict."""
+        """Receives a candidate once it is judged."""
         ...
 
     def ask(self, outgoing: Outgoing) -> bool:

@@ -74,7 +74,7 @@ def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Map
 
 
 def _described(function: Callable[..., Any], name: str, spec: str) -> PythonFunction:
-    """The function as its text declares it; of one without a text, its parameters alone."""
+    """Returns the function as its text declares it; of one without a text, its parameters alone."""
     path = Path(spec.rpartition(":")[0])
     own = spec.rpartition(":")[2]
     try:
@@ -89,7 +89,7 @@ def _described(function: Callable[..., Any], name: str, spec: str) -> PythonFunc
 
 
 def _example(name: str, value: object) -> str:
-    """An entry of `--arrays` for a live object.
+    """Returns an entry of `--arrays` for a live object.
 
     Raises:
         UsageError: it is neither an array nor a number.

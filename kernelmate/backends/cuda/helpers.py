@@ -198,7 +198,7 @@ def helper_launch(function: int, shape: LaunchShape, *numbers: int) -> Callable[
 
 
 def _loaded(ptx: str, *names: str) -> tuple[Any, ...]:
-    """A text's kernels, each of which keeps the module that it is in."""
+    """Returns a text's kernels, each of which keeps its module loaded."""
     from cupy.cuda.function import Module
 
     module = Module()

@@ -29,7 +29,7 @@ def load_failure(compiled: Compiled, status: int, words: str) -> Finding:
 
 
 def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
-    """The kernel in the CUBIN, as a cupy.RawKernel.
+    """Returns the kernel in the CUBIN, as a cupy.RawKernel.
 
     A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
     launches alone.

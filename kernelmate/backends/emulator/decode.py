@@ -271,7 +271,7 @@ def registers_in(operand: Operand | None) -> list[str]:
 
 
 def results_of(operation: Operation) -> list[str]:
-    """Names of the registers that an operation writes."""
+    """Returns the names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
     if isinstance(operation, Load | MatrixLoad | MatrixMultiply):

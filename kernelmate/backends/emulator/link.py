@@ -311,7 +311,7 @@ def _symbols(operand: Operand) -> list[str]:
 
 
 def _used_symbols(instructions: list[Instruction]) -> dict[str, None]:
-    """Names in order of first use."""
+    """Returns the names in order of first use."""
     return {
         name: None for instruction in instructions for operand in instruction.operands for name in _symbols(operand)
     }

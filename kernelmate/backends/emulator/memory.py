@@ -129,7 +129,7 @@ class Buffer:
         return found
 
     def content(self) -> Array:
-        """The array's bytes."""
+        """Returns the array's bytes."""
         return self.data[self.lead : self.limit]
 
 

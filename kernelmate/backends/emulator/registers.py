@@ -72,7 +72,7 @@ class Registers:
         self.constants: dict[str, Any] = {}
 
     def storage(self, name: str) -> Array:
-        """The register's array: unsigned integers, or booleans."""
+        """Returns the register's array: unsigned integers, or booleans."""
         found = self._storage.get(name)
         if found is None:
             kind = self._kinds[name]

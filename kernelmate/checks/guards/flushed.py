@@ -40,7 +40,7 @@ def kept(contract: Contract, got: Array, want: Array) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays, ptx: str) -> tuple[str, str] | None:
-    """The output that was flushed, and a sentence.
+    """Returns the output that was flushed, and a sentence about it; None without one.
 
     Args:
         outcome: of the candidate.

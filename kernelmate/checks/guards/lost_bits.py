@@ -50,7 +50,7 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCode, tuple[str, str]] | None:
-    """The code, the output that lost bits, and a sentence.
+    """Returns the finding's code, the output that lost bits, and a sentence about it; None without one.
 
     Args:
         outcome: the candidate's launch.

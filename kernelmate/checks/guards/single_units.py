@@ -24,7 +24,7 @@ MOST_SHARE, FEWEST = 1 / 32, 256
 
 
 def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
-    """The error per element that computing may add to rounding, if the baseline rounds all to nearest; else None.
+    """Returns the error per element that computing may add to rounding, if the baseline rounds all to nearest; else None.
 
     Args:
         got: the baseline's output.
@@ -44,7 +44,7 @@ def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
-    """The output of which few elements are off, and a sentence.
+    """Returns the output of which few elements are off, and a sentence about it; None without one.
 
     Args:
         outcome: of the candidate.

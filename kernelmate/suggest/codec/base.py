@@ -158,7 +158,7 @@ class Codec(Protocol):
         ...
 
     def ask(self, question: Question) -> EncodedQuestion:
-        """The question as the model reads it.
+        """Returns the question as the model reads it.
 
         Raises:
             NotEncodable: the kernel cannot be shown.

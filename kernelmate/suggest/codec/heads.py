@@ -152,7 +152,7 @@ def _parameters(texts: Sequence[str]) -> list[_Parameter]:
 
 
 def _opening(texts: Sequence[str]) -> int:
-    """The parenthesis that opens the parameter list: the first after `__global__` that does not belong to an attribute such as `__launch_bounds__(256)`."""
+    """Returns the index of the parenthesis that opens the parameter list: the first after `__global__` that does not belong to an attribute such as `__launch_bounds__(256)`."""
     place = texts.index("__global__") + 1 if "__global__" in texts else 0
     while place < len(texts):
         if texts[place] == "(" and place and is_word(texts[place - 1]):

@@ -90,7 +90,7 @@ class LocalModel:
         return self._attempts(request, [tried], questions(request), count)
 
     def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal | Candidate]:
-        """One attempt at mending a version.
+        """Yields the result of one attempt to repair a version.
 
         Raises:
             AuthorFailed: as `samples`.

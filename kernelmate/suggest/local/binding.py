@@ -96,7 +96,7 @@ class Binding:
         return int(self._llama.n_ctx())
 
     def prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """A conversation as tokens, by the template of the model's file.
+        """Returns a conversation as tokens, by the template of the model's file.
 
         Raises:
             Unanswerable: the template fails, or the context is too small.
@@ -195,7 +195,7 @@ class Binding:
         return [(self._piece(int(token)).decode("utf-8", "replace"), float(logits[token])) for token in first]
 
     def _piece(self, token: int, *, special: bool = False) -> bytes:
-        """A token's text. The package's own `detokenize` drops tokens of more than 32 bytes."""
+        """Returns a token's text. The package's own `detokenize` drops tokens of more than 32 bytes."""
         import llama_cpp
 
         buffer = ctypes.create_string_buffer(64)

@@ -232,7 +232,7 @@ def _leaf_kind(tree: Tree, node: Node) -> str | None:
 
 
 def type_kind(text: str) -> str | None:
-    """The kind of a declared type: `float`, `double`, `int`, or None for any other."""
+    """Returns the kind of a declared type: `float`, `double`, `int`, or None for any other."""
     words: list[str] = [word for word in re.findall(r"\w+", text) if word not in {"const", "volatile", "std"}]
     if words == ["float"] or words == ["double"]:
         return words[0]

@@ -85,7 +85,7 @@ def relaunch(
     block: tuple[str, ...] | None = None,
     shared: str | None = None,
 ) -> tuple[Kernel, Contract]:
-    """A changed kernel with its launch changed too, in its contract and wherever its file launches it.
+    """Returns a changed kernel with its launch changed too, in its contract and wherever its file launches it.
 
     Raises:
         KernelmateError: the launch is illegal at a listed size, or one in the file cannot follow.

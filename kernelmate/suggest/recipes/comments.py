@@ -111,7 +111,7 @@ def _span(data: bytes, node: Node, text: str) -> tuple[int, int]:
 
 
 def _nodes(data: bytes, kind: str) -> list[Node]:
-    """The nodes of a kind in a text, in order."""
+    """Returns the nodes of a kind in a text, in order."""
     root = tree_sitter.Parser(language()).parse(data).root_node
     found = tree_sitter.QueryCursor(_query(kind)).captures(root)
     return sorted(found.get("found", []), key=lambda node: node.start_byte)
@@ -350,6 +350,6 @@ def _leaf(name: str) -> str:
 
 
 def _other_kernels(kernel: Kernel) -> tuple[str, ...]:
-    """Names of the unit's other kernels."""
+    """Returns the names of the unit's other kernels."""
     names = re.findall(r"__global__[^;{(]*?(?:__launch_bounds__\s*\([^)]*\)+)?[^;{(]*?\b(\w+)\s*\(", kernel.unit.text)
     return tuple(dict.fromkeys(name for name in names if name not in {_leaf(kernel.name), "__launch_bounds__"}))

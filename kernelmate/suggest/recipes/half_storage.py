@@ -104,7 +104,7 @@ def _edits(tree: Tree, variable: DeclaredVariable, kind: str) -> Iterator[Edit]:
 
 
 def _with_header(kernel: Kernel, header: str) -> Kernel:
-    """The kernel's unit with the header included, before its first line of code."""
+    """Returns the kernel's unit with the header included, before its first line of code."""
     text = kernel.unit.text
     if re.search(rf"^[ \t]*#[ \t]*include[ \t]*[<\"]{re.escape(header)}", text, re.MULTILINE):
         return kernel

@@ -19,7 +19,7 @@ def warps(tree: Tree, threads: int) -> str:
 
 
 def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:
-    """A new constant in the file's own style, and the edit that puts it directly above the kernel, below a constant that stands there.
+    """Returns a new constant in the file's own style, and the edit that puts it directly above the kernel, below a constant that stands there.
 
     Args:
         tree: the kernel's.

@@ -108,7 +108,7 @@ def _joined_outside(
 
 
 def _shared_loop(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
-    """The values that the loop carries between iterations, if lanes can share its iterations; else None."""
+    """Returns the values that the loop carries between iterations, if lanes can share its iterations; else None."""
     if loop.node.type != "for_statement" or loop.step != "1" or not loop.declared:
         return None
     if next(tree.walk("break_statement", "return_statement", "goto_statement", under=loop.block), None) is not None:

@@ -104,7 +104,7 @@ def _without_arrays(tree: Tree, arrays: dict[str, DeclaredVariable]) -> list[Edi
 
 
 def _declared_with(tree: Tree, variable: DeclaredVariable) -> list[DeclaredVariable]:
-    """The variables of one declaration."""
+    """Returns the variables of one declaration."""
     known = (one for one in tree.variables.values() if one is not None)
     return [one for one in known if one.declaration.id == variable.declaration.id]
 

@@ -87,7 +87,7 @@ class Domains:
     # ----------------------------------------------------------------------------------------------------- extents
 
     def at_sizes(self, poly: Poly) -> list[int]:
-        """A polynomial's values at the listed sizes."""
+        """Returns a polynomial's values at the listed sizes."""
         return [_evaluated(poly, numbers) for numbers in self.numbers]
 
     def limited(self, name: str, bound: Poly) -> None:
@@ -268,7 +268,7 @@ class Domains:
     # ------------------------------------------------------------------------------------------------------- axes
 
     def placed(self, array: str, at: Poly) -> tuple[tuple[Poly, ...], tuple[Poly, ...]]:
-        """The shape of an array and an index for each axis, for a position in memory.
+        """Returns the shape of an array and an index for each axis, for a position in memory.
 
         Raises:
             NeedsSplit: a variable runs over several axes.

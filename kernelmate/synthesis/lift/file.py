@@ -91,7 +91,7 @@ class KernelFile:
         self.function = self._definition()
 
     def text(self, node: Node | None) -> str:
-        """A node's text."""
+        """Returns a node's text."""
         return "" if node is None else self.data[node.start_byte : node.end_byte].decode()
 
     def line(self, node: Node) -> int:

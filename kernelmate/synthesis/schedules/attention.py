@@ -81,7 +81,7 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _single(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """The text for a block per query."""
+    """Returns the text for a block per query."""
     try:
         return attention_packs.text(plan, kernel)
     except Refused:

@@ -251,5 +251,5 @@ def _vector(plan: Attention, roots: tuple[Key, ...]) -> Key:
 
 
 def _array(plan: Attention, key: Key) -> str:
-    """The name of an array."""
+    """Returns the name of an array."""
     return str(plan.node(key).data[0])

@@ -65,7 +65,7 @@ class _PartialKernel(KernelText):
         self.indent = "  "  # until the parts are joined
 
     def outputs(self) -> list[Argument]:
-        """The outputs of the part."""
+        """Returns the outputs of the part."""
         return [one for one in super().outputs() if one.name in self._only]
 
 

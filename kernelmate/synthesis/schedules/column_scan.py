@@ -369,7 +369,7 @@ class Tiles(ColumnScan):
         ]
 
     def _each(self, line: str) -> list[str]:
-        """A line for each scan."""
+        """Returns a line for each scan."""
         line = line.replace("[kGroups][kWidth]", f"[{self.names.kGroups}][{self.names.kWidth}]")
         line = line.replace("[kRows]", f"[{self.names.kRows}]")
         groups = zip(self.kinds, self.sums, self.nexts, self.prefixes, self.carries, self.befores, strict=True)

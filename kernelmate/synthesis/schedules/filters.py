@@ -59,7 +59,7 @@ class _Filter(Elements):
         return self.bare(self.operands(key)[0]) if node.op == "view" or floats else key
 
     def places(self, key: Key) -> tuple[str, list[_SignalPlace]]:
-        """The array of which a value is an element, and where along each of its axes.
+        """Returns the array of which a value is an element, and its place along each axis.
 
         Raises:
             Refused: it is another value, or replaced by one beyond the ends of the array that is not zero.

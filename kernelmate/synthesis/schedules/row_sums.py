@@ -33,7 +33,7 @@ SUMMED = 2
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first: atomic additions where the kernel as it is has them.
+    """Yields the kernel's texts, the likeliest first; they add atomically if the user's kernel does.
 
     Raises:
         Refused: it is not the sum of rows by number, added to what the result had or to what is computed for each element.

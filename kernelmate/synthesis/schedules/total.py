@@ -132,7 +132,7 @@ class _Total(Passes):
         )
 
     def position(self) -> tuple[str, str]:
-        """The flat index of the current element, and its C++ type."""
+        """Returns the flat index of the current element, and its C++ type."""
         return self.names.i, "long long"
 
     def loop(

@@ -47,7 +47,7 @@ _DEFAULTS = ("col", "row", "plane")
 
 
 def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the one expected to be fastest first.
+    """Yields the kernel's texts, the one expected to be fastest first.
 
     Args:
         graph: the traced reference.

@@ -180,7 +180,7 @@ def _requiring(kernel: Kernel, contract: Contract | None, conditions: tuple[str,
 
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
-    """The edit of an action that was chosen: a judged candidate's, or a rewrite's once it is judged."""
+    """Returns the chosen action with its edit: a judged candidate's, or a rewrite's once it is judged."""
     data = action.data
     if action.edit is not None or not isinstance(data, Mapping):
         return action

@@ -33,7 +33,7 @@ def closed(server: KernelmateServer, uri: str) -> None:
 
 
 def _edited_line(changes: Sequence[types.TextDocumentContentChangeEvent]) -> int:
-    """The line, from 1, that a client's change touched last."""
+    """Returns the line, from 1, that a client's change touched last."""
     partial = [one for one in changes if isinstance(one, types.TextDocumentContentChangePartial)]
     return partial[-1].range.start.line + 1 if partial else 1
 

@@ -30,7 +30,7 @@ async def hints(server: KernelmateServer, params: types.InlayHintParams) -> list
 
 
 def of_kernel(reading: Reading, spot: DocumentKernel, benched: Benched) -> Iterator[types.InlayHint]:
-    """The hints of one kernel."""
+    """Yields the hints of one kernel."""
     stale = not is_current(benched.kernel, spot)
     moved = LineMap(benched.kernel, spot.kernel)
     lines = next((verdict.lines for verdict in benched.verdicts if verdict.lines), None) or ()

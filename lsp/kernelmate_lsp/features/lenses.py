@@ -38,7 +38,7 @@ def _of_kernel(
 
 
 def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:
-    """Text above a kernel."""
+    """Returns the text of the lens above a kernel."""
     parts = []
     checked = known.checked.get(spot.id) if known.checked_version == reading.version else None
     if checked is None:
@@ -63,7 +63,7 @@ def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
 
 
 def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) -> str:
-    """The present text's time beside the pinned one's; empty if one of them was not judged."""
+    """Returns the present text's time beside the pinned one's; empty if one of them was not judged."""
     pinned = known.pinned.get(spot.id)
     before = () if pinned is None else known.verdicts_of(spot.id, pinned)
     if pinned is None or not before or is_current(pinned, spot) or not is_current(benched.kernel, spot):

@@ -70,7 +70,7 @@ def _global(line: LineCounters) -> Iterator[str]:
 
 
 def _pattern(line: LineCounters, sectors: float) -> str:
-    """The pattern of a line's accesses in a few words; of several accesses, that of all together."""
+    """Returns the pattern of a line's accesses in a few words; of several accesses, that of all together."""
     used = line.global_bytes_asked / line.global_bytes_moved if line.global_bytes_moved else 1.0
     if sectors <= 1:
         return "all lanes in one sector"

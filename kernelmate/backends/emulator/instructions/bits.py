@@ -26,7 +26,7 @@ def decode_logic(instruction: Instruction) -> Operation:
 
 @decodes("cnot")
 def decode_cnot(instruction: Instruction) -> Operation:
-    """One for zero, zero for all else."""
+    """Computes one for an operand of zero, and zero for any other."""
     require(instruction, _LOGIC)
     return plain(instruction, instruction.kind, lambda a: (a == 0).astype(a.dtype))
 
@@ -138,7 +138,7 @@ def decode_insert(instruction: Instruction) -> Operation:
 
 @decodes("bmsk")
 def decode_bitmask(instruction: Instruction) -> Operation:
-    """A bit mask from start and length."""
+    """Computes a bit mask from its start and its length."""
     require(instruction, frozenset({"clamp", "wrap", "b32"}))
     clamp = instruction.has("clamp")
 
@@ -171,7 +171,7 @@ def decode_extend(instruction: Instruction) -> Operation:
 
 @decodes("fns")
 def decode_nth_set(instruction: Instruction) -> Operation:
-    """The n-th set bit from a base, upwards or downwards."""
+    """Finds the n-th set bit from a base, upwards or downwards."""
     require(instruction, frozenset({"b32"}))
 
     def function(mask: Array, base: Array, offset: Array) -> Array:

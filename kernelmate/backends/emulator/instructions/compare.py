@@ -137,7 +137,7 @@ def decode_set(instruction: Instruction) -> Operation:
 
 @decodes("selp")
 def decode_select(instruction: Instruction) -> Operation:
-    """The first operand if the predicate is true, else the second."""
+    """Selects the first operand if the predicate is true, else the second."""
     bits = f"b{8 * SIZES[instruction.kind]}" if instruction.kind in SIZES else "b32"
     destination, first, second, predicate = instruction.operands
     return Compute(
@@ -149,7 +149,7 @@ def decode_select(instruction: Instruction) -> Operation:
 
 @decodes("slct")
 def decode_slct(instruction: Instruction) -> Operation:
-    """The first operand if the third is not negative, else the second."""
+    """Selects the first operand if the third is not negative, else the second."""
     kind, test = instruction.parts[-2:]
     bits = f"b{8 * SIZES[kind]}"
     destination, first, second, third = instruction.operands

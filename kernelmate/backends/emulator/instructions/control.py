@@ -26,7 +26,7 @@ def decode_barrier(instruction: Instruction) -> Operation:
 
 @decodes("exit", "ret")
 def decode_exit(instruction: Instruction) -> Operation:
-    """The thread's end; a function's `ret` has become a branch before this."""
+    """Ends the thread; the `ret` of a function was replaced by a branch earlier."""
     del instruction
     return Exit()
 

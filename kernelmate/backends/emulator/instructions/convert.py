@@ -211,7 +211,7 @@ def _to_tf32(mode: str, *, relu: bool, finite: bool) -> Callable[[Array], Array]
 
 
 def _packed(instruction: Instruction, target: str, source: str) -> Compute:
-    """Two floats into one register, the first operand in the upper half; and 8-bit floats."""
+    """Converts two floats into one register, with the first operand in the upper half; also to 8-bit floats."""
     if target in {"f16x2", "bf16x2"} and source == "f32":
         single = _float_to_float(instruction, target[:-2], source)
         destination, high, low = instruction.operands

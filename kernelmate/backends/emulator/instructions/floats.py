@@ -58,7 +58,7 @@ def upper_half(exact: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 @decodes("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
 def decode_special(instruction: Instruction) -> Operation:
-    """One of the approximate functions, for f32, f64 (rsqrt) and the narrow types (ex2, tanh)."""
+    """Computes one of the approximate functions, for f32, f64 (rsqrt) and the narrow types (ex2, tanh)."""
     kind, name = instruction.kind, instruction.name
     require(instruction, _TYPES[name] | {"approx", "ftz"})
     dtype, exact, ftz = DTYPES[kind], _FUNCTIONS[name], instruction.has("ftz")
@@ -112,7 +112,7 @@ def modified(
 
 
 def divided_approximately(a: Array, b: Array) -> Array:
-    """The exact quotient, but zero (NaN of an infinity) by divisors of more than 2^126 (PTX ISA, div.approx)."""
+    """Returns the exact quotient, but for divisors above 2^126 zero, or NaN if the dividend is infinite (PTX ISA, div.approx)."""
     infinite = np.copysign(np.float32(np.inf), b)
     quotient: Array = np.divide(a, np.where(np.abs(b) > LARGEST_DIVISOR, infinite, b))
     return quotient
@@ -134,7 +134,7 @@ def _binary(instruction: Instruction) -> Operation:
 
 @decodes("add", "sub", "mul", "div")
 def decode_binary(instruction: Instruction) -> Operation:
-    """The four basic operations, for every type."""
+    """Computes one of the four basic operations, for every type."""
     kind, name = instruction.kind, instruction.name
     if kind in {"f32", "f64"}:
         return _binary(instruction)
@@ -202,7 +202,7 @@ def decode_sign(instruction: Instruction) -> Operation:
 
 @decodes("copysign")
 def decode_copysign(instruction: Instruction) -> Operation:
-    """The second operand with the first one's sign."""
+    """Returns the second operand with the sign of the first."""
     require(instruction, frozenset({"f32", "f64"}))
     return plain(instruction, instruction.kind, lambda a, b: np.copysign(b, a))
 

@@ -26,7 +26,7 @@ _UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.mul
 
 
 def plain(instruction: Instruction, kind: str, function: Callable[..., Any], ufunc: np.ufunc | None = None) -> Compute:
-    """One result and as many sources as the instruction has, all of one type."""
+    """Returns the operation of an instruction whose result and sources all have one type."""
     first, *rest = instruction.operands
     return Compute(((first, kind),), tuple((operand, kind) for operand in rest), function, ufunc)
 

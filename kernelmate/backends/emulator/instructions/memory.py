@@ -76,7 +76,7 @@ def address_of(operand: Operand) -> Address:
 
 @decodes("ld", "ldu")
 def decode_load(instruction: Instruction) -> Operation:
-    """A load of one to four elements."""
+    """Loads one to four elements."""
     kind = _check(instruction)
     synchronizing = any(part in _SYNCHRONIZING for part in instruction.parts)
     return Load(
@@ -90,7 +90,7 @@ def decode_load(instruction: Instruction) -> Operation:
 
 @decodes("st")
 def decode_store(instruction: Instruction) -> Operation:
-    """A store of one to four elements."""
+    """Stores one to four elements."""
     kind = _check(instruction)
     synchronizing = any(part in _SYNCHRONIZING for part in instruction.parts)
     return Store(
@@ -104,7 +104,7 @@ def decode_store(instruction: Instruction) -> Operation:
 
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
-    """No effect on values, because accesses are executed in order; a fence counts in the race checks."""
+    """Does nothing to values, because accesses are executed in order; only the race checks take a fence into account."""
     if instruction.has("proxy"):
         raise Unsupported(instruction.opcode)
     return Nothing(fence=True)

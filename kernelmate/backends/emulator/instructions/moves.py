@@ -19,7 +19,7 @@ def _identity(value: Array) -> Array:
 
 @decodes("mov")
 def decode_move(instruction: Instruction) -> Operation:
-    """A move of one value, or packing or unpacking of a vector."""
+    """Moves one value, or packs or unpacks a vector."""
     kind = instruction.kind
     if kind not in SIZES:
         raise Unsupported(f"type .{kind}")

@@ -34,7 +34,7 @@ def decode_vote(instruction: Instruction) -> Operation:
 
 @decodes("match")
 def decode_match(instruction: Instruction) -> Operation:
-    """The mask of the lanes that have an equal value: any, all."""
+    """Computes the mask of the lanes that have an equal value (`match.any`, `match.all`)."""
     mode, kind = instruction.parts[1], instruction.kind
     if mode not in {"any", "all"} or kind not in {"b32", "b64"}:
         raise Unsupported(instruction.opcode)
@@ -57,7 +57,7 @@ def decode_reduce(instruction: Instruction) -> Operation:
 
 @decodes("activemask")
 def decode_active(instruction: Instruction) -> Operation:
-    """The mask of the active lanes."""
+    """Computes the mask of the active lanes."""
     return ActiveMask(instruction.operands[0])
 
 

@@ -49,7 +49,7 @@ def _finish(b: ir.IRBuilder, form: Form, result: ir.Value) -> ir.Value:
 
 
 def lower_binary(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """The four basic operations, to nearest."""
+    """Emits one of the four basic operations, rounded to nearest."""
     form.require("rn", "ftz", "sat", "full", "approx")
     operation = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[form.parts[0]]
     sources = _inputs(b, form, values)
@@ -59,7 +59,7 @@ def lower_binary(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 
 def _divisor(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """A divisor of `div.approx`: infinite from 2^126 on."""
+    """Returns the divisor that `div.approx` uses: infinite above 2^126."""
     large = b.fcmp_ordered(">", intrinsic(b, "llvm.fabs", [value]), constant(value, 2.0**126))
     return b.select(large, intrinsic(b, "llvm.copysign", [constant(value, math.inf), value]), value)
 
@@ -167,7 +167,7 @@ def lower_sign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("copysign")
 def lower_copysign(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """The second operand with the first one's sign."""
+    """Returns the second operand with the sign of the first."""
     form.require()
     return intrinsic(b, "llvm.copysign", [values[1], values[0]])
 

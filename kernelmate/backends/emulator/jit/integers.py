@@ -236,7 +236,7 @@ def lower_24(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("mov")
 def lower_move(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value | tuple[ir.Value, ...]:
-    """A move, packing into a wide register, or unpacking of all its parts."""
+    """Emits a move, the packing of a wide register, or the unpacking of all its parts."""
     if len(values) == 1 and len(form.results) == 1 and form.results == form.sources:
         return values[0]
     if len(values) > 1:

@@ -137,7 +137,7 @@ def _interface_of(head: bytes) -> Interface:
 
 
 def specials_in(decoded: Decoded) -> frozenset[str]:
-    """Names of the special registers that a kernel reads."""
+    """Returns the names of the special registers that a kernel reads."""
     from kernelmate.backends.emulator.liveness import operands_of
 
     return frozenset(

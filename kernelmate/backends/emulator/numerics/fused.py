@@ -50,7 +50,7 @@ def _signed_zero(result: Array, product: Array, addend: Array, mode: str) -> Arr
 
 
 def fma_narrow(a: Array, b: Array, c: Array, dtype: np.dtype[np.generic], mode: str = NEAREST) -> Array:
-    """A * b + c of float16 or bfloat16, rounded once; the product is exact in float64."""
+    """Returns `a * b + c` of float16 or bfloat16, rounded once; the product is exact in float64."""
     product = a.astype(np.float64) * b.astype(np.float64)
     total, error = two_sum(product, c.astype(np.float64))
     return narrow(to_odd(np.asarray(total), np.asarray(error)), dtype, mode)

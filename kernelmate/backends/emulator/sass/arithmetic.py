@@ -75,7 +75,7 @@ def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
         added = wide(third, frame)
 
         def full(values: Values) -> tuple[Array, Array]:
-            """The sum, and whether it is beyond 64 bits."""
+            """Returns the sum, and whether it is beyond 64 bits."""
             factors = (one(values), other(values))
             left, right = (_signed(it) if signed else it.astype(np.uint64) for it in factors)
             plus = added(values)
