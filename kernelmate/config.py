@@ -343,7 +343,7 @@ def project_file(start: Path | None = None) -> Path | None:
 def project_folder(start: Path) -> Path:
     """Returns the nearest folder, from the file's folder upward, that has a `pyproject.toml` or `.git`.
 
-    Else the file's folder.
+    Without such a folder, it returns the file's own folder.
     """
     folder = start.resolve()
     marked = ((one / "pyproject.toml").is_file() or (one / ".git").exists() for one in (folder, *folder.parents))

@@ -36,10 +36,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def allowed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that a worker and a reference may see.
-
-    Those on the allow-list whose names do not suggest secrets.
-    """
+    """Returns the variables that a worker and a reference may see: those on the allow-list whose names do not suggest secrets."""
     return {
         name: value
         for name, value in without_secrets(environment).items()

@@ -24,7 +24,7 @@ def write_atomically(
     Args:
         path: the file.
         data: its content; text is written as UTF-8, with escapes for characters that UTF-8 has not.
-        prefix: of the temporary file in the same folder, which stays if the process is killed.
+        prefix: the prefix of the temporary file in the same folder, which stays if the process is killed.
         suffix: of the same.
         mode: permissions.
 

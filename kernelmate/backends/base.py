@@ -188,7 +188,7 @@ class RunResult:
         findings: with positions in the *unit's* text; the judge maps them to the user's file.
         checked: races, uninitialised reads and wrapped indices were looked for.
         unwatched: where they were not looked for all the same, and why: one clause for each part.
-        counters: of this launch, when asked for.
+        counters: the counters of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         lasting: variables of the module that were loaded from before the kernel had stored there, and are changed now
             (emulator only).

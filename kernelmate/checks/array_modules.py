@@ -115,7 +115,7 @@ Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assi
 def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
     """Returns the function that rounds a reference's floating-point numbers for an evaluation in a dtype.
 
-    None if none is needed.
+    The result is None if numbers need no rounding.
     """
     return _rounded_to_float32 if working == np.float32 else None
 

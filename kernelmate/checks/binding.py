@@ -20,10 +20,10 @@ def binding(
     Args:
         contract: may allow flushing.
         seen: what is known of the launch.
-        style: of its inputs.
-        outputs: of the baseline.
+        style: the style of its inputs.
+        outputs: the outputs of the baseline.
         answer: the reference's, with its tolerance as derived.
-        ptx: the baseline's.
+        ptx: the baseline's PTX.
     """
     pairs = [(name, outputs[name], want) for name, want in answer.want.items()]
     bits = {name: lost_bits.kept(ptx, got, want) for name, got, want in pairs}

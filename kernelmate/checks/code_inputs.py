@@ -50,7 +50,7 @@ def suggested_styles(
     """Returns styles of inputs that a candidate should be tried on once, because of code that its baseline lacks.
 
     Args:
-        contract: the baseline's.
+        contract: the baseline's contract.
         version: under judgement.
         baseline: what it was made from.
         scalars: arguments that may have other values than the contract's.

@@ -26,7 +26,7 @@ def assumed(records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord 
     """Return the conditions on sizes, as written in `require`, that the kernel needs to be right; empty if none explains its failures.
 
     Args:
-        records: of the sizes that were tried.
+        records: the records of the sizes that were tried.
         attempt: judges one more size; None if it cannot be tried.
     """
     good = [one.size for one in records if one.launched and not failed(one)]

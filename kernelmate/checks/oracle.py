@@ -139,7 +139,7 @@ class Oracle:
     def known_longest(self, size: Size, shot: PlannedLaunch) -> int | None:
         """Returns the instructions of the longest thread in the baseline's launch.
 
-        None if it was not made yet or not counted.
+        The result is None if that launch was not made yet, or was made without counting.
         """
         if self._baseline is None:
             return None
@@ -161,7 +161,7 @@ class Oracle:
     ) -> ExpectedOutputs | None:
         """Returns the expected outputs, with tolerances that the baseline's own error has widened within bounds.
 
-        None without a source of expected outputs: without a reference, a baseline that failed here gives none.
+        The result is None if there is neither a reference nor a baseline that succeeded with these inputs.
 
         Raises:
             ReferenceFailed: the reference raised an exception or its result does not match the contract.
@@ -268,7 +268,7 @@ class Oracle:
     def _long(self, size: Size) -> bool:
         """Returns True if an evaluation of the reference is slow.
 
-        Not measured if the number of elements already decides.
+        The time is not measured if the number of elements decides already.
         """
         elements = elements_at(self.contract, size)
         if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:

@@ -55,7 +55,7 @@ class ConstantComparison:
     """A constant that elements of an array, or a scalar, are compared with.
 
     Attributes:
-        name: the argument's.
+        name: the argument's name.
         value: an integer may also be a pattern of bits.
         equal: True if equality with it decides.
     """

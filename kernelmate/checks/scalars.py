@@ -31,7 +31,7 @@ FOR_ZERO = 0.25, 0.9
 def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
     """Returns scalars that may be varied.
 
-    Literals without `fixed` that a Python reference, if there is one, takes as arguments.
+    These are literals without `fixed`; with a Python reference, only those that it takes as arguments.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -107,8 +107,8 @@ def varied(
     Args:
         contract: gives the usual values.
         size: that expressions are evaluated at.
-        names: of the scalars.
-        seed: of what is drawn.
+        names: the names of the scalars.
+        seed: the seed of what is drawn.
         zeros: True allows 0 as a replacement of 1 and -1, which are often flags.
     """
     wanted = frozenset(names)

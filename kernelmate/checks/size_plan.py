@@ -52,10 +52,10 @@ def tried_sizes(
     """Returns the listed sizes, generated sizes, and those that exercise conditions of a candidate's text.
 
     Args:
-        contract: the baseline's.
+        contract: the baseline's contract.
         listed: sizes that must be right.
-        seed: of sizes that are drawn.
-        conditions: of the candidate's text alone.
+        seed: the seed of sizes that are drawn.
+        conditions: the conditions of the candidate's text alone.
         aligned: True if the candidate reads low bits of addresses.
 
     Returns:

@@ -83,7 +83,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
     Args:
         contract: says which sizes are allowed.
         tried: the sizes that are tried anyway.
-        seed: of what is drawn.
+        seed: the seed of what is drawn.
     """
     if not tried or not tried[0]:
         return CoveringSizes((), None)

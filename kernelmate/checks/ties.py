@@ -53,7 +53,7 @@ def measured(
         size: theirs.
         want: the reference's answer to them.
         names: outputs of whole numbers.
-        seed: of the moves.
+        seed: the seed of the moves.
         draws: at most `DRAWS`.
     """
     moving = movable(contract, arrays)

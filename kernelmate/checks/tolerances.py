@@ -153,7 +153,7 @@ def derive(
         arrays: the inputs as drawn.
         size: the size they were drawn for.
         want: the reference's answer to them.
-        seed: of the moves.
+        seed: the seed of the moves.
         exact: the reference computes in float64; else it is a kernel.
         draws: of moves, instead of the few that usually do.
     """

@@ -143,7 +143,7 @@ def plan(
     Args:
         contract: says which inputs may be varied.
         elements: over all arrays of the case.
-        number: of the case, which varies the schedule.
+        number: the number of the case, which varies the schedule.
         listed: the contract names this size.
         large: its arrays or its reference are too large for many launches.
         repeated: launch a large case a second time, over another poison and in another order.

@@ -61,7 +61,7 @@ def stamp(where: str | None, directory: Path) -> object:
 def content(where: str | None, directory: Path) -> str | None:
     """Returns a digest of the file behind `path:function` and of modules that it imports from its folder.
 
-    None without a file.
+    The result is None without a file.
     """
     if where is None:
         return None

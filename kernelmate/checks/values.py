@@ -47,10 +47,10 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     Some rows, or stretches where there is one dimension, are of neighbours, of equal ones, or sorted.
 
     Args:
-        dtype: of the array.
-        shape: of the array.
+        dtype: the dtype of the array.
+        shape: the shape of the array.
         rng: a generator of NumPy's.
-        bits: of the largest magnitude, at most those of the type.
+        bits: the bits of the largest magnitude, at most those of the type.
         signed: negative ones as well, where the type has them.
     """
     info, count = np.iinfo(dtype), math.prod(shape)

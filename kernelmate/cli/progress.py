@@ -28,7 +28,7 @@ class TerminalProgress:
     """Shows progress, and candidates as they are judged. A context manager that erases its output at the end.
 
     Args:
-        console: of standard error.
+        console: a console that writes to standard error.
         quiet: show nothing.
         after_s: seconds before anything is shown.
     """

@@ -41,7 +41,7 @@ def tell(error: BaseException, arguments: Sequence[str]) -> int:
 
     Args:
         error: what was raised.
-        arguments: of the command line; `--json` and `--debug` count even where click could not read the rest.
+        arguments: the arguments of the command line; `--json` and `--debug` count even where click could not read the rest.
     """
     as_json = _given("--json", arguments)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:

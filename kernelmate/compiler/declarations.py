@@ -43,7 +43,7 @@ class Declaration:
         head: index after the tokens before body or initialiser.
         body: indices of the braces of a function, type, namespace or linkage block; the closing one may be past the
             end.
-        members: of a type, namespace or linkage block.
+        members: the members of a type, namespace or linkage block.
     """
 
     kind: Kind
@@ -61,7 +61,7 @@ class Parsed:
 
     Attributes:
         code: tokens outside preprocessor lines. directives: tokens of each preprocessor line.
-        declarations: of the outermost scope.
+        declarations: the declarations of the outermost scope.
     """
 
     text: str

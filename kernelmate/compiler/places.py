@@ -39,10 +39,7 @@ def require_platform() -> None:
 
 @functools.lru_cache
 def cuda_major() -> int:
-    """Returns the CUDA major version to compile with: 12 with CuPy's CUDA 12 wheel, whose driver loads nothing newer.
-
-    Else 13.
-    """
+    """Returns the CUDA major version to compile with: 12 with CuPy's CUDA 12 wheel, whose driver loads nothing newer, else 13."""
     return 12 if _version("cupy-cuda12x") is not None and _version("cupy-cuda13x") is None else 13
 
 
@@ -67,7 +64,7 @@ def compiler_version() -> str:
 def library_version() -> str | None:
     """Return the version of the NVRTC that `cuda.bindings` finds without a wheel (of a toolkit or conda).
 
-    None without one.
+    The result is None if there is no such library.
 
     The library is loaded by the same search as in the compiler process, so that the version belongs to the file in use.
     """

@@ -72,7 +72,7 @@ def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ())
     """Return the words of all user headers that a text includes.
 
     Args:
-        text: of a unit.
+        text: the text of a unit.
         directory: where its quoted includes begin.
         include_paths: folders searched next.
     """

@@ -51,8 +51,8 @@ def standin_text(name: str, words: Collection[str], declared: Collection[str]) -
     """Returns a stand-in's text.
 
     Args:
-        name: of the stand-in.
-        words: of the device code; a function is left out if they do not hold its name.
+        name: the name of the stand-in.
+        words: the words of the device code; a function is left out if they do not hold its name.
         declared: names that the user's files declare, which then are not declared here.
     """
     if name == NUMBERS_HEADER:

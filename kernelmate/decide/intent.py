@@ -95,7 +95,7 @@ class Intent:
             acceptance; `impossible` or `unknown`: nothing is done, `reading` says why and `SUGGESTED` is offered.
         prompt: the prompt that a search runs with; a follow-up is joined to the earlier one.
         reading: one sentence for the user.
-        objective: of a search, as far as it is known without the kernel; else None.
+        objective: the objective of a search, as far as it is known without the kernel; else None.
         number: the candidate to accept; None for the best.
     """
 

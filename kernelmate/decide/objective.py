@@ -286,7 +286,7 @@ def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tup
 def _permitted(text: str) -> tuple[str, float | None]:
     """Returns the folded prompt without the words that permit an error, and that error.
 
-    None if there is none or it is too large.
+    The error is None if the prompt permits none, or one that is not between 0 and 100%.
     """
     found = PERMITTED.search(text)
     if found is None:

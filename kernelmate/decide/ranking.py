@@ -27,7 +27,7 @@ def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, co
         found: candidates judged against one baseline.
         objective: the objective.
         kernel: the baseline.
-        contract: the baseline's.
+        contract: the baseline's contract.
     """
     left = sorted(found, key=lambda judged: rank(judged.verdict, objective))
     ranked: list[Judged] = []

@@ -44,7 +44,7 @@ def times_at(
 ) -> tuple[SizeTimes, ...]:
     """Returns both versions' times at every listed size at which both ran, the headline first.
 
-    Else the verdicts' times.
+    If the headline has no ratio, the times of the two verdicts take its place.
 
     Ratios come from timing blocks that contain both versions, else from the two times.
     """

@@ -60,7 +60,7 @@ def save(calibration: Calibration, path: Path | None = None) -> Path:
 def calibration_of(target: Target, path: Path | None = None) -> Calibration | None:
     """Returns the newest measurement of a GPU of this model.
 
-    None without one, or if it was of a partition or another variant.
+    The result is None if no such GPU was measured; one of another variant, or a partition, does not count.
     """
     return next((one for one in load(path) if _is(one, target)), None)
 

@@ -166,7 +166,7 @@ def _arithmetic(head: str, rest: str) -> CostedInstruction:
 def basic_blocks(ptx: str, entry: str) -> tuple[CountedBlock, ...]:
     """Returns the basic blocks of an entry with calls inlined, labelled as in `RunResult.block_counts`.
 
-    Empty if the emulator cannot read the PTX; then there are no counts either.
+    The result is empty if the emulator cannot read the PTX; then there are no counts either.
     """
     try:
         decoded = decode(link(parse_program(ptx, entry), entry))

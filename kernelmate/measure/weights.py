@@ -11,7 +11,7 @@ ISSUED_PER_CLOCK = 4 * 32
 def line_cost(line: LineCounters) -> float:
     """Returns a sort weight of a line: the cycles that one SM would need for its parts one after another.
 
-    It is not a time.
+    The weight is not a duration.
 
     Instructions count at the schedulers' rate; 128-byte lines of global memory, shared-memory wavefronts, and atomic updates
     that wait for another one at the same address count one cycle each.

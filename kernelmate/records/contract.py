@@ -68,7 +68,7 @@ class Passed:
     """One kernel parameter, or one variable of the module, and the arguments that it is made of.
 
     Attributes:
-        name: of the parameter or the variable.
+        name: the name of the parameter or the variable.
         kind: `argument` is the argument of this name; `struct` holds its members by value; `pointer` is the address of such
             a struct; `pointers` is the address of an array with one address for each part of an array along its first
             axis; `alias` is an address in the array of its only member.

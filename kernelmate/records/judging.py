@@ -30,10 +30,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class BuildVariant:
-    """The version under judgement with other compilation.
-
-    Without optimisation if `arch` is None, else for that architecture.
-    """
+    """The version under judgement, compiled in another way: without optimisation if `arch` is None, else for that architecture."""
 
     compiled: Compiled
     arch: str | None = None

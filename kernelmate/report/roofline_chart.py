@@ -36,7 +36,7 @@ _ROOF_COLOR = "#808080"
 def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Return the chart of operations per second over operations per byte, both logarithmic.
 
-    None without such operations.
+    The result is None if no version has a point.
 
     Every version has a point per memory level: at its DRAM traffic with a cold L2, and at its L2 and L1 traffic
     directly after an equal launch.
@@ -209,7 +209,7 @@ def _log(low: float, high: float) -> list[float]:
 def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Returns a chart of the fraction of its roof that each version reaches, with a cold and a warm L2.
 
-    None if unknown.
+    The result is None if unknown.
     """
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]

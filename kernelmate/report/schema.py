@@ -220,7 +220,7 @@ class TuneResult(TypedDict):
     """A table of versions by size.
 
     Attributes:
-        kind: of all times.
+        kind: the kind of all times.
         target: the GPU that times are for.
         sizes: from the smallest problem to the largest.
         chosen: the version to launch at each size; null where none has a time.

@@ -87,7 +87,7 @@ def _untraceable(session: Session, kernel: Kernel, contract: Contract) -> str | 
 def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
     """Returns the first difference of kernel and function, or the reason for no comparison.
 
-    None if they agree everywhere.
+    The result is None if they agree everywhere.
     """
     for verdict in verdicts:
         for case in verdict.cases:

@@ -48,7 +48,7 @@ def needed_files(contract: Contract, directory: Path) -> list[Path]:
     """Return existing files that a contract names, and Python files beside them that they import.
 
     Args:
-        contract: of a kernel.
+        contract: the contract of a kernel.
         directory: where its relative paths start from.
     """
     found: dict[str, Path] = {}

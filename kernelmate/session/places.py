@@ -44,7 +44,7 @@ def choose_backend(asked: str, place: Device) -> BackendName:
 def choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
     """Return the GPU that figures refer to: the requested one, else the one that kernels run on.
 
-    None if only the worker knows it.
+    The result is None if only the worker knows it.
 
     Raises:
         UsageError: there is no such target.

@@ -243,7 +243,7 @@ class Search:
     def _known_by(self, key: str, code: _Code, known: Mapping[str, Judged]) -> Verdict | None:
         """Returns the verdict on a version of the same binary and launch.
 
-        None without one, or if the text itself matters.
+        The result is None if there is no such version, or if the text itself matters.
         """
         if code[0] is None or self.objective.keep:
             return None

@@ -335,9 +335,7 @@ class Session:
         return search.run(suggesters)
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
-        """Return the graph of a contract's reference as text.
-
-        For a contract without results, a description of the return values.
+        """Return the graph of a contract's reference as text; for a contract without results, a description of the return values.
 
         Raises:
             ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are unavailable.

@@ -145,7 +145,7 @@ def with_weights(cases: tuple[Case, ...], contract: Contract, times: Sequence[Si
 def ratio_of_times(before: Timing | None, after: Timing | None, error: RatioError = ANY) -> Speedup | None:
     """Returns the ratio of two times of one kind.
 
-    None if either is missing, they differ in kind, or no ratio is defined.
+    The result is None if either time is missing, they differ in kind, or no ratio is defined.
     """
     if before is None or after is None or before.kind != after.kind:
         return None

@@ -283,7 +283,7 @@ def conditions_of(text: str, defines: Iterable[str] = ()) -> tuple[Condition, ..
     """Return all conditions of a CUDA text, and assumptions stated to the compiler, in order.
 
     Args:
-        text: the unit's.
+        text: the unit's text.
         defines: compiler options; `-DNAME=NUMBER` defines a name's value.
     """
     return _Walk(text, defines).found()

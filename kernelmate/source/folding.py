@@ -108,7 +108,7 @@ def filled(parts: Sequence[str], column: int, width: int, end: str) -> str:
 
     Args:
         parts: the elements, each on one line.
-        column: of the first element, and of each further line.
+        column: the column of the first element, and of each further line.
         width: columns of a line.
         end: the text directly behind the list.
     """

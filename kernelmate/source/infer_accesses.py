@@ -234,7 +234,7 @@ class _KernelBody:
     def _conditioned(self) -> list[tuple[int, int, int]]:
         """Returns begin and end of each `if` condition, and the end of the code that it guards.
 
-        For an early exit the body's end.
+        For an early exit that end is the end of the body.
         """
         found, tokens = [], self._tokens
         for index, token in enumerate(tokens):

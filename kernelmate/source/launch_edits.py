@@ -284,7 +284,7 @@ def _column(text: str, offset: int) -> int:
 def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
     """Return the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
 
-    None unless the block is a constant that is defined once and used by this kernel alone.
+    The result is None unless the block is a constant that is defined once and used by this kernel alone.
     """
     text, name = kernel.unit.text, kernel.unit.text[slice(*site.block_span)].strip()
     if not name.isidentifier() or len(new.block) != 1 or not new.block[0].isdigit():

@@ -236,7 +236,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
     """Returns the index of the `>` that closes the template argument list opened at `opening`.
 
-    None if it is a comparison.
+    The result is None if the `<` is a comparison.
     """
     depth, index = 0, opening
     while index < len(tokens):

@@ -110,7 +110,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     """Reject preprocessor lines, and words with effects outside the kernel, except those in the user's own file.
 
     Args:
-        text: of the candidate.
+        text: the text of the candidate.
         baseline: the user's file.
         kernel: the user's kernel, which may have conditions in it.
 

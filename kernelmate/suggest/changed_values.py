@@ -71,7 +71,7 @@ def _kinds(tree: Tree, text: str) -> set[str]:
 def _kind(tree: Tree, node: Node) -> str:
     """Returns how a choice of the larger or smaller of two values treats NaN: `drops` or `keeps`.
 
-    Empty for another statement.
+    The result is empty for another statement.
     """
     condition = node.child_by_field_name("condition")
     while condition is not None and condition.type in ("parenthesized_expression", "condition_clause"):

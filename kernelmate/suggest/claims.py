@@ -15,7 +15,7 @@ def borne_out(candidate: Candidate, before: Verdict, after: Verdict) -> Candidat
     Args:
         candidate: with its claims.
         before: the baseline's verdict.
-        after: the candidate's.
+        after: the candidate's verdict.
     """
     why = candidate.why
     for claim in candidate.claims:

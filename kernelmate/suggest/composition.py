@@ -338,7 +338,7 @@ def _joined(
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:
     """Returns the objective's metric as a fraction of the baseline's, lower is better.
 
-    None for versions not to be extended.
+    The result is None for a version that must not be extended.
     """
     verdict = judged.verdict
     wrong = not verdict.compiled or verdict.correct is False or any(f.severity == "error" for f in verdict.findings)

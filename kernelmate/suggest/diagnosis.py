@@ -41,7 +41,7 @@ def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
     """Return all limiters: those of lines by the time that they take, then those of the launch, then small ones of lines.
 
     Args:
-        verdict: of a kernel that has run.
+        verdict: the verdict of a kernel that has run.
         text: the user's file, from which the shapes of shared arrays are read.
     """
     lines = [line for line in verdict.lines or () if line.line is not None]

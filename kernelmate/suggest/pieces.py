@@ -67,7 +67,7 @@ def pieces_of(
 def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
     """Return the names of device functions and constants in the kernel's file that only the kernel uses.
 
-    One that only such others name is one as well. `pieces` are those beside the kernel.
+    A part that only such parts name is included as well. `pieces` are the file's parts beside the kernel.
     """
     known = {names[0][1]: piece for piece in pieces if len(names := list(names_of(piece.node))) == 1}
     candidates = {name for name, piece in known.items() if name.isidentifier() and _is_own(piece, name)}
@@ -82,7 +82,8 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Pattern[str]]:
     """Return the lines that include limits of which only the kernel, or its own helpers, may use names, with these names.
 
-    None in a file that includes files of the user, which may need them. `pieces` are those beside the kernel.
+    The result is empty if the file includes files of the user, which may need these headers. `pieces` are the file's parts
+    beside the kernel.
     """
     included = [piece for piece in pieces if piece.words[:2] == ("#", "include")]
     if any(piece.words[2:3] != ("<",) for piece in included):

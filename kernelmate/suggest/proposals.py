@@ -24,7 +24,7 @@ def proposed(
     history and repair prompts see.
 
     Args:
-        request: of the search.
+        request: the request of the search.
         proposal: as read from the model's answer.
         author: for the candidate, and for messages.
         cost: what its model was paid.

@@ -218,10 +218,7 @@ class Router:
                 return
 
     def _audit(self, request: SuggestRequest) -> None:
-        """Lets the reviewer audit the best version if its speed is not explained, even if candidates or time are used up.
-
-        Also where the search has used up its candidates or its time: what it has found is shown all the same.
-        """
+        """Lets the reviewer audit the best version if its speed is not explained, even if candidates or time are used up."""
         best, reviewer = next(iter(request.versions()), None), self.reviewer
         if reviewer is None or best is None or not best.verdict.worth_taking:
             return

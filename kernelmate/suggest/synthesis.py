@@ -35,8 +35,9 @@ class Synthesis:
     """Kernels written from their specification, where the reference is Python and the objective follows from the structure.
 
     Attributes:
-        notes: why there is none, in one line.
-        most: most candidates of one search; None for as many as can be told apart, which is more by measuring than by predicting.
+        notes: reasons, one line each, why no kernel was written.
+        most: maximum of candidates of one search; None for as many as can be distinguished, which are more if times are measured
+            than if they are predicted.
     """
 
     notes: list[str] = field(default_factory=list)
@@ -81,7 +82,7 @@ class Synthesis:
     def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
         """Yields the candidate in the user's file, of which `bare` is the rest.
 
-        None if a launch there cannot be adapted.
+        The result is None if a launch there cannot be adapted.
         """
         try:
             kernel, contract = placed(bare, request.contract, written)

@@ -123,8 +123,8 @@ def screen(
     All that stands beside the kernel must be as it was, launch parameters aside; what is new must be helpers.
 
     Args:
-        baseline: the user's.
-        candidate: with everything that its author changed.
+        baseline: the user's kernel.
+        candidate: the kernel with everything that its author changed.
         in_headers: the words of the user's headers; asked for where the candidate adds names.
     """
     try:
@@ -174,7 +174,7 @@ def _check_names(
 
     Args:
         baseline: the user's kernel.
-        added: by the candidate.
+        added: the parts that the candidate adds.
         macros: that it defines.
         in_headers: the words of the user's headers.
         own: words of the helpers that the kernel alone uses, and that may be changed.

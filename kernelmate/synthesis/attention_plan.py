@@ -376,7 +376,7 @@ def _reductions(plan: Attention, root: Key) -> set[Key]:
 def _with_axes(plan: Attention) -> Attention | None:
     """Returns the plan with the query axis of which a block may take several positions, and the values' own axis.
 
-    None if values are not vectors.
+    The result is None if values are not vectors.
     """
     scores = {axis for key in plan.leaves([plan.score, *plan.left, *plan.right]) for axis in axes_of(key)}
     keys = {axis for key in plan.leaves([*plan.right, *plan.values]) for axis in axes_of(key)}

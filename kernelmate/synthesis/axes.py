@@ -71,7 +71,7 @@ class Axes:
     ) -> list[str]:
         """Returns the extents in C++; those that are more than a name become locals, declared in `lines`.
 
-        One may be skipped.
+        The extent at the place `skipped` is left out.
         """
         texts = []
         for place, side in enumerate(self.sides):

@@ -88,7 +88,7 @@ class ContractionText:
         whole: by array, the local that is true if the array may be accessed in packs.
         packs: the pack type of each array.
         structs: their declarations.
-        lengths: of the axes, in C++.
+        lengths: the lengths of the axes, in C++.
         at: the position along each axis.
     """
 

@@ -17,7 +17,7 @@ def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
     """Returns the file's text.
 
     Args:
-        contract: of the kernel; its reference is a function.
+        contract: the contract of the kernel; its reference is a function.
         path: the kernel's file, which stands beside the example.
         takes: the reference's parameters.
 

@@ -18,7 +18,7 @@ Place = tuple[int, int]
 def with_groups(graph: Graph) -> Graph:
     """Returns the graph with an axis for groups and one for members in place of each axis that repeats elements.
 
-    Unchanged if there is none.
+    The graph is unchanged if no axis repeats elements.
     """
     repeats = {index: found for index, node in enumerate(graph.nodes) if (found := _repeated(graph, node)) is not None}
     if not repeats:

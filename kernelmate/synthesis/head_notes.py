@@ -22,7 +22,7 @@ def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
 
     Args:
         source: the text from behind the list's opening parenthesis on.
-        names: of the parameters in their order.
+        names: the names of the parameters in their order.
     """
     plain = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
     end = _closing(plain)

@@ -27,7 +27,7 @@ def needs_no_cast(graph: Graph, index: int) -> bool:
 def _range(graph: Graph, index: int) -> Range | None:
     """Returns the smallest and largest value of a node.
 
-    None if they, or those of an operand, are unknown or exceed `int`.
+    The result is None if these values, or those of an operand, are unknown or do not fit an `int`.
     """
     node = graph.nodes[index]
     if node.op == "constant":

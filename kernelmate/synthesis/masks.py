@@ -20,7 +20,7 @@ class Masked(NDArrayOperatorsMixin):
 
     Args:
         values: the array, changed where `mask` is true; its other elements are meaningless.
-        mask: of the array's shape.
+        mask: booleans in the array's shape.
     """
 
     __array_priority__ = 2000

@@ -63,7 +63,7 @@ class Moments:
     """The type and the device functions of one kernel's moments.
 
     Args:
-        reductions: of the same kernel.
+        reductions: the reductions of the same kernel.
         columns: name of the constant with the neighbouring columns of a block.
         ahead: name of the constant with the values that a thread loads before it uses the first.
 

@@ -16,8 +16,8 @@ Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
 
 `@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
-`#1/3` is position 1 of an axis of length 3: a part of an array. `flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, by the elements
-behind the axis, and within its length (the first axis has no such).
+`#1/3` is position 1 of an axis of length 3: a part of an array. `flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, divided by
+`pixels`, the number of elements behind the axis, and then modulo `channels`, its length (the first axis has no modulo).
 """
 
 FLAT = "flat"

@@ -240,9 +240,9 @@ def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
 
 
 def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
-    """Returns the last value of a state that is only summed, multiplied or bounded, and makes the others a scan.
+    """Returns the last value of a state that is only summed, multiplied or bounded, and makes its other values a scan.
 
-    None for others.
+    The result is None for any other state.
     """
     nodes, placeholder = builder.nodes, state.placeholder
     assert state.following is not None

@@ -45,7 +45,7 @@ class Reductions:
         threads: the name of the constant for the threads of a block.
 
     Attributes:
-        names: of the functions' locals. extremes: functions for positions of the largest and smallest value.
+        names: the names of the functions' locals. extremes: functions for positions of the largest and smallest value.
         shares: whether warps exchange values in shared memory.
         slots: dimension of the shared array for each warp's columns. slot: a thread's own index along it.
         leads: the condition that a thread stores to it.

@@ -25,7 +25,7 @@ class Results:
 
     Attributes:
         graph: text of `Graph.text`; None if the reference cannot be traced.
-        dtypes: of each result, as the reference returns it for arrays of the contract's dtypes.
+        dtypes: the dtypes of each result, as the reference returns it for arrays of the contract's dtypes.
         refusal: the reason that it cannot be traced, with `file` and `line`.
     """
 

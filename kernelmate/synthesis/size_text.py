@@ -25,7 +25,7 @@ def size_text(expression: str, parameters: Mapping[str, str]) -> str:
     """Return a size's expression in C++.
 
     Args:
-        expression: of the contract's language.
+        expression: an expression in the contract's language.
         parameters: the kernel's parameters that hold sizes, by size.
 
     Raises:

@@ -128,7 +128,7 @@ class _Slices:
     def _joined(self, node: Node, place: int) -> int | None:
         """Returns an element of joined arrays, from the array that contains it.
 
-        None for windows that move along other axes.
+        The result is None for windows that move along other axes.
         """
         maps = [AxisMap.of(str(one)) for one in node.data]
         plain = all(

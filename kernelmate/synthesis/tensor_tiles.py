@@ -85,7 +85,7 @@ TILES = (
 def ranked(m: int, n: int, k: int, batch: int, item: int, *, fixed: bool) -> Sequence[TensorTile]:
     """Returns tiles for a product, probably fastest first.
 
-    Those with dynamic shared memory only if a launch may have it.
+    Tiles that need dynamic shared memory are left out if `fixed` is True.
     """
     usable = [tile for tile in TILES if not fixed or tile.shared_bytes <= STATIC_BYTES]
     return sorted(usable, key=lambda tile: _clocks(tile, m, n, k, batch, item))

@@ -111,7 +111,7 @@ class Windows(Plan):
     def guards(self, key: Key) -> tuple[str, ...] | None:
         """Returns expressions that must be at least zero, or divisible (`p % k`), for a window to lie in its source.
 
-        None if it never does.
+        The result is None if the window never lies in its source.
         """
         node = self.node(key)
         if len(node.args) == 1:
@@ -244,8 +244,8 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
     Args:
         graph: the graph.
         sizes: the contract's sizes.
-        names: of its outputs.
-        shapes: of its outputs, as the contract has them.
+        names: the names of its outputs.
+        shapes: the shapes of its outputs, as the contract has them.
         together: whether a thread computes several results, whose schedule refuses reads of what another thread writes.
 
     Raises:

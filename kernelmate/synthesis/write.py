@@ -51,7 +51,7 @@ from kernelmate.synthesis.window_plan import output_shapes
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
     """Return the graph with such rows as whole arrays, and the row pitch in elements by array.
 
-    None where other parts of arrays are left, or an array is met both ways.
+    The result is None if other parts of arrays remain, or if an array is used both as a whole and by parts.
 
     Args:
         graph: as it was traced.

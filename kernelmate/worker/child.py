@@ -135,7 +135,7 @@ def _prepare_environment() -> None:
 def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
     """Returns the process that runs kernels on a GPU, forked before CUDA is opened.
 
-    None without a GPU or shared memory.
+    The result is None without a GPU or shared memory.
     """
     if hello.backend != "cuda":
         return None

@@ -299,7 +299,7 @@ def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
 def descendants(pid: int) -> list[int]:
     """Returns all processes that a process started, directly or indirectly, adopted orphans included.
 
-    Empty without `/proc`.
+    The result is empty without `/proc`.
     """
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").glob("[0-9]*") if sys.platform.startswith("linux") else ():

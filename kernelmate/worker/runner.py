@@ -106,7 +106,7 @@ class Server:
     """Answers requests by a backend.
 
     Args:
-        backend: of the GPU.
+        backend: the backend of the GPU.
         exchange: shared with the worker.
         begun: signals the worker that a launch is on the GPU.
     """

@@ -146,7 +146,7 @@ def with_note(timing: Timing, note: str) -> Timing:
 def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:
     """Returns the reason why a time is physically impossible, by the launch's work and the GPU's peak rates.
 
-    None if it is possible.
+    The result is None if the time is possible.
     """
     if timing is None:
         return None

@@ -45,7 +45,7 @@ class Arena:
 
     Args:
         arguments: the arrays, copied to the device here.
-        seed: of order and distances; 0 keeps the given order.
+        seed: the seed of order and distances; 0 keeps the given order.
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.

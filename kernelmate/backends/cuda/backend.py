@@ -329,7 +329,7 @@ class CudaModule:
     def ready_elsewhere(self, shape: LaunchShape, place: int) -> CodeCopy:
         """Returns the kernel for a launch from a copy of the code at another place in the GPU's memory.
 
-        One for each number.
+        Each value of `place` has a copy of its own.
         """
         if place not in self._elsewhere:
             self._elsewhere[place] = CodeCopy.loaded(self.compiled)

@@ -31,7 +31,7 @@ def resource_disagreements(compiled: Compiled, target: Target, function: Any) ->
 def _largest_block(target: Target, resources: Resources) -> int:
     """Returns the maximum threads, in whole warps, of a block that a multiprocessor can hold.
 
-    Without figures, the launch bounds'.
+    If the occupancy of no block is known, it is the maximum that the kernel's launch bounds allow.
     """
     sizes = range(resources.max_threads, 0, -32)
     fitting = (
@@ -45,7 +45,7 @@ def occupancy_disagreement(
 ) -> str | None:
     """Return the difference of the blocks per SM from the driver's count.
 
-    None if equal, or if the target is another GPU.
+    The result is None if both counts are equal, or if the target is another GPU.
 
     Args:
         compiled: the kernel.

@@ -53,7 +53,7 @@ def launched_arguments(
     """Returns one value for each kernel parameter: addresses for arrays, and scalars as `plain` gives them.
 
     Args:
-        arguments: of the launch.
+        arguments: the arguments of the launch.
         places: the device address of each array that is in memory of its own.
     """
     return tuple(

@@ -153,7 +153,7 @@ class _LaunchRepeater:
     def _period(self, count: int, resets: int) -> float | None:
         """Returns the microseconds of one launch in a graph of `count`, without resets.
 
-        None if CUDA refuses to capture it.
+        The result is None if CUDA refuses to capture it.
         """
         whole = self._replayed(count, resets, launching=True)
         if whole is None or (resets == _NOTHING and not self.in_place):

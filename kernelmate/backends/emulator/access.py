@@ -36,7 +36,7 @@ class GlobalPort:
 
     Args:
         offset: constant added to every address.
-        dtype: of one element.
+        dtype: the dtype of one element.
     """
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:

@@ -35,7 +35,7 @@ class Race:
 
     Attributes:
         code: `shared-race` or `global-race`.
-        positions: of the later and of the earlier access.
+        positions: the positions of the later and of the earlier access.
         threads: linear thread indices in their blocks, in the same order.
         times: number of accesses it represents.
     """

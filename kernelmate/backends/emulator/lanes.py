@@ -26,7 +26,7 @@ class Lanes:
 
     Attributes:
         count: lanes of a batch.
-        warps: of a batch.
+        warps: the warps of a batch.
         thread: linear thread index in its block, per lane.
         lane: its lane index in its warp.
         slot: its block's slot.

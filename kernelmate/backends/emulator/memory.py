@@ -102,10 +102,7 @@ class Buffer:
 
     @property
     def outlives(self) -> bool:
-        """Returns True if earlier contents are visible outside the launch.
-
-        For an argument, or a variable that persists.
-        """
+        """Returns True for an argument or a persistent variable, whose earlier contents are visible outside the launch."""
         return self.visible or not self.constant
 
     @property

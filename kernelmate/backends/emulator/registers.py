@@ -125,7 +125,7 @@ class Registers:
     def target(self, operand: Operand, kind: str) -> Array | None:
         """Returns the destination view for results of a type, which widens on assignment if the register is wider.
 
-        None for `_`.
+        The result is None for the operand `_`, which discards a value.
         """
         if isinstance(operand, Sink):
             return None

@@ -219,7 +219,7 @@ class Visibility:
     def _published(self, lane: int, level: int, releases: bool) -> Array | None:
         """Returns, per thread of the lane's block, the stamp up to which a release by this lane publishes.
 
-        None for nothing.
+        The result is None if the release publishes nothing.
         """
         lanes, order = self._lanes, self._order
         first = int(lanes.slot[lane]) * lanes.width

@@ -43,10 +43,10 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays, ptx: str) -> tuple
     """Returns the output that was flushed, and a sentence about it; None without one.
 
     Args:
-        outcome: of the candidate.
+        outcome: the outcome of the candidate.
         bound: the elements, by output.
         want: the reference's answer.
-        ptx: the candidate's.
+        ptx: the candidate's PTX.
     """
     if not bound or _FLUSHING.search(ptx):
         return None

@@ -30,7 +30,7 @@ def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
         got: the baseline's output.
         want: the reference's, in float64.
         allowed: the derived tolerance.
-        name: the output's.
+        name: the output's name.
     """
     if got.dtype.itemsize != 2 or not is_float(got.dtype) or on_device(want) or got.size < FEWEST:
         return None
@@ -47,7 +47,7 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
     """Returns the output of which few elements are off, and a sentence about it; None without one.
 
     Args:
-        outcome: of the candidate.
+        outcome: the outcome of the candidate.
         computed: of `exact`, by output.
         want: the reference's answer.
     """

@@ -51,7 +51,7 @@ class TriedVersion:
         version: what was tried.
         accepted: as its verdict says: True, False, or None for what could not be decided.
         speedup: the baseline's time over its time, where that is known.
-        codes: of the findings that speak against it.
+        codes: the codes of the findings that speak against it.
     """
 
     version: CodecVersion

@@ -72,7 +72,7 @@ def paired(lines: Sequence[Sequence[list[str]]], short: int) -> list[list[list[s
     """Return the new lines of each edit with surplus closing braces removed, or missing ones added.
 
     Args:
-        lines: of each edit, as tokens.
+        lines: the lines of each edit, as tokens.
         short: closing braces that are missing; negative where there are too many.
     """
     kept = [list(edit) for edit in lines]

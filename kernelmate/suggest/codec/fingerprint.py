@@ -82,11 +82,11 @@ def questions() -> Iterator[Question]:
 def differing(model: str, taught: str | None) -> str | None:
     """Return one line if a model was trained with other rewrites than those installed.
 
-    None if not, or if it chooses none.
+    The result is None if the rewrites are the same, or if the model chooses no rewrites.
 
     Args:
-        model: its name.
-        taught: the fingerprint that its file tells.
+        model: the model's name.
+        taught: the fingerprint of rewrites in the model's file.
     """
     if taught is None or taught == fingerprint():
         return None

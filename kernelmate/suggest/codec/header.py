@@ -113,7 +113,7 @@ def header(question: Question, names: Placeholders, arguments: Sequence[Argument
     Args:
         question: what is asked.
         names: placeholders of the unit.
-        arguments: of the contract, where there is one.
+        arguments: the arguments of the contract, where there is one.
         places: number of the shown line that each line of the text is part of.
         wants: special tokens of what the user's words ask for by name.
     """

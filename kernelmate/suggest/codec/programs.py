@@ -63,16 +63,16 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
 def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
     """Return the steps that lead to a version: the named rewrites in turn.
 
-    For a broken kernel any one if none is named.
+    Without named rewrites, a broken kernel may be repaired by any single rewrite that is offered.
 
     Args:
         question: what was asked.
-        goal: the version.
-        names: of rewrites.
-        offers: gives what applies, which is looked at where none is named.
+        goal: the version to reach.
+        names: the rewrites to apply, in order.
+        offers: returns the rewrites that apply; called only if no rewrite is named.
 
     Returns:
-        The steps; None if none lead there.
+        The steps; None if no steps lead to the version.
 
     Raises:
         NotEncodable: the text does not hold the kernel, or no contract is available for it.

@@ -35,7 +35,7 @@ class Tokens:
     """The tokens of a text; `gaps[i] + texts[i]` over all i, and `tail`, give the text again.
 
     Attributes:
-        texts: of the tokens.
+        texts: the texts of the tokens.
         gaps: what stands before each: layout and comments.
         directives: number of the preprocessor line that each token is part of; 0 for code.
         tail: the gap after the last token.

@@ -45,7 +45,7 @@ class LocalModel:
     Attributes:
         endpoint: gives where it answers, starting it where that is needed.
         label: the model's name for candidates.
-        temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy.
+        temperature: the temperature of the second attempt and those after it, which go up from it step by step; the first is greedy.
         seed: of the first; the others follow.
         on_text: told of text as it arrives.
         stop: True once the user cancelled.

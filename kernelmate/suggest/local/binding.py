@@ -58,7 +58,7 @@ class Binding:
     """A loaded model.
 
     Args:
-        settings: of the model.
+        settings: the settings of the model.
 
     Raises:
         Exception: it cannot be loaded; whatever llama-cpp-python raises.

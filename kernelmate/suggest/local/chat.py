@@ -52,11 +52,11 @@ class ChatRequest:
     """A request to a model.
 
     Attributes:
-        system, user: of a conversation, which the model's own template makes a text of.
-        prompt: the exact text instead, for models that go on writing; special tokens stand in it as they are spelled.
-        schema: holds the answer to a form where the server can do that.
-        likely: how many of the likeliest first tokens are told with their log probabilities, before anything is drawn
-            from them.
+        system, user: the two messages of a conversation, which the model's own template turns into text.
+        prompt: the exact text in place of a conversation, for models that continue a text; it contains special tokens
+            as they are spelled.
+        schema: JSON schema that the answer must follow, if the server supports that.
+        likely: number of the likeliest first tokens that are returned with their log probabilities, before sampling.
     """
 
     system: str

@@ -38,7 +38,7 @@ class CodecQuery:
     Args:
         codec: its name.
         asked: the question.
-        request: of the search.
+        request: the request of the search.
         author: for candidates, and for messages.
 
     Raises:

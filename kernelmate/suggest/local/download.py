@@ -31,7 +31,7 @@ class DownloadOffer:
         revision: the commit, so that what is shown is what comes.
         size: in bytes, None if the hub does not say.
         sha256: as the hub says.
-        licence: of the repository.
+        licence: the licence of the repository.
     """
 
     repository: str

@@ -19,7 +19,7 @@ class EngineSettings:
         context: tokens of one conversation.
         parallel: conversations at once.
         gpu_layers: layers held on a GPU; 0 keeps it on the CPU, where it disturbs no kernel that is timed.
-        threads: of the CPU; None for as many as there are cores.
+        threads: the threads of the CPU; None for as many as there are cores.
     """
 
     model: str

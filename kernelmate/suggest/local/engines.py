@@ -19,7 +19,7 @@ def start_engine(settings: EngineSettings, name: str | None = None) -> str:
     """Load the model and serve it on loopback; returns the address once requests are accepted.
 
     Args:
-        settings: of the model.
+        settings: the settings of the model.
         name: the package; None for the first that is installed.
 
     Raises:

@@ -137,7 +137,7 @@ def kind_of(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict[st
     """`float`, `double`, `int` or None (unknown: then the expression stays as it is).
 
     Args:
-        tree: of the kernel.
+        tree: the tree of the kernel.
         node: the expression.
         found: what is noted of it and of its parts.
         macros: by name.

@@ -49,9 +49,10 @@ class Recipe:
     claims: tuple[Claim, ...] = field(default=(), kw_only=True)
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none.
+        """Yields this recipe's candidates; a rewrite that cannot be written, or an expression nested too deep, gives none.
 
-        Where there are none and the kernel writes its block's length as a number, those of the kernel that asks for `blockDim`.
+        If there are none and the kernel writes its block's length as a number, the recipe is applied to the kernel with
+        `blockDim` in place of the number.
         """
         found = None
         for found in self._candidates(request):

@@ -143,7 +143,7 @@ def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
 def _extent(contract: Contract, axis: int, *, whole: bool, side: int | None) -> str | None:
     """Returns the extent of a coordinate: the argument that the grid's side rounds up, or that side itself.
 
-    None if unknown.
+    The result is None if unknown.
     """
     grid = [*contract.grid, "1", "1"][axis].strip()
     if not whole:
@@ -202,7 +202,7 @@ def _edits(
 def in_kernel(tree: Tree, contract: Contract, extent: str) -> str | None:
     """Translates an extent of the contract into the kernel's text.
 
-    None unless it has only numbers and the kernel's arguments.
+    The result is None unless the extent consists of numbers and the kernel's arguments.
     """
     told = {argument.name for argument in contract.args if argument.shape is None and argument.value is None}
     fixed = {name: {size.get(name) for size in contract.sizes} for name in set(re.findall(r"[A-Za-z_]\w*", extent))}

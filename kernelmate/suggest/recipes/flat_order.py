@@ -180,7 +180,7 @@ def _extents(tree: Tree, contract: Contract, final: dict[str, IndexPart]) -> dic
 def _rest(tree: Tree, contract: Contract, taken: list[str]) -> str | None:
     """Returns the number of threads, or the size of an array, divided by the extents `taken`.
 
-    None if they are not its factors.
+    The result is None if the extents are not factors of it.
     """
     match = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*\w+\s*\)\s*", contract.grid[0])
     totals = [] if match is None else [re.split(r"\s*\*\s*", match[1])]

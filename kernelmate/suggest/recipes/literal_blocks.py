@@ -31,7 +31,7 @@ def block_sides(contract: Contract) -> tuple[int, ...] | None:
 def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
     """Returns the request for a kernel that reads `blockDim`.
 
-    None if the kernel writes none of its block's lengths as a number.
+    The result is None if the kernel writes none of its block's lengths as a number.
     """
     sides = block_sides(request.contract)
     kernel = None if sides is None else _with_block_dim(request.kernel, (*sides, 1, 1)[:3])

@@ -22,7 +22,7 @@ def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:
     """Returns a new constant in the file's own style, and the edit that puts it directly above the kernel, below a constant that stands there.
 
     Args:
-        tree: the kernel's.
+        tree: the kernel's tree.
         word: its name in one or two capitalised words: `MaxBlocks`.
         value: the integer.
         why: a comment beside it.

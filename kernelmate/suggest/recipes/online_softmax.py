@@ -66,7 +66,7 @@ def _function(largest: Pass, total: Pass) -> str | None:
 def _first_value(tree: Tree, largest: Pass, total: Pass) -> str | None:
     """Returns the initial value of the sum: 0, or 1 if the maximum was initialised with the first element.
 
-    None for other kernels.
+    The result is None for other kernels.
     """
     early, late = plain(tree, largest.loop.start), plain(tree, total.loop.start)
     if early == late:

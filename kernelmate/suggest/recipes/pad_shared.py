@@ -124,8 +124,6 @@ def _lane_names(tree: Tree, request: SuggestRequest) -> set[str]:
     """Returns names that differ between the lanes of a warp.
 
     These are threadIdx.x, variables computed from it, and threadIdx.y if a row of the block is shorter than a warp.
-
-    They are threadIdx.x, what is made of it, and threadIdx.y where a row of the block is shorter than a warp.
     """
     names = {"threadIdx.x"}
     if len(request.contract.block) > 1:

@@ -26,9 +26,7 @@ ZERO = {
 def without_early_returns(kernel: Kernel) -> Kernel | None:
     """Returns the kernel with `if (out) return; rest` written as `if (in) { rest }`, so that all threads reach its end.
 
-    None if a return remains.
-
-    None if a return remains: every thread of a block must come to what is put at the end.
+    The result is None if a return remains, because every thread of a block must reach the code that is put at the end.
     """
     for _ in range(4):
         tree = read_tree(kernel)

@@ -29,7 +29,7 @@ class Sums:
 
     Attributes:
         terms, squares: the nodes of what is added. value: the element in terms of names from outside the loop.
-        names: of the sum of elements and of that of squares.
+        names: the names of the sum of elements and of that of squares.
     """
 
     loop: CountingLoop

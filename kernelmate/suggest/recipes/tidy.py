@@ -251,7 +251,7 @@ def _with_lines(kernel: Kernel, lines: Sequence[str]) -> Kernel:
 def _formatted(old: Kernel, new: Kernel) -> Kernel:
     """Returns the kernel with changed lines formatted by clang-format.
 
-    Unchanged without a `.clang-format` or the program.
+    The result is unchanged without a `.clang-format` or the program.
     """
     path = Path(new.unit.path).absolute()
     styled = any((folder / name).is_file() for folder in path.parents for name in (".clang-format", "_clang-format"))

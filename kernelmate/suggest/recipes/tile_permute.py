@@ -55,8 +55,6 @@ class Extents:
     """Extents of coordinates, as text in the kernel and in the contract.
 
     If they are parts of a flat index `number`, the lowest comes first.
-
-    Where they are parts of a `number`, the lowest comes first.
     """
 
     of: dict[str, tuple[str, str]]
@@ -204,7 +202,7 @@ def _factors(tree: Tree, text: str) -> list[str]:
 def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:
     """Returns every local variable except coordinates as an expression of the coordinates.
 
-    None if one is an array or pointer.
+    The result is None if one of the variables is an array or a pointer.
     """
     given = {} if extents.number is None else {extents.number: extents.written()}
     for name, variable in tree.variables.items():

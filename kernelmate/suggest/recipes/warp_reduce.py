@@ -143,9 +143,7 @@ def _replace(
 def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str) -> tuple[Node, str, str] | None:
     """Returns the statement after the tree that only takes its result, its declaration, and the variable's name.
 
-    None if there is none, or the result is also read elsewhere.
-
-    None if there is no such statement, or the result is read elsewhere too.
+    The result is None if there is none, or the result is also read elsewhere.
     """
     following = reduction.last.next_named_sibling
     if following is None or len(uses) != 1 or not following.start_byte <= uses[0].start_byte < following.end_byte:

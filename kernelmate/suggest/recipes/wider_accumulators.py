@@ -81,7 +81,7 @@ class _Widening:
 
     Args:
         tree: the kernel.
-        names: of the variables.
+        names: the names of the variables.
         up, down: conversions to and from float.
     """
 

@@ -194,7 +194,7 @@ def _zero(request: SuggestRequest, tree: Tree, element: Node) -> str:
 
 
 def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocation]) -> Iterator[Rewrite]:
-    """Yields reads of zero, then of the nearest element, outside an array's bounds."""
+    """Yields two rewrites of reads outside an array's bounds: they give zero, or the nearest element."""
     sizes = {arg.name: arg.shape for arg in request.contract.args if arg.shape}
     zeros: list[Edit] = []
     nearest: list[Edit] = []

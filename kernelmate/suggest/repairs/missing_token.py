@@ -133,10 +133,7 @@ def _brace_places(request: SuggestRequest) -> Iterator[int]:
 
 
 def _closing_line(request: SuggestRequest, place: int) -> str:
-    """Returns a closing brace on its own line, one level less indented than the code before it.
-
-    Without a line inside one.
-    """
+    """Returns a closing brace on its own line, one level less indented than the code before it, or as much if that opens a brace."""
     text = request.kernel.unit.text
     if place == len(text):
         return "}\n" if text.endswith("\n") else "\n}\n"

@@ -16,7 +16,7 @@ class NotLifted(Exception):
 
     Attributes:
         reason: completes "it is not lifted: ...".
-        line: of the unit's text, None if a whole kernel is meant.
+        line: the line of the unit's text, None if a whole kernel is meant.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:

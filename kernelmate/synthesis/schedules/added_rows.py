@@ -25,7 +25,7 @@ def written(plan: Elements, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields generated kernels, the most promising first.
 
     Args:
-        plan: of one sum of rows by number, whose result has two axes.
+        plan: the plan of one sum of rows by number, whose result has two axes.
         kernel: the baseline.
 
     Raises:

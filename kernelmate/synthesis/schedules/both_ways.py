@@ -1,7 +1,7 @@
 """Results along rows and sums down columns of the same arrays, as in a normalisation's gradients, in separate blocks.
 
 Traffic: rows are read as the schedule of rows reads them, and once more by the blocks that take columns, partly from L2. Arithmetic:
-that of both. Each sum is of one block, in the same order in each run: no atomics.
+that of both results. One block computes each sum, in the same order in each run, without atomics.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def read(answer: ToolOutput, tool: str) -> HardwareProfile:
     """Read the counters from Nsight Compute's output.
 
     Args:
-        answer: of the profiler.
+        answer: the answer of the profiler.
         tool: its name and version.
 
     Raises:

@@ -46,7 +46,7 @@ def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, head
 
     Args:
         tool: `compute-sanitizer` or `ncu`.
-        options: of the tool.
+        options: the options of the tool.
         task: what to launch.
         device: the GPU's number.
         headline_only: launch at the first size alone.

@@ -1,4 +1,4 @@
-"""Small things that every part of the generated code is written with: memory by address, and loops over lanes."""
+"""Helpers that every part of the generated code uses: access to memory by address, and loops over lanes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def lower_add(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("mul")
 def lower_multiply(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Products: lo, hi, wide."""
+    """Emits a product: its lower half, its upper half, or all of it (`lo`, `hi`, `wide`)."""
     if is_float(form.sources[0]):
         return floats.lower_binary(b, form, values)
     form.require("lo", "hi", "wide")

@@ -85,10 +85,7 @@ class ControlFlowGraph:
 
     @cached_property
     def _arriving(self) -> Sequence[int]:
-        """Computes reaching definitions.
-
-        For each block the operations whose results may still hold at its start, as bits.
-        """
+        """Computes reaching definitions: for each block, as bits, the operations whose results may still hold at its start."""
         own, gone = [], []
         for block in self.blocks:
             made = lost = 0

@@ -49,7 +49,7 @@ class Sass:
         """Instructions that a launch executes.
 
         Args:
-            shape: of the launch.
+            shape: the shape of the launch.
             parameters: the kernel's parameter block.
             entered: how often threads entered each block of PTX, by label.
             unusual: divisions and roots with operands outside their `ranges`, by their numbers in PTX.
@@ -166,7 +166,7 @@ def _by_data(op: SassOp, ptx: Sequence[str]) -> str:
 def _by_line(graph: ControlFlowGraph, visits: Visits) -> dict[int, int | None]:
     """Returns, for each PTX line, the threads that execute its store, atomic, barrier or shuffle.
 
-    None if a predicate decides.
+    The number is None if a predicate decides which threads execute it.
     """
     found: dict[int, int | None] = {}
     starts = ("ST", "ATOM", "RED", "BAR", "SHFL")
