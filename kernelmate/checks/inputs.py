@@ -125,11 +125,11 @@ class DeviceRandom:
         self._generator = module.random.Generator(module.random.Philox4x3210(int(state[0])))
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Any:
-        """Uniform between two bounds, float64."""
+        """Returns float64 numbers, uniform between two bounds."""
         return self._generator.random(shape) * (high - low) + low
 
     def standard_normal(self, shape: tuple[int, ...]) -> Any:
-        """Mean 0, deviation 1, float64."""
+        """Returns normal float64 numbers with mean 0 and standard deviation 1."""
         return self._generator.standard_normal(shape)
 
     def normal(self, mean: float, deviation: float, shape: tuple[int, ...]) -> Any:

@@ -131,9 +131,9 @@ def _constant(operand: str, writers: dict[str, Statement | None]) -> float | Non
 
 
 def _moved(register: str, value: float, writers: dict[str, Statement | None]) -> Iterator[float]:
-    """Yields the values that a register had before a constant was added to it: of the comparison, and of the sum 0.
+    """Yields the values that a register had before a constant was added to it, for a sum of `value` and for a sum of 0.
 
-    Before it was multiplied by one, likewise, if they are floating.
+    For floating values it yields the value before a multiplication by a constant.
     """
     writer = writers.get(register)
     if writer is not None and writer.opcode[0] == "mul" and isinstance(value, float):

@@ -47,14 +47,14 @@ def measured(
     """Returns for each named output the smallest and largest value of each element under small perturbations.
 
     Args:
-        contract: the one in force.
-        reference: what `want` came from; it is evaluated `draws` and a few times more.
+        contract: the contract in force.
+        reference: the reference that `want` came from; it is evaluated `draws` times and a few times more.
         arrays: the inputs.
-        size: theirs.
-        want: the reference's answer to them.
-        names: outputs of whole numbers.
-        seed: the seed of the moves.
-        draws: at most `DRAWS`.
+        size: the size of the inputs.
+        want: the reference's outputs for the inputs.
+        names: the integer outputs to examine.
+        seed: the seed of the perturbations.
+        draws: number of perturbations, at most `DRAWS`.
     """
     moving = movable(contract, arrays)
     if not moving:

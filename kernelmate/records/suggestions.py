@@ -148,7 +148,7 @@ class Claim:
     Attributes:
         words: a regular expression of the statement.
         figure: the figure that it is about.
-        change: the statement: the figure falls, rises, or was above zero in the baseline.
+        change: what is stated: the figure falls, rises, or was above zero in the baseline.
         instead: replacement text if the figures contradict the statement.
     """
 

@@ -1,7 +1,7 @@
 """Sequences of repairs until the kernel is right: a repair may expose the fault that the next one fixes.
 
-A beam search over versions that came nearer to being right: fewer messages of the compiler, then fewer faults, then fewer
-wrong sizes. Everything that is tried is judged and handed out, so that the user sees why it was not enough.
+A beam search extends the versions that are nearest to being right: those with the fewest messages of the compiler, then the fewest
+faults, then the fewest wrong sizes. Every version is judged and shown, so that the user sees why it was not enough.
 """
 
 from __future__ import annotations

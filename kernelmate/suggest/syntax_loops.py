@@ -20,17 +20,17 @@ from kernelmate.suggest.syntax_effects import (
 
 @dataclass(frozen=True, slots=True)
 class CountingLoop:
-    """`for (type name = start; name < bound; name += step) body`, or a while loop that says the same.
+    """`for (type name = start; name < bound; name += step) body`, or an equivalent while loop.
 
     Attributes:
         node: the whole statement. name: the loop variable, which the body does not change.
-        declared: the type, where the loop declares its variable itself, else an empty text.
+        declared: the variable's type if the loop declares it, else an empty text.
         start, bound: expressions; the variable stays below the bound.
-        inclusive: the comparison is `<=`.
-        step: text of what is added each time; `1` for `++`.
-        body: the statements that are repeated, for a while loop without the last one, which counts.
-        block: the statement that holds them.
-        opening: for a while loop the declaration that gives the variable its start, else the loop.
+        inclusive: True if the comparison is `<=`.
+        step: text of the number that is added in each iteration; `1` for `++`.
+        body: the repeated statements; for a while loop without the last one, which changes the variable.
+        block: the statement that contains the body.
+        opening: the declaration of the variable before a while loop; for a for loop the loop itself.
     """
 
     node: Node

@@ -40,8 +40,8 @@ def _scaled(text: str, factor: str) -> str:
 class Attention(Plan):
     """A graph laid out over three groups of axes.
 
-    These are the axes of its result, then that of the keys, then that over which products of queries and keys are
-    summed. An index holds an `AxisPosition` for each axis of a node, or None for the only element.
+    The first group are the axes of its result, the second is the axis of the keys, and the third is the axis over which
+    products of queries and keys are summed. An index holds an `AxisPosition` for each axis of a node, or None for the only element.
 
     Attributes:
         contract: the contract of the sizes. along: the axis of the domain that each reduction runs along.

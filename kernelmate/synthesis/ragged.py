@@ -214,10 +214,10 @@ def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLo
 
 
 def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
-    """Returns, for each row, the sum over all iterations of a loop over the row's elements.
+    """Returns, for each row, the reduction `kind` of a value over all iterations of a loop over the row's elements.
 
     Raises:
-        Untraceable: a turn's value differs between rows other than by its element.
+        Untraceable: an iteration's value differs between rows other than by its element.
     """
     assert inner.rows is not None
     offsets, outer = inner.rows

@@ -55,7 +55,7 @@ _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _REFER_SINCE, _TRUNCATE_SINCE, _NET_SINCE, _SCOPE_SINCE = 2, 3, 4, 6
 _REFER = 1 << 13
 _TCP, _SCOPED = 0b11, 0b11
-"""Binding and connecting; abstract UNIX sockets and signals."""
+"""Bits of Landlock: binding and connecting TCP sockets; access to abstract UNIX sockets, and signals."""
 
 _ROUNDS = 20
 """Maximum of passes over the descendants.

@@ -81,7 +81,7 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
         scratch: the folder that it may write to.
 
     Raises:
-        OSError: there is no process to be had.
+        OSError: the system can start no process.
     """
     protected = (os.getpid(), *ancestors())
     their_requests, our_requests = os.pipe()

@@ -51,7 +51,7 @@ class Process:
         output_limit: bytes that it may print in one task.
 
     Raises:
-        OSError: there is no such command, or no process to be had.
+        OSError: the command does not exist, or the system can start no process.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], output_limit: int) -> None:

@@ -26,11 +26,11 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
 
     Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs, or
     rounds to whole numbers, requires the bits of zeros and of subnormal numbers. The baseline must preserve all of them.
-    Positive zeros are required of magnitudes alone.
+    Positive zeros are required only from a kernel that takes absolute values and selects nothing by comparison.
 
     Args:
         ptx: the baseline's PTX.
-        got: its output.
+        got: the baseline's output.
         want: the reference's output, in float64.
     """
     if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(_WHOLE.sub("", ptx)):

@@ -31,7 +31,8 @@ class Placeholders:
     """Placeholders of the names in one unit.
 
     Attributes:
-        names: placeholder of each name. literals: of each literal without its suffix.
+        names: placeholder of each name.
+        literals: placeholder of each literal, which is given without its suffix.
     """
 
     names: dict[str, str] = field(default_factory=dict)

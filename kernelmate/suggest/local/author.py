@@ -47,7 +47,7 @@ class LocalModel:
         label: the model's name for candidates.
         temperature: the temperature of the second attempt and those after it, which go up from it step by step; the first is greedy.
         seed: of the first; the others follow.
-        on_text: told of text as it arrives.
+        on_text: called with text as it arrives.
         stop: True once the user cancelled.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.

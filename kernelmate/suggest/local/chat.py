@@ -83,7 +83,7 @@ def ask(
     Args:
         endpoint: where.
         question: what.
-        on_text: told of text as it arrives.
+        on_text: called with text as it arrives.
         stop: looked at some twenty times a second; True ends the connection, which ends the server's work.
         timeout_s: seconds in which nothing comes, the evaluation of the prompt included.
         answer_s: seconds for the whole answer, however it comes.

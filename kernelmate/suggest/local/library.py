@@ -23,14 +23,15 @@ class LocalModelFile:
     """One GGUF file.
 
     Attributes:
-        name: what the user calls it. path: where it is. sha256: of the file when it was added.
-        size: in bytes. modified_ns: when the file was last written, as the system tells.
-        architecture: `llama`, `qwen2`, ... context: tokens that it was made for.
-        parameters: how many. quantization: of its weights. licence: as the file or its repository says.
+        name: the user's name for it. path: the file's path. sha256: the file's hash when it was added.
+        size: the file's size in bytes. modified_ns: the time of the file's last change, as the system reports it.
+        architecture: `llama`, `qwen2`, ... context: tokens of context that the model was made for.
+        parameters: number of parameters. quantization: the format of its weights.
+        licence: the licence that the file or its repository states.
         source: the repository that it was downloaded from, or None.
-        layers: how many. cache_bytes: of keys and values, for one token of context.
-        codec: how it is asked, by its name in `kernelmate.suggest.codec`; None for a model that chats.
-        offers: the fingerprint of the rewrites that it was taught to choose among; None if it was not.
+        layers: number of layers. cache_bytes: bytes of keys and values per token of context.
+        codec: name of its codec in `kernelmate.suggest.codec`; None for a model that chats.
+        offers: the fingerprint of the rewrites that it was trained to choose among; None if it was not trained to choose.
     """
 
     name: str

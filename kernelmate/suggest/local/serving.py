@@ -50,11 +50,11 @@ class Endpoint:
     """Address of a model.
 
     Attributes:
-        url: up to `/v1`.
-        key: to be shown, or None.
-        model: its name there.
-        context: its tokens, None if unknown.
-        state: the file to touch while it is used; None for a server that is not ours.
+        url: the server's address up to `/v1`.
+        key: the API key that requests must show, or None.
+        model: the model's name on the server.
+        context: maximum tokens of a conversation; None if unknown.
+        state: the file to touch while the model is used; None for a server that KernelMate did not start.
         gpu: the UUID of the GPU that part of the model is on, so that it is not asked while a kernel is timed there.
     """
 

@@ -67,8 +67,6 @@ def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
 
     Its variables are constant, and it reads constant memory only. A difference may wrap below zero if it is unsigned,
     and only its sum with the loop's variable is a valid index.
-
-    A difference may be unsigned and below zero, where only its sum with the loop's variable is a number of an element.
     """
     if "-" in tree.text(offset):
         return False

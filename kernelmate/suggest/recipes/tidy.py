@@ -1,8 +1,8 @@
 """Cleans up the text that a rewrite changed; every other line stays as it was, byte for byte.
 
-Comments that the change made false are corrected, locals that lost their last use go, a pragma stands before its loop again, lines are indented and braces placed as the file does it,
-and blank lines are single. Where a `.clang-format` is found beside the file or above it, and the program is installed, it
-formats the lines that changed.
+Comments that the change made false are corrected, and locals without a remaining use are removed. A pragma is put back in
+front of its loop. Indentation and braces follow the file's style, and blank lines are single. If there is a `.clang-format` in
+the file's folder or above it and clang-format is installed, it formats the changed lines.
 """
 
 from __future__ import annotations

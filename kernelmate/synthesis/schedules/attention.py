@@ -227,12 +227,12 @@ class _AttentionTiles(AttentionText):
         """Return the loop that fills a tile.
 
         Args:
-            tile: its name.
-            roots: what it holds the products of.
-            position: of the queries or keys: its name, where the tile begins, and its end.
-            deep: the same of the other axis.
-            shape: the tile's sides along the two.
-            turned: whether it holds the second axis first.
+            tile: the tile's name.
+            roots: the values whose product the tile holds.
+            position: for the axis of queries or keys, the name of the position, its first value in the tile, and its end.
+            deep: the same three texts for the other axis.
+            shape: the tile's sides along these two axes.
+            turned: True if the tile's first axis is the second of them.
         """
         names, i = self.names, self.names.i
         axis = {names.query: self.plan.query, names.key: self.plan.key}[position[0]]

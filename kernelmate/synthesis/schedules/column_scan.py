@@ -398,7 +398,7 @@ class Tiles(ColumnScan):
         return f"const {kind} {name} = {inside} ? {value} : {zero};"
 
     def _end(self, length: str) -> list[str]:
-        """Returns the end of a thread's rows; without a column it has none, and stays for the barriers."""
+        """Returns the end of a thread's rows; a thread without a column has no rows, but takes part in the barriers."""
         names = self.names
         count = self.kernel.count([self.layout.axes.sides[int(axis)] for axis in self.layout.single])
         some, none = ("0", length) if self.backwards else (length, "0")

@@ -23,7 +23,7 @@ from kernelmate.synthesis.schedules import bags
 BLOCK = 256
 
 ROW, ELEMENT = 0, 1
-"""The two axes: rows, and elements of all rows behind one another."""
+"""The two axes: rows, and the elements of all rows in order."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:

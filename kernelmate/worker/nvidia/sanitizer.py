@@ -47,7 +47,7 @@ def sanitize(task: JudgeTask, device: int, tell: Tell) -> tuple[tuple[Finding, .
     Args:
         task: says what is launched.
         device: the GPU's number.
-        tell: told how many tools have ended.
+        tell: called with the number of tools that have ended.
 
     Returns:
         Findings in the user's file, and a line that says which tools checked what.

@@ -94,7 +94,7 @@ def _integer_to_float(target: str, mode: str, sat: bool) -> Callable[[Array], Ar
 
 
 def _wide_integer(a: Array, dtype: np.dtype[np.generic], mode: str) -> Array:
-    """64-bit integers as the exact sum of two float64."""
+    """Converts 64-bit integers to floats by way of the exact sum of two float64."""
     high = (a >> a.dtype.type(32)).astype(np.float64) * 2.0**32
     low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
     total, error = two_sum(high, low)

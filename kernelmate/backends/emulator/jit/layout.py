@@ -101,18 +101,18 @@ class Checks:
 
 
 class Places:
-    """Positions of a lane in a kernel of `pieces` pieces: the start of a piece, or one of these."""
+    """Positions of a lane in a kernel of `pieces` pieces: the start of a piece, or one of the attributes plus the piece's number."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
         self.ended = pieces
-        """+ piece: its steps are done, what ends it is the scheduler's."""
+        """Plus the piece: its steps are done, and the scheduler executes the instruction that ends it."""
         self.again = 2 * pieces
-        """+ piece: nothing of it is done, an access is wrong."""
+        """Plus the piece: none of its steps is done, because one of its accesses is wrong."""
         self.turned = 3 * pieces
-        """+ piece: done, its backward branch taken for very long."""
+        """Plus the piece: its steps are done, and its backward branch has been taken for a very long time."""
         self.partly = 4 * pieces
-        """+ piece: nothing of it is done, it begins with an exchange that not the whole warp has come to."""
+        """Plus the piece: none of its steps is done, because it begins with an exchange that only part of the warp has reached."""
 
 
 class Stamp:
