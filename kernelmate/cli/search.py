@@ -41,12 +41,12 @@ class FinishedSearch:
 
 
 def search_options(*, page: str, most: int, first: str) -> Callable[[Command], Command]:
-    """Options of a search, judging's, compiling's and output's among them; `search` takes what comes of them.
+    """Returns a decorator that adds a search's options, with those of judging, compiling and output; `search` takes their values.
 
     Args:
-        page: what the page that `--html` writes holds.
-        most: candidates that are judged where nothing is said.
-        first: who is asked first.
+        page: the content of the page that `--html` writes, for its help text.
+        most: default of the number of candidates to judge.
+        first: the author that is asked first, for the help text.
     """
     return together(
         click.option("--html", "page", metavar="OUT", help=f"Write a stand-alone page with {page}."),

@@ -42,12 +42,12 @@ class WrittenKernel:
     """A generated kernel.
 
     Attributes:
-        schedule: its name, part of the candidate's author.
-        why: one sentence.
+        schedule: the schedule's name, which is part of the candidate's author.
+        why: the reason for this schedule, in one sentence.
         definition: the kernel's text.
         helpers: device functions above it, may be empty.
         grid: sides as contract expressions.
-        block: threads, of each side if there are several.
+        block: number of threads, or of threads along each side.
         another: True for a variant of an open choice of the schedule, which is worth a measurement but no prediction.
         grid_comment: the unit of the grid's numbers.
         shared: dynamic shared memory of a block, in bytes.

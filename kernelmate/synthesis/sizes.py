@@ -123,7 +123,7 @@ def _whole(other: Any) -> bool:
 
 
 def dim(value: int, text: str, scalar: Callable[[str], Any]) -> int:
-    """Returns a size of that expression; a plain number if it is one."""
+    """Returns a size that remembers its expression; for an expression that is a number, the plain value."""
     return value if _is_number(text) else Dim(value, text, scalar)
 
 

@@ -48,10 +48,7 @@ _RESIDENT_THREADS_PER_SM = 2048
 _SETTLED_PATIENCE = 4
 """Factor on NumPy's time limit if it did the same launch of an earlier version without native code."""
 _BATCH_COST = 200_000
-"""Minimum thread-instructions that a batch counts for.
-
-The work that the emulator could do in the start-up time of a batch.
-"""
+"""Minimum thread-instructions that a batch counts for: the work that could be done in the time that starting a batch takes."""
 _BATCH_BYTES = 192 << 20
 """Maximum bytes of registers, shared and local memory per batch."""
 

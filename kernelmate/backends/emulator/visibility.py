@@ -32,7 +32,12 @@ _ENTRIES_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """Cumulative releases: per thread of their block, the stamp up to which they publish, for other blocks and their own."""
+    """The releases of a block at one location up to now.
+
+    Attributes:
+        abroad, at_home: for each thread of the block, the stamp up to which its accesses are published to other blocks, and to
+            its own block.
+    """
 
     position: int
     abroad: Array | None

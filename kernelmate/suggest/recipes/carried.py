@@ -30,10 +30,10 @@ class CarriedValue:
     """One value that a loop carries.
 
     Attributes:
-        kind: how two parts are joined; `bits` by the operator.
-        function: the function that does it, for an extreme written as a call.
-        comparison: `>` or `<`, for an extreme written as an if; ties keep what came first.
-        places: names and types of what is remembered with the extreme.
+        kind: the way in which two partial values are combined; `bits` are combined by the operator.
+        function: the function that combines them, for an extreme written as a call.
+        comparison: `>` or `<`, for an extreme written as an `if`; of equal values the first is kept.
+        places: names and types of the variables that are set together with the extreme, such as its position.
     """
 
     name: str

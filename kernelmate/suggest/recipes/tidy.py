@@ -251,7 +251,7 @@ def _with_lines(kernel: Kernel, lines: Sequence[str]) -> Kernel:
 def _formatted(old: Kernel, new: Kernel) -> Kernel:
     """Returns the kernel with changed lines formatted by clang-format.
 
-    The result is unchanged without a `.clang-format` or the program.
+    The kernel is returned unchanged if there is no `.clang-format`, or clang-format is not installed.
     """
     path = Path(new.unit.path).absolute()
     styled = any((folder / name).is_file() for folder in path.parents for name in (".clang-format", "_clang-format"))

@@ -90,7 +90,10 @@ def _divided(plan: Windows) -> Windows:
 
 
 def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
-    """Returns the plan with `step` results per position along the last axis, which has `each` of them, or is dropped."""
+    """Returns the plan with `step` results per position along the last axis.
+
+    That axis then has `each` positions; None drops it.
+    """
     last = len(plan.domain) - 1
     plan.ranges[f"__{last}"] = each or Linear((), 1)
 

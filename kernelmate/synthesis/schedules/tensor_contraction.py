@@ -54,7 +54,7 @@ def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
 class _TilePlace:
     """The source of an operand's tile: texts of its rows and width, and of positions and lengths along both axes.
 
-    `positions` declares those of a thread, up to what is added along a row.
+    `positions` declares a thread's positions, except for the offset that is added along a row.
     """
 
     name: str

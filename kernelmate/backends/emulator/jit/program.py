@@ -56,7 +56,7 @@ def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = Fals
 
 
 def loaded_keys() -> tuple[str, ...]:
-    """Keys of the programs in memory, that used longest ago first."""
+    """Returns the keys of the programs in memory, the least recently used first."""
     return tuple(_loaded)
 
 
