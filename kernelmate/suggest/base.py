@@ -37,7 +37,7 @@ class SuggestRequest:
             candidate; None if there is no such look.
         trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None if
             there is no worker.
-        expect: told of candidates that will probably be evaluated next, so that they are compiled meanwhile; `full` if
+        expect: called with candidates that will probably be evaluated next, so that they are compiled meanwhile; `full` if
             they will be judged in full, without a quick evaluation before.
     """
 

@@ -40,10 +40,10 @@ By NumPy each launch of such a kernel takes about as long as compiling it does, 
 """
 
 LEAST_PROCESSES = 3
-"""Minimum number of processes of which one compiles ahead."""
+"""Minimum number of processes for compiling long code ahead in one of them, and for counting a launch apart from its checks."""
 
 REMEMBERED = 1024
-"""Number of launches for which it is remembered whether native code was worth it."""
+"""Number of launches for which it is remembered whether native code was worth it, and of binaries whose launches were too large."""
 
 
 _Answer: TypeAlias = "Future[RunResult | TooLarge]"
