@@ -48,7 +48,7 @@ _DEEPEST = 5
 
 @dataclass(slots=True)
 class HostArray:
-    """What the host code says of an array.
+    """Facts about an array that the host code states.
 
     Attributes:
         shape: sides as contract expressions, the outermost first; None where it is not known.

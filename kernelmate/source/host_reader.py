@@ -34,7 +34,7 @@ Names = Mapping[str, str | None]
 
 @dataclass(slots=True)
 class HostTranslation:
-    """What several translations for one launch share.
+    """State that several translations for one launch share.
 
     Attributes:
         files: the texts that are read.

@@ -47,7 +47,7 @@ class Selection:
 
 @dataclass(slots=True)
 class HostFacts:
-    """What one launch says; every text is a contract expression over the kernel's sizes and `more`.
+    """Facts that the host code of one launch states; every text is a contract expression over the kernel's sizes and `more`.
 
     Attributes:
         grid, block: one to three sides; empty where they are not known.

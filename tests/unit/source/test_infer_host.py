@@ -1,4 +1,4 @@
-"""What an inferred contract takes from host code of ten styles, and where it says that each line comes from."""
+"""Inference of contracts from host code of ten styles, and the places that it states for each line."""
 
 from __future__ import annotations
 
