@@ -49,6 +49,36 @@ def test_what_a_kernel_assumes_about_its_sizes_can_be_required(tmp_path: Path) -
     run(scenario())
 
 
+def test_what_a_kernel_without_a_contract_assumes_is_written_with_the_inferred_one(tmp_path: Path) -> None:
+    text = """__global__ void copy4(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (4 * i < n) ((float4*)y)[i] = ((const float4*)x)[i];
+}
+int main() {
+  const int n = 1024;
+  float *x, *y;
+  cudaMalloc(&x, n * sizeof(float));
+  cudaMemset(x, 0, n * sizeof(float));
+  cudaMalloc(&y, n * sizeof(float));
+  copy4<<<(n / 4 + 127) / 128, 128>>>(x, y, n);
+}
+"""
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "copy4.cu", text)
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri, kernel="copy4")
+            (add,) = [one for one in await it.actions(uri, 0) if one.kind == "refactor.rewrite.kernelmate.require"]
+            assert add.title == "Write a contract above copy4 that requires n % 4 == 0"
+            assert add.edit is not None
+            it.change(uri, it.after(add.edit, uri))
+            assert '// require = ["n % 4 == 0"]  # inferred: its verdict\n' in it.texts[uri]
+            assert "// sizes = [{ n = 1024 }]  # inferred: line 6\n" in it.texts[uri]
+
+    run(scenario())
+
+
 def test_symbols_and_folds_are_those_of_the_kernels_and_their_contracts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:
