@@ -81,7 +81,7 @@ def inference(kernel: Kernel) -> Inference:
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
     whole = [p.name for p in kernel.signature.parameters if not p.pointer and _is_size(p, types[p.name][0])]
-    guess = _Guess(kernel, types, whole)
+    guess = _Guess(kernel, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
     for facts in launches:
@@ -121,6 +121,18 @@ def _instances(kernel: Kernel) -> tuple[tuple[str, ...], Mapping[str, str]]:
     return tuple(text for text in instances if _same_types(kernel, text, bound)), bound
 
 
+def _constants(kernel: Kernel, instances: Sequence[str]) -> Mapping[str, str]:
+    """Returns template parameters that are the same whole number in all instances, with their values."""
+    found: list[dict[str, str]] = []
+    for text in instances:
+        parsed = template_arguments(text)
+        found.append({} if parsed is None else dict(zip(kernel.signature.template_parameters, parsed[1], strict=False)))
+    first = found[0] if found else {}
+    return {
+        name: value for name, value in first.items() if value.isdigit() and all(one.get(name) == value for one in found)
+    }
+
+
 def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     arguments = ", ".join(["float", "256", "1", "1"][: len(kernel.signature.template_parameters)])
@@ -149,8 +161,14 @@ def _same_types(kernel: Kernel, instance: str, bound: Mapping[str, str]) -> bool
 class _Guess:
     """Composes a contract of what host code says and of guesses."""
 
-    def __init__(self, kernel: Kernel, types: Mapping[str, tuple[str, int]], whole: Sequence[str]) -> None:
-        self.kernel, self.types, self.whole = kernel, types, whole
+    def __init__(
+        self,
+        kernel: Kernel,
+        types: Mapping[str, tuple[str, int]],
+        whole: Sequence[str],
+        constants: Mapping[str, str],
+    ) -> None:
+        self.kernel, self.types, self.whole, self.constants = kernel, types, whole, constants
 
     def extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the parameters that are sizes, the outermost in memory first."""
@@ -277,7 +295,7 @@ class _Guess:
         sizes: Sequence[Mapping[str, int]],
     ) -> Argument:
         dtype, vector = self.types[parameter.name]
-        seen = array_accesses(self.kernel, extents, grid)[parameter.name]
+        seen = array_accesses(self.kernel, extents, grid, self.constants)[parameter.name]
         host = facts.arrays.get(parameter.name, HostArray())
         shape, told = self._shape(parameter, facts, seen.shape, extents, sizes)
         origin = [facts.origins.get(parameter.name, "")] if told == "host" else [told] if told else []

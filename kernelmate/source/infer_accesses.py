@@ -48,26 +48,31 @@ class ArrayAccesses:
     direction: Direction | None
 
 
-def array_accesses(kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> Mapping[str, ArrayAccesses]:
+def array_accesses(
+    kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str] | None = None
+) -> Mapping[str, ArrayAccesses]:
     """Return the accesses of each pointer of a kernel that is only used with subscripts.
 
     Args:
         kernel: the kernel.
         extents: names of the sizes, the outermost in memory first.
         grid: the launch's grid, as contract expressions.
+        constants: values of template parameters; None for none.
     """
-    body = _KernelBody(kernel, extents, grid)
+    body = _KernelBody(kernel, extents, grid, constants or {})
     return {p.name: body.accesses(p.name) for p in kernel.signature.parameters if p.pointer}
 
 
 class _KernelBody:
     """The tokens of a kernel's body, and the properties of its variables."""
 
-    def __init__(self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> None:
+    def __init__(
+        self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str]
+    ) -> None:
         tokens = [token for token in lex(kernel.source).tokens if not token.directive]
         opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
         self._tokens, self._extents = tokens[opening:], tuple(extents)
-        self._definitions = self._defined()
+        self._definitions = {**constants, **self._defined()}
         self._conditions = self._conditioned()
         self._bounds: dict[str, set[tuple[str, ...]]] = {}
         self._fixed: dict[str, set[int]] = {}

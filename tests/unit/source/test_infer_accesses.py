@@ -102,3 +102,24 @@ def test_a_member_of_a_parameters_name_is_no_use_of_it() -> None:
         "x": "in n",
         "y": "out n",
     }
+
+
+ROWS_OF_N = (
+    "template <int N> __global__ void k(const float* x, float* y, int rows) { int r = blockIdx.x * blockDim.x + threadIdx.x; "
+    "if (r >= rows) return; float s = 0; for (int c = 0; c < N; ++c) s += x[r * N + c]; for (int c = 0; c < N; ++c) y[r * N + c] = x[r * N + c] / s; }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("launches", "wanted"),
+    [
+        ("k<64><<<8, 256>>>(x, y, rows);", ("rows", "64")),
+        ("k<64><<<8, 256>>>(x, y, rows); k<32><<<8, 256>>>(x, y, rows);", ("rows",)),
+    ],
+    ids=["one instance", "instances of two lengths"],
+)
+def test_a_template_argument_is_a_side_where_all_instances_have_it(launches: str, wanted: tuple[str, ...]) -> None:
+    text = ROWS_OF_N + f"void f(float* x, float* y, int rows) {{ {launches} }}\n"
+    (kernel,) = find_kernels(text_unit(text))
+    contract = infer_contract(kernel)
+    assert [one.shape for one in contract.args if one.shape is not None] == [wanted, wanted]
