@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -225,6 +225,25 @@ class RunResult:
     native: bool | None = None
     outcomes: Mapping[int, frozenset[bool]] = field(default_factory=dict)
     counting: Callable[[], RunResult | None] | None = None
+
+    def with_counters(self) -> RunResult:
+        """Returns the result with the counters that were collected beside the launch, if they are ready."""
+        seen = None if self.counting is None else self.counting()
+        if seen is None:
+            return replace(self, counting=None)
+        return replace(
+            self,
+            counters=seen.counters,
+            block_counts=seen.block_counts,
+            footprint_bytes=seen.footprint_bytes,
+            barriers=seen.barriers,
+            ptx_instructions=seen.ptx_instructions,
+            longest_thread=seen.longest_thread,
+            lines=seen.lines,
+            atomic_sectors=seen.atomic_sectors,
+            l1=seen.l1,
+            counting=None,
+        )
 
 
 class Module(Protocol):

@@ -11,7 +11,6 @@ from kernelmate.backends.base import (
     Backend,
     EmulationTooLarge,
     Run,
-    RunResult,
     SupportsArrayComputing,
     UnsupportedInstruction,
 )
@@ -395,7 +394,7 @@ class _Judge:
 
     def _metrics(self, record: CaseRecord, *, headline: bool, sizes: int) -> SizeMetrics:
         assert record.counted is not None
-        counted = record.counted = _with_counters(record.counted)
+        counted = record.counted = record.counted.with_counters()
         shape = self.bench.shape(record.size)
         lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
@@ -468,26 +467,6 @@ class _Judge:
     def _printed(self) -> str:
         printed = (s.outcome.result.printed for r in self.records for s in r.seen)
         return next((text for text in printed if text), "")[:MOST_PRINTED]
-
-
-def _with_counters(result: RunResult) -> RunResult:
-    """Returns a result with the counters that were collected in parallel, if they are ready."""
-    seen = None if result.counting is None else result.counting()
-    if seen is None:
-        return replace(result, counting=None)
-    return replace(
-        result,
-        counters=seen.counters,
-        block_counts=seen.block_counts,
-        footprint_bytes=seen.footprint_bytes,
-        barriers=seen.barriers,
-        ptx_instructions=seen.ptx_instructions,
-        longest_thread=seen.longest_thread,
-        lines=seen.lines,
-        atomic_sectors=seen.atomic_sectors,
-        l1=seen.l1,
-        counting=None,
-    )
 
 
 def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
