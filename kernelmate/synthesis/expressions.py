@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from kernelmate.synthesis.graph import Node
-from kernelmate.synthesis.int_ranges import fits_int, needs_no_cast
+from kernelmate.synthesis.int_ranges import fits_int, is_shift_of, needs_no_cast
 from kernelmate.synthesis.kernel_text import KernelText, c_type
 from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
@@ -396,11 +396,9 @@ class Expressions:
         down = divides and not self._is_positive(node.args[1])
         if narrow or down or name == "power" or (node.dtype == "bool" and name in _BINARY):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
-        if name in ("left_shift", "right_shift"):
-            by = self.plan.graph.nodes[node.args[1]]
-            bits = 8 * np.dtype(node.dtype).itemsize
-            if by.op != "constant" or not 0 <= int(by.data[0] or 0) < bits:
-                raise Refused("it shifts by a number of bits that is not known")
+        shifts = name in ("left_shift", "right_shift")
+        if shifts and not is_shift_of(self.plan.graph, node.args[1], 8 * np.dtype(node.dtype).itemsize):
+            raise Refused("it shifts by a number of bits that is not known")
 
     def _is_counting(self, index: int) -> bool:
         """True if a whole number cannot be negative."""
@@ -445,7 +443,7 @@ class Expressions:
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
             raise Refused("it compares numbers with and without a sign")
         narrow_product = self._viewed(index).op == "iota" and node.data[0] in ("multiply", "square")
-        if narrow_product:
+        if narrow_product and not text[0].isdigit():
             return f"static_cast<long long>({text[0]})", ATOM
         wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))
         narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
@@ -519,8 +517,7 @@ class Expressions:
         if name in _OF_COUNTS and not real and not self._is_counting(node.args[0]):
             return _rounded_down(name, args)
         if name in _BINARY or (name in _OF_COUNTS and not real):
-            sign, level = _BINARY.get(name) or _OF_COUNTS[name]
-            return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
+            return _binary(args, *(_BINARY.get(name) or _OF_COUNTS[name]))
         if name in _LOOSE:
             if name in _COMPARISONS and all(map(self._is_position, node.args)):
                 args = [_uncast(*arg) for arg in args]
@@ -587,6 +584,14 @@ def _uncast(text: str, level: int) -> tuple[str, int]:
     """Returns a position without its cast to a signed type."""
     cast = re.fullmatch(r"\(?static_cast<long long>\((\w+|\(?\w+ \+ \w+\)?)\)\)?", text)
     return (text, level) if cast is None else (cast[1], ATOM if cast[1].isidentifier() else SUM)
+
+
+def _binary(args: Sequence[tuple[str, int]], sign: str, level: int) -> tuple[str, int]:
+    """Returns the text of an operation on two operands; sums and products of numbers are computed here."""
+    if sign in ("+", "*") and all(text.isdigit() for text, _ in args):
+        numbers = [int(text) for text, _ in args]
+        return str(sum(numbers) if sign == "+" else math.prod(numbers)), ATOM
+    return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
 
 
 def _rounded_down(name: str, args: list[tuple[str, int]]) -> tuple[str, int]:

@@ -24,12 +24,21 @@ def needs_no_cast(graph: Graph, index: int) -> bool:
     return bool(users) and all(graph.nodes[one].op == "map" and fits_int(graph, one) for one in users)
 
 
-def _range(graph: Graph, index: int) -> Range | None:
+def is_shift_of(graph: Graph, index: int, bits: int) -> bool:
+    """True if a node's values are numbers of bits by which an integer of that many bits can be shifted."""
+    found = _range(graph, index, positions=True)
+    return found is not None and found[0] >= 0 and found[1] < bits
+
+
+def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None:
     """Returns the smallest and largest value of a node.
 
-    The result is None if these values, or those of an operand, are unknown or do not fit an `int`.
+    The result is None if these values, or those of an operand, are unknown or do not fit an `int`. Positions along an axis,
+    which are written in 64 bits, are known only if `positions` is True and the axis has a constant length.
     """
     node = graph.nodes[index]
+    if node.op == "iota" and positions and node.shape[0].isdigit():
+        return 0, max(int(node.shape[0]) - 1, 0)
     if node.op == "constant":
         value = node.data[0]
         return (value, value) if isinstance(value, int) and _SIGNED[0] <= value <= _SIGNED[1] else None
@@ -37,7 +46,7 @@ def _range(graph: Graph, index: int) -> Range | None:
         return None
     if node.op == "input":
         return _OF_DTYPE.get(node.dtype)
-    ranges = [_range(graph, one) for one in node.args]
+    ranges = [_range(graph, one, positions=positions) for one in node.args]
     known = [one for one in ranges if one is not None]
     if len(known) < len(ranges):
         return None

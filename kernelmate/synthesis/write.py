@@ -219,6 +219,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         yield from _either(ways, text)
     except Refused as reason:
         others: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_free, graph)]
+        if _unpacks(graph):
+            others.insert(0, partial(_windowed, graph))
         others += [partial(both_ways.written, graph)] * (len(graph.outputs) > 1)
         others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
@@ -228,6 +230,16 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
             raise
         except Refused:
             raise reason from None
+
+
+def _unpacks(graph: Graph) -> bool:
+    """True if results have a short axis of a fixed length for each element, as nibbles of a word, which a thread writes alone."""
+    for output in graph.outputs:
+        node = graph.nodes[output]
+        side = graph.nodes[node.args[0]].shape[-1:] if node.op == "reshape" else ()
+        if not side or not side[0].isdigit() or int(side[0]) > SHORT:
+            return False
+    return True
 
 
 def _either(

@@ -35,6 +35,11 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "def reference(a, b, n):\n    y = np.empty(2 * n)\n    y[0::2] = a\n    y[1::2] = b * 2\n    return y",
         f"{I}  y[2 * i] = a[i];\n  y[2 * i + 1] = b[i] * 2;",
     ),
+    "nibbles of words": (
+        {"x": "in uint32[n]", "y": "out float32[8 * n]", "n": "int32", "s": "float32 = 0.5"},
+        "def reference(x, s):\n    nibbles = (x.astype(np.int64)[:, None] >> (4 * np.arange(8))[None, :]) & 15\n    return ((nibbles - 8) * s).reshape(-1)",
+        f"{I}  for (int j = 0; j < 8; ++j) y[8 * i + j] = (float)((int)(x[i] >> 4 * j & 15) - 8) * s;",
+    ),
     "stacked halves of bytes": (
         {"x": "in uint8[n] ~ integers(0, 256)", "y": "out float32[2 * n]", "n": "int32", "s": "float32 = 0.5"},
         "def reference(x, s):\n    return np.stack([x & 15, x >> 4], axis=1).reshape(-1) * s",
