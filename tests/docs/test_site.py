@@ -37,7 +37,8 @@ def generated() -> dict[str, str]:
 
 def pages() -> dict[str, str]:
     """The Markdown of all pages, by path."""
-    return {**{file.name: file.read_text() for file in DOCS.glob("*.md")}, **generated()}
+    files = {file.relative_to(DOCS).as_posix(): file.read_text() for file in DOCS.rglob("*.md")}
+    return {**files, **generated()}
 
 
 def test_every_page_stands_once_in_the_navigation() -> None:
