@@ -12,7 +12,7 @@ from kernelmate.synthesis.elements import Elements
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.schedules.histogram import Histogram, bins_of, is_added
+from kernelmate.synthesis.schedules.histogram import HistogramText, bins_of, is_added
 
 WHOLE = ("int32", "uint32", "int64", "uint64")
 """Dtypes that have atomic maxima and minima."""
@@ -28,7 +28,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield _ExtremesByNumber(bins_of(graph), kernel.again(), kind).written()
 
 
-class _ExtremesByNumber(Histogram):
+class _ExtremesByNumber(HistogramText):
     """The text for many blocks."""
 
     verb = "update"

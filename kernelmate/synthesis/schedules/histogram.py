@@ -56,7 +56,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
-    return Histogram(plan, kernel.again(), many).written()
+    return HistogramText(plan, kernel.again(), many).written()
 
 
 def bins_of(graph: Graph) -> Elements:
@@ -91,7 +91,7 @@ def is_added(plan: Elements, scatter: Key, output: Argument) -> bool:
     return scatter in pair and [(one.op, one.data[:1]) for one in was] == [("input", (output.name,))]
 
 
-class Histogram:
+class HistogramText:
     """The text for one block, or for many."""
 
     verb = "add"
