@@ -8,7 +8,6 @@ since stopping at a good interval would bias the interval.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +41,11 @@ TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
 PLACES_APART = 1.1
 """Ratio of the second slowest block to the second fastest from which a note is added."""
 
-LONG_PERIOD, PERIOD_REPEATS = 1.5, 4
-"""Ratio of replay period to duration from which the period is measured again, and the maximum of such repetitions."""
+LONG_PERIOD, ATTEMPTS = 1.5, 3
+"""Ratio of replay period to duration from which both are measured again, and the maximum of measurements.
+
+Another process's work may have made one of them long; a kernel that works only in a graph makes the period long every time.
+"""
 
 FLUSH_US = 150.0
 """Approximate cost of emptying L2 in microseconds; used only for planning."""
@@ -103,10 +105,13 @@ def measure(
     """
     settle(timer.condition)
     chosen = _planned(timer, budget_s, full=full)
-    blocks = _take_blocks(timer, chosen)
+    for _ in range(ATTEMPTS):
+        blocks = _take_blocks(timer, chosen)
+        periods, refused = _periods(timer, chosen)
+        if not _is_long(periods, blocks):
+            break
     cold = _cold(timer, chosen)
     left = _last_outputs(timer, chosen) if outputs else None
-    periods, refused = _periods(timer, chosen, [time_of(times)[0] for times in blocks.times])
     to_trace = FEWEST_TRACED if blocks.slow else TRACED_LAUNCHES
     traced = _traced(timer, to_trace) if chosen.period_rounds else [None] * timer.versions
     words = (*refused, *_held_words(blocks), *timer.machine)
@@ -220,13 +225,16 @@ def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
     return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(timer.versions)]
 
 
-def _periods(
-    timer: TimingDevice, chosen: TimingPlan, warm_us: Sequence[float]
-) -> tuple[list[float | None], tuple[str, ...]]:
+def _is_long(periods: Sequence[float | None], blocks: _Blocks) -> bool:
+    """Returns True if some version's replay period is much longer than its launches in the blocks."""
+    warm = (time_of(times)[0] for times in blocks.times)
+    return any(period is not None and period > LONG_PERIOD * us for period, us in zip(periods, warm, strict=True))
+
+
+def _periods(timer: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None], tuple[str, ...]]:
     """Returns the replay period of each version minus an empty kernel's, and reasons for missing ones.
 
-    A difference within the empty kernel's own spread is not significant and is left out. `warm_us` is the duration of
-    each version in the timing blocks.
+    A difference within the empty kernel's own spread is not significant and is left out.
     """
     found: list[float | None] = [None] * timer.versions
     if chosen.period_rounds == 0:
@@ -244,32 +252,11 @@ def _periods(
     words: tuple[str, ...] = ()
     for version, periods in enumerate(seen):
         net = statistics.median(periods) - nothing
-        if net > LONG_PERIOD * warm_us[version] + spread:
-            found[version] = _repeated_period(timer, version, chosen.in_graph[version], nothing, warm_us[version])
-            if found[version] is None:
-                words = ("no replay period: other work ran on the GPU",)
-        elif net > spread:
+        if net > spread:
             found[version] = net
         elif version == timer.versions - 1:
             words = ("no replay period: in a graph it takes no longer than an empty kernel",)
     return found, words
-
-
-def _repeated_period(timer: TimingDevice, version: int, launches: int, empty_us: float, warm_us: float) -> float | None:
-    """Measures a replay period that is much longer than a launch again, each time beside a single launch.
-
-    Another process's work may have made it long once; a kernel that works only in a graph makes it long every time.
-    Returns the shortest period; None if a single launch became as long, so that no period is reliable.
-    """
-    shortest = math.inf
-    for _ in range(PERIOD_REPEATS):
-        alone = midmean(timer.durations([version] * FEWEST_TRACED))
-        shortest = min(shortest, timer.period(version, launches) - empty_us)
-        if shortest <= LONG_PERIOD * warm_us:
-            return shortest
-        if shortest <= LONG_PERIOD * alone:
-            return None
-    return shortest
 
 
 def _timing(

@@ -12,7 +12,7 @@ import pytest
 
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
 from kernelmate.measure.plans import PERIOD_ROUNDS
-from kernelmate.measure.timing import REPEATS, measure, settle
+from kernelmate.measure.timing import ATTEMPTS, REPEATS, measure, settle
 from kernelmate.records import Finding, FindingCode
 
 
@@ -132,7 +132,7 @@ def test_sizes_beside_the_headline_are_timed_warm_only() -> None:
 
 
 class SharedRig(SimulatedRig):
-    """A GPU on which replays `busy` of a version's graph take three times as long, and launches beside them if `launches`."""
+    """A GPU whose replays in `busy` take three times as long, and with `launches` also the launches after such a replay."""
 
     def __init__(self, busy: range, *, launches: bool = False) -> None:
         super().__init__([12.0])
@@ -147,20 +147,24 @@ class SharedRig(SimulatedRig):
         return tuple(slower * one for one in super().durations(order, cold=cold, placement=placement))
 
 
-def test_a_long_replay_period_is_measured_again() -> None:
+def test_a_long_replay_period_is_measured_again_with_its_launches() -> None:
     (timing,) = measure(SharedRig(range(1, 1 + PERIOD_ROUNDS)), 0.2, full=True).timings
     assert timing.replay_period_us == pytest.approx(12.0, rel=0.02)
+    assert timing.median_us == pytest.approx(12.0, rel=0.02)
 
 
 def test_a_replay_period_that_is_always_long_is_reported() -> None:
-    (timing,) = measure(SharedRig(range(1, 1000)), 0.2, full=True).timings
+    timer = SharedRig(range(1, 1000))
+    (timing,) = measure(timer, 0.2, full=True).timings
     assert timing.replay_period_us == pytest.approx(36.0, rel=0.1)
+    assert timing.median_us == pytest.approx(12.0, rel=0.02)
+    assert timer.replays == ATTEMPTS * PERIOD_ROUNDS
 
 
-def test_a_replay_period_beside_other_work_is_left_out() -> None:
+def test_launches_that_became_as_long_as_their_replays_are_timed_so() -> None:
     (timing,) = measure(SharedRig(range(1, 1000), launches=True), 0.2, full=True).timings
-    assert timing.replay_period_us is None
-    assert timing.notes == ("no replay period: other work ran on the GPU",)
+    assert timing.replay_period_us == pytest.approx(36.0, rel=0.1)
+    assert timing.median_us == pytest.approx(36.0, rel=0.02)
 
 
 def test_a_drifting_clock_moves_both_versions_and_not_their_ratio() -> None:
