@@ -104,14 +104,14 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
         raise
 
 
-def foresee(task: JudgeTask, backend: Backend) -> None:
+def foresee(task: JudgeTask, backend: Backend, progress: Progress) -> None:
     """Starts the launches that judging a task takes, as far as the backend makes launches ahead.
 
     Errors are left to the judgement itself.
     """
     with suppress(UnsupportedInstruction, KernelmateError):
         bench = Bench(backend, task, task.candidate)
-        _Judge(task, backend, bench, lambda *_: None, lambda _: None, None).foresee()
+        _Judge(task, backend, bench, progress, lambda _: None, None).foresee()
 
 
 class _Judge:

@@ -117,26 +117,33 @@ class EarlyCandidates:
 
     Args:
         context: judges.
-        baseline: the compiled baseline.
         objective: the objective.
-        suggester: an instance of its own, whose notes nobody reads.
+        suggester: an instance of its own, whose notes nobody reads; None begins nothing.
     """
 
-    def __init__(self, context: JudgingContext, baseline: Prepared, objective: Objective, suggester: Suggester) -> None:
-        verdict = compiled_verdict(baseline, context.target, context.backend, context.seed)
-        self._prefetcher = Prefetcher(context, Trial(baseline, verdict), objective)
+    def __init__(self, context: JudgingContext, objective: Objective, suggester: Suggester | None) -> None:
+        self._context, self._objective, self._suggester = context, objective, suggester
+        self._prefetcher: Prefetcher | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def begin(self, baseline: Prepared) -> None:
+        """Traces the reference of the compiled baseline, and starts writing kernels."""
+        if self._suggester is None:
+            return
+        context = self._context
         try:
             graph = context.trace(baseline)
         except ReferenceFailed:
             return  # said by the search
+        verdict = compiled_verdict(baseline, context.target, context.backend, context.seed)
+        self._prefetcher = Prefetcher(context, Trial(baseline, verdict), self._objective)
         request = SuggestRequest(
             kernel=context.kernel,
             contract=context.contract,
             compiled=baseline.compiled,
             verdict=verdict,
-            objective=objective,
+            objective=self._objective,
             target=context.target,
             judge=_not_yet,
             versions=tuple,
@@ -144,19 +151,20 @@ class EarlyCandidates:
             expect=self._expect,
             trace=lambda: graph,
         )
-        self._thread = threading.Thread(target=self._write, args=(suggester, request), daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(self._suggester, request), daemon=True)
         self._thread.start()
 
-    def prefetcher(self) -> Prefetcher:
-        """Waits for the first candidate's text; returns the prefetcher that compiles it."""
+    def prefetcher(self) -> Prefetcher | None:
+        """Waits for the first candidate's text; returns the prefetcher that compiles it, None if nothing was begun."""
         if self._thread is not None:
             self._thread.join()
         return self._prefetcher
 
     def close(self) -> None:
-        """Ends the work without waiting."""
+        """Ends the work without waiting; may be called twice."""
         self._closed.set()
-        self._prefetcher.close()
+        if self._prefetcher is not None:
+            self._prefetcher.close()
 
     def _write(self, suggester: Suggester, request: SuggestRequest) -> None:
         # Whatever fails here fails in the search again, which says so.
@@ -164,6 +172,7 @@ class EarlyCandidates:
             next(suggester.propose(request), None)
 
     def _expect(self, candidate: Candidate, *, full: bool = False) -> None:
+        assert self._prefetcher is not None
         key = content_key(candidate.kernel, candidate.contract)
         self._prefetcher.expect(key, candidate.kernel, candidate.contract, full=full)
 

@@ -73,7 +73,7 @@ class Search:
         stopped: returns True to end the search.
         earlier: versions of earlier searches for this kernel, best first.
         on_trying: called before each version is tried.
-        foresight: compiles versions ahead, and has compiled some already; None to begin with nothing.
+        prefetcher: compiles versions ahead, and may have begun some; None for a new one.
     """
 
     context: JudgingContext
@@ -85,7 +85,7 @@ class Search:
     stopped: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
     on_trying: OnTrying | None = None
-    foresight: Prefetcher | None = None
+    prefetcher: Prefetcher | None = None
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
     _evaluated_quickly: dict[str, Judged] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Search:
             words = ", ".join(one.words for one in self.objective.constraints)
             why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
         if why_not is not None:
-            self._foreseeing().close()
+            self._ahead().close()
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
         request = SuggestRequest(
             kernel=self.context.kernel,
@@ -140,7 +140,7 @@ class Search:
                 self.notes += getattr(suggester, "notes", ())
             self._judge_promising()
         finally:
-            self._foreseeing().close()
+            self._ahead().close()
         self._note_the_end()
         self._time_best_again()
         ranked = self._answering(self.versions())
@@ -210,11 +210,11 @@ class Search:
         """
         key = content_key(candidate.kernel, candidate.contract)
         if key not in self._judged and key not in self._evaluated_quickly and candidate.author.startswith(TRUSTED):
-            self._foreseeing().expect(key, candidate.kernel, candidate.contract, full=full)
+            self._ahead().expect(key, candidate.kernel, candidate.contract, full=full)
 
-    def _foreseeing(self) -> Prefetcher:
-        self.foresight = self.foresight or Prefetcher(self.context, self.baselines[0], self.objective)
-        return self.foresight
+    def _ahead(self) -> Prefetcher:
+        self.prefetcher = self.prefetcher or Prefetcher(self.context, self.baselines[0], self.objective)
+        return self.prefetcher
 
     def _quick_evaluation(self, key: str, candidate: Candidate) -> Verdict:
         prepared = self._prepared(key, candidate, self.baselines[:1])
@@ -229,11 +229,11 @@ class Search:
 
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
         """Returns the compiled candidate, one for each of these trials' instances."""
-        kernel, contract, foreseen = candidate.kernel, candidate.contract, self._foreseeing()
+        kernel, contract, ahead = candidate.kernel, candidate.contract, self._ahead()
         instances = [trial.prepared.compiled.instance for trial in baselines]
         if len(instances) > 1:
-            foreseen.expect(key, kernel, contract, *instances)
-        return tuple(foreseen.prepared(key, kernel, contract, instance) for instance in instances)
+            ahead.expect(key, kernel, contract, *instances)
+        return tuple(ahead.prepared(key, kernel, contract, instance) for instance in instances)
 
     def _code(self, candidate: Candidate, prepared: Sequence[Prepared]) -> _Code:
         contract = candidate.contract

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -299,24 +299,41 @@ class Session:
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
         suggesters = _recipes() if suggesters is None else suggesters
-        early: list[EarlyCandidates] = []
-        before = time.monotonic()
+        # Only with a GPU are the cores idle while the baseline is judged.
+        begins = self._backend == "cuda" and said.metric == "time"
+        early = EarlyCandidates(context, said, _first_writer(suggesters) if begins else None)
         try:
-            baselines = context.baselines(
-                wrong=said.metric == "correct",
-                begin=lambda prepared: early.extend(_begun_early(context, prepared, said, suggesters)),
+            before = time.monotonic()
+            baselines = context.baselines(wrong=said.metric == "correct", begin=early.begin)
+            baseline_s = time.monotonic() - before
+            if self._backend == "cuda":
+                quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
+                context = replace(context, quick_timeout_s=min(context.timeout_s, quick_s))
+            aim = read_objective(prompt, baselines[0].verdict, name=objective)
+            if on_read is not None:
+                on_read(aim)
+            judged, earlier = self._recorded(kernel, context, baselines, aim, on_judged)
+            budget = TimeBudget(budget_s, baseline_s, began)
+            prefetcher = early.prefetcher()
+            search = Search(
+                context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, prefetcher
             )
-        except BaseException:
-            for one in early:
-                one.close()
-            raise
-        baseline_s = time.monotonic() - before
-        if self._backend == "cuda":
-            quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
-            context = replace(context, quick_timeout_s=min(context.timeout_s, quick_s))
-        aim = read_objective(prompt, baselines[0].verdict, name=objective)
-        if on_read is not None:
-            on_read(aim)
+            return search.run(suggesters)
+        finally:
+            early.close()
+
+    def _recorded(
+        self,
+        kernel: Kernel,
+        context: JudgingContext,
+        baselines: Sequence[Trial],
+        aim: Objective,
+        on_judged: OnJudged | None,
+    ) -> tuple[OnJudged, Callable[[], Sequence[Judged]]]:
+        """Records a search's baseline.
+
+        Returns a function that records each judged version and passes it on, and one that reads versions of earlier searches.
+        """
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
         parent = self._recorder.own(command, kernel, context.contract, [trial.verdict for trial in baselines])
 
@@ -326,13 +343,7 @@ class Session:
                 on_judged(found)
 
         # Only models use it, and one read per search is enough.
-        earlier = cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
-        budget = TimeBudget(budget_s, baseline_s, began)
-        foresight = early[0].prefetcher() if early else None
-        search = Search(
-            context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, foresight
-        )
-        return search.run(suggesters)
+        return judged, cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
         """Return the graph of a contract's reference as text; for a contract without results, a description of the return values.
@@ -341,7 +352,6 @@ class Session:
             ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._context_for(kernel, contract, self._preparer(kernel))
-        self._tell("reference", 0, 1)
         return context.trace(self.prepare(kernel, contract=contract)[0])
 
     def given(
@@ -458,17 +468,11 @@ def _recipes() -> Sequence[Suggester]:
     return (Synthesis(), Offline())
 
 
-def _begun_early(
-    context: JudgingContext, baseline: Prepared, objective: Objective, suggesters: Sequence[Suggester]
-) -> Iterator[EarlyCandidates]:
-    """Yields what writes kernels while the baseline is judged: on a GPU, where the cores are idle meanwhile."""
+def _first_writer(suggesters: Sequence[Suggester]) -> Suggester | None:
+    """Returns a new suggester like the first one that writes kernels from references; None if there is none."""
     from kernelmate.suggest.synthesis import Synthesis
 
-    if context.backend == "cuda" and objective.metric == "time":
-        for one in suggesters:
-            if isinstance(one, Synthesis):
-                yield EarlyCandidates(context, baseline, objective, Synthesis(most=one.most))
-                return
+    return next((Synthesis(most=one.most) for one in suggesters if isinstance(one, Synthesis)), None)
 
 
 def _guess(kernel: Kernel) -> Contract | None:

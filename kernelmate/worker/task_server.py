@@ -78,6 +78,8 @@ class TaskServer:
                 self._send(protocol.TraceResult(number, _trace(task, report)))
                 return True
             backend = self._backend(task)
+            if self._runner is not None and backend.name == "cuda":
+                cast("IsolatedCuda", backend).meanwhile = functools.partial(self._begin_announced, task, report)
             judgement = _judge(task, backend, report)
             self._send(protocol.TaskResult(number, judgement, last=spent(backend)))
         except KernelmateError as error:
@@ -122,10 +124,13 @@ class TaskServer:
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
 
-    def _begin_announced(self, current: JudgeTask) -> None:
-        """Starts emulating the launches of one announced task, if there is any; errors are left to that task."""
+    def _begin_announced(self, current: JudgeTask, report: Callable[[str, int, int], None]) -> None:
+        """Starts emulating the launches of one announced task, if there is any, while the current one is timed.
+
+        Errors are left to the announced task. The user's Python may run, which is reported with its stage and its time limit.
+        """
         from kernelmate.backends.cuda.isolated import EmulationAhead
-        from kernelmate.checks.judge import foresee
+        from kernelmate.checks.judge import TIMING_STAGE, foresee
 
         try:
             task = self._announced.get_nowait().task
@@ -135,12 +140,13 @@ class TaskServer:
             return
         try:
             ahead = EmulationAhead(cast("IsolatedCuda", self._gpu()))
-            foresee(self._settled(task, {}), ahead)
+            foresee(self._settled(task, {}), ahead, report)
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
         else:
             if ahead.companion is not None:
                 self._begun = [*self._begun, (task, ahead.companion)][-MOST_BEGUN:]
+        report(TIMING_STAGE, 0, 1)
 
     def _take_begun(self, task: JudgeTask) -> EmulatedChecks | None:
         """Returns the emulated launches that were started for this task; None if there are none."""
@@ -174,7 +180,6 @@ class TaskServer:
             isolated = cast("IsolatedCuda", gpu)
             isolated.limit(task.timeout_s)
             isolated.foreseen = self._take_begun(task)
-            isolated.meanwhile = functools.partial(self._begin_announced, task)
         return gpu
 
     def _gpu(self) -> CudaBackend | IsolatedCuda:

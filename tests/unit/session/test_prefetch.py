@@ -214,13 +214,10 @@ def test_the_first_candidates_are_compiled_while_the_baseline_is_judged(
     worker.trace = lambda task, timeout_s: traced_text(task.candidate.contract, Path(task.directory))
     worker.announce = announced.append
     context = replace(session._context(kernel, (), None), backend="cuda")
-    early: list[EarlyCandidates] = []
-    (trial,) = context.baselines(
-        begin=lambda prepared: early.append(
-            EarlyCandidates(context, prepared, read_objective("make it faster"), Synthesis())
-        )
-    )
-    prefetcher = early[0].prefetcher()
+    early = EarlyCandidates(context, read_objective("make it faster"), Synthesis())
+    (trial,) = context.baselines(begin=early.begin)
+    prefetcher = early.prefetcher()
+    assert prefetcher is not None
     (first, *_) = Synthesis().propose(
         SuggestRequest(
             kernel, context.contract, trial.prepared.compiled, trial.verdict, read_objective("make it faster"),
@@ -228,7 +225,7 @@ def test_the_first_candidates_are_compiled_while_the_baseline_is_judged(
         )
     )  # fmt: skip
     prepared = prefetcher.prepared(content_key(first.kernel, first.contract), first.kernel, first.contract, None)
-    early[0].close()
+    early.close()
     assert prepared.findings == ()
     assert prepared.version in [task.candidate for task in announced]
     assert all(task.baseline == trial.prepared.version and not task.glance for task in announced)
@@ -240,6 +237,8 @@ def test_a_reference_that_cannot_be_traced_begins_nothing(
     session, _ = scripted(backend="emulator")
     context = session._context(load(scale), (), None)
     (trial,) = context.baselines()
-    early = EarlyCandidates(context, trial.prepared, read_objective("make it faster"), Synthesis())
-    assert early.prefetcher() is early.prefetcher()
-    early.close()
+    for suggester in (Synthesis(), None):
+        early = EarlyCandidates(context, read_objective("make it faster"), suggester)
+        early.begin(trial.prepared)
+        assert early.prefetcher() is None
+        early.close()

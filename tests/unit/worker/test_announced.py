@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.cuda.isolated import IsolatedCuda
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, CompileOptions, JudgeTask, Target
 from kernelmate.session.preparing import KernelPreparer
@@ -23,19 +25,20 @@ from kernelmate.worker.task_server import MOST_BEGUN, TaskServer
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> TaskServer:
-    """A server whose GPU is the emulator."""
-    emulator = EmulatorBackend()
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskServer]:
+    """A server whose GPU is the emulator, with one process that emulates ahead."""
+    emulator, processes = EmulatorBackend(), EmulatorPool(1)
 
     def companion(compiled: Compiled, target: Target) -> EmulatedChecks:
-        return EmulatedChecks(emulator.load(compiled, target), compiled, target, None)
+        return EmulatedChecks(emulator.load(compiled, target), compiled, target, processes)
 
     own: Any = SimpleNamespace(name="cuda", poisoned=False, load=emulator.load, companion=companion, turns=None)
     gpu = IsolatedCuda(SimpleNamespace(poisoned=False), own)  # type: ignore[arg-type]
     monkeypatch.setattr(IsolatedCuda, "computing", lambda self: nullcontext(np))
     monkeypatch.setattr(task_server, "opened_gpu", lambda *_: gpu)
     announced: queue.SimpleQueue[protocol.PrefetchRequest] = queue.SimpleQueue()
-    return TaskServer(protocol.Hello(protocol.VERSION, None, "cuda"), None, lambda _: None, None, None, announced)
+    yield TaskServer(protocol.Hello(protocol.VERSION, None, "cuda"), None, lambda _: None, None, None, announced)
+    processes.close()
 
 
 SCALE = """\
@@ -67,17 +70,19 @@ def tasks(tmp_path: Path) -> list[JudgeTask]:
 
 def test_an_announced_task_finds_its_launches_begun(server: TaskServer, tasks: list[JudgeTask]) -> None:
     server._announced.put(protocol.PrefetchRequest(tasks[1], launches=True))
-    server._begin_announced(tasks[0])
+    server._begin_announced(tasks[0], lambda *_: None)
     assert server._take_begun(tasks[2]) is None
     begun = server._take_begun(tasks[1])
     assert begun is not None
     assert begun.compiled == tasks[1].candidate.compiled
+    sizes = {size for (size, _), _ in begun._foreseen}
+    assert {(("n", 1024),), (("n", 1),)} <= sizes
     assert server._take_begun(tasks[1]) is None
 
 
 def test_the_task_that_is_judged_already_is_not_begun_again(server: TaskServer, tasks: list[JudgeTask]) -> None:
     server._announced.put(protocol.PrefetchRequest(tasks[0], launches=True))
-    server._begin_announced(tasks[0])
+    server._begin_announced(tasks[0], lambda *_: None)
     assert server._take_begun(tasks[0]) is None
 
 
@@ -85,5 +90,13 @@ def test_of_many_announced_tasks_the_last_are_kept(server: TaskServer, tasks: li
     for one in tasks[1:]:
         server._announced.put(protocol.PrefetchRequest(one, launches=True))
     for _ in range(len(tasks)):
-        server._begin_announced(tasks[0])
+        server._begin_announced(tasks[0], lambda *_: None)
     assert [server._take_begun(one) is not None for one in tasks[1:]] == [False] + [True] * MOST_BEGUN
+
+
+def test_the_stage_of_the_users_python_is_reported_and_left_again(server: TaskServer, tasks: list[JudgeTask]) -> None:
+    stages: list[str] = []
+    server._announced.put(protocol.PrefetchRequest(tasks[1], launches=True))
+    server._begin_announced(tasks[0], lambda stage, done, total: stages.append(stage))
+    assert stages[0] == "reference"
+    assert stages[-1] == "timing"
