@@ -107,7 +107,7 @@ class Prefetcher:
         def note() -> None:
             self._threads.add(threading.get_ident())
 
-        return ThreadPoolExecutor(self._context.preparer.compiler.children, "kernelmate-foresight", note)
+        return ThreadPoolExecutor(self._context.preparer.compiler.children, "kernelmate-prefetch", note)
 
 
 class EarlyCandidates:

@@ -418,7 +418,7 @@ def _without_unused(body: Sequence[str]) -> list[str]:
 
 
 def _template_head(front: str) -> tuple[str, str]:
-    """What stands before a kernel's name as its template head, with the line break or the blank behind it, and the rest."""
+    """Splits the text before a kernel's name after its template head and the line break or space that follows it."""
     end = front.rindex(">", 0, front.index("__global__")) + 1
     rest = front[end:].lstrip(" \t")
     return front[:end].lstrip() + ("\n" if rest.startswith("\n") else " "), rest

@@ -35,7 +35,7 @@ THEMES = ("JupyterLab Dark", "JupyterLab Light")
 """The last one stays for the tests that follow."""
 
 Look = Callable[[str, int], None]
-"""What is to be done in a theme, at a width in pixels."""
+"""Function that is called with a theme and a width in pixels."""
 
 
 def at_every_width(book: Book, look: Look) -> None:

@@ -185,7 +185,7 @@ class Rows(RowLoops):
             self.keep(self.passes())
 
     def _slabs(self) -> dict[str, Key]:
-        """Where arrays are met of which other rows than the thread's own are read."""
+        """Returns the inputs that are read at other rows than the thread's own, by array."""
         found: dict[str, Key] = {}
         for key in walk(self.plan):
             node = self.plan.node(key)
