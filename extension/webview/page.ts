@@ -1,4 +1,4 @@
-/** Elements made of text, never of markup: kernel names, messages and reasons come from files and models. */
+/** Elements made of text: kernel names, messages and reasons come from files and models. The server's result view alone is markup. */
 
 export interface Editor {
   postMessage(message: unknown): void;

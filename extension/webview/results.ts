@@ -67,7 +67,7 @@ function render(now: State): void {
   if (known.stale) {
     parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
   }
-  parts.push(...answer(now.view));
+  parts.push(...resultView(now.view, known.stale));
   if (known === search) {
     const versions = versionsOf(now);
     const best = versions.find((one) => one.best)?.candidate;
@@ -81,15 +81,15 @@ function render(now: State): void {
   draw();
 }
 
-/** The view as the server wrote it, in which all text of files and models is escaped; findings lead to their lines. */
-function answer(view: View | undefined): HTMLElement[] {
+/** The view as the server wrote it, in which all text of files and models is escaped; findings of the present text lead to their lines. */
+function resultView(view: View | undefined, stale: boolean): HTMLElement[] {
   if (view === undefined) {
     return [];
   }
   sheet.replaceSync(view.style);
   const made = element("div", "kernelmate");
   made.innerHTML = view.html;
-  for (const finding of Array.from(made.querySelectorAll<HTMLElement>(".finding[data-line]"))) {
+  for (const finding of stale ? [] : Array.from(made.querySelectorAll<HTMLElement>(".finding[data-line]"))) {
     const place = finding.querySelectorAll("code")[1];
     const line = Number(finding.dataset.line);
     place?.replaceWith(link(place.textContent ?? "", line));
@@ -97,7 +97,7 @@ function answer(view: View | undefined): HTMLElement[] {
   return [made];
 }
 
-/** What opens by a click, and stays open when the page is drawn anew. */
+/** A fold that keeps its state when the page is drawn again. */
 function folded(title: string, ...children: HTMLElement[]): HTMLElement {
   const made = element("details", "", element("summary", "", title), ...children) as HTMLDetailsElement;
   made.open = opened.has(title);
@@ -164,12 +164,10 @@ function link(text: string, line: number): HTMLElement {
   return made;
 }
 
-function figures({ charts, results }: State): HTMLElement[] {
+function figures({ charts }: State): HTMLElement[] {
   drawn.length = 0;
   if (charts === undefined) {
-    return results.benchmark === null && results.search === null
-      ? []
-      : [element("p", "muted", "Charts need plotly where the server runs: pip install 'kernelmate[report]'")];
+    return [];  // the server said why
   }
   const places = Object.keys(charts.figures).map((title) => {
     const place = element("div", "chart");

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.cells import cell_len
 
 from kernelmate.compiler.includes import HEADERS
+from kernelmate.records import Kernel
 from kernelmate.report.words import printable
-from kernelmate.source.tokens import Token, closing, lex
+from kernelmate.source.tokens import assignment, closing, lex
 
 LARGEST_FILE = 16 * 2**20
 """Bytes of the largest file that is read for an excerpt."""
@@ -29,6 +30,7 @@ class SourceLines:
     def __init__(self, texts: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
         self._folder = folder or Path()
         self._lines = {path: text.split("\n") for path, text in (texts or {}).items()}
+        self._given = frozenset(self._lines)
 
     def line(self, file: str | None, line: int | None) -> str | None:
         """Returns one line without its line end; None if it is unavailable."""
@@ -42,7 +44,11 @@ class SourceLines:
             self._lines[file] = _read_lines(self._folder / file)
         return self._lines[file]
 
-    def store(self, file: str | None, kernel: str, argument: str) -> tuple[int, int] | None:
+    def given(self, file: str | None) -> bool:
+        """Returns True if the file's text was given instead of read."""
+        return file in self._given
+
+    def last_store(self, file: str | None, kernel: str, argument: str) -> tuple[int, int] | None:
         """Returns line and column of a kernel's last assignment to an element of an argument; None if there is none."""
         if file is None:
             return None
@@ -54,7 +60,11 @@ class SourceLines:
             if after is None or after + 1 >= len(tokens) or tokens[after + 1].text != "{":
                 continue
             end = closing(tokens, after + 1)
-            places = [i for i in range(after, end or len(tokens)) if _is_store(tokens, i, argument)]
+            places = [
+                i
+                for i in range(after, (end or len(tokens)) - 1)
+                if tokens[i].text == argument and tokens[i + 1].text == "[" and assignment(tokens, i + 1) is not None
+            ]
             if places:
                 return lexed.position(tokens[places[-1]].start)
         return None
@@ -76,13 +86,10 @@ class SourceLines:
         return margin + _cut(shown, start, room), " " * (len(margin) - 2) + "| " + caret
 
 
-def _is_store(tokens: Sequence[Token], place: int, argument: str) -> bool:
-    """Returns True if `argument[...] =` or a compound assignment begins at this token."""
-    if tokens[place].text != argument or place + 1 >= len(tokens) or tokens[place + 1].text != "[":
-        return False
-    end = closing(tokens, place + 1)
-    following = "" if end is None else "".join(token.text for token in tokens[end + 1 : end + 3])
-    return following[:1] == "=" != following[1:2] or (following[:1] in "+-*/%&|^" and following[1:2] == "=")
+def sources_of(kernel: Kernel) -> SourceLines:
+    """Returns the lines of a kernel's own text with the numbers that messages use: a cell's are counted from its magic."""
+    unit = kernel.unit
+    return SourceLines({unit.path: "\n" * (unit.locate(1, 1)[0] - 1) + unit.text})
 
 
 def _cut(text: str, start: int, room: int) -> str:

@@ -15,7 +15,7 @@ from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import Scene, picture
-from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.excerpt import SourceLines, sources_of
 from kernelmate.report.figures import MOST_VERSIONS
 from kernelmate.report.html import bullets, case_row, figure_rows, finding_row, message, pairs, table, text, toned
 from kernelmate.report.result_charts import result_scenes
@@ -38,7 +38,7 @@ ALIKE = 0.005
 """Relative difference of the objective's figure below which two versions are listed as one."""
 
 ALIKE_PREDICTED = 0.02
-"""The same for predicted figures: what a candidate must gain to be accepted."""
+"""The same for predicted figures, whose errors are larger."""
 
 CASE_HEADS = ("size", "from", "result", "max error", "time", "first wrong")
 ROW_HEADS = ("", BASELINE, "candidate", "change")
@@ -319,8 +319,7 @@ def alone(verdict: Verdict) -> str:
 
 def _findings_of(verdict: Verdict, kernel: Kernel) -> list[str]:
     """Returns the first finding of a kernel that a search did not change."""
-    above = "\n" * (kernel.unit.locate(1, 1)[0] - 1)  # a cell's lines are counted from its magic
-    return _flat(_findings(verdict, SourceLines({kernel.unit.path: above + kernel.unit.text}))[:1])
+    return _flat(_findings(verdict, sources_of(kernel))[:1])
 
 
 def _flat(parts: Iterable[Sequence[str]]) -> list[str]:
@@ -339,9 +338,13 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
     wrong = next((case for case in verdict.cases if case.correct is False and case.first_wrong is not None), None)
     blocks = []
     for place, ((severity, code, where, what), one) in enumerate(rows):
-        line = "" if one.line is None else f' data-line="{one.line}"'
+        line = f' data-line="{one.line}"' if one.line is not None and sources.given(one.file) else ""
         lines = [f'<div class="finding of-{one.severity}"{line}>{severity} {code} {where}<div>{what}</div>']
-        excerpt = _excerpt(one, verdict, sources)
+        excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
+        if isinstance(one, Finding) and one.line is None and one.buffer is not None:
+            stored = sources.last_store(one.file, verdict.kernel, one.buffer)
+            excerpt = () if stored is None else sources.excerpt(one.file, *stored, WIDTH)
+            lines += [f'<p class="faint">the last store to <code>{text(one.buffer)}</code>:</p>'] * bool(excerpt)
         if excerpt:
             lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
         if place == 0 and wrong is not None and words.element_words(wrong.first_wrong) not in one.message:
@@ -350,11 +353,3 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
             )
         blocks.append([*lines, "</div>"])
     return blocks
-
-
-def _excerpt(one: Diagnostic | Finding, verdict: Verdict, sources: SourceLines) -> tuple[str, ...]:
-    """Returns the line of a message with a caret; for wrong values, which have no line, the last store to the output."""
-    if one.line is not None or isinstance(one, Diagnostic) or one.buffer is None:
-        return sources.excerpt(one.file, one.line, one.column, WIDTH)
-    place = sources.store(one.file, verdict.kernel, one.buffer)
-    return () if place is None else sources.excerpt(one.file, *place, WIDTH)

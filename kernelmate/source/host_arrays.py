@@ -12,7 +12,7 @@ from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
 from kernelmate.source.host_reader import HostReader, HostTranslation, chain_end, tidied, unspaced
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, assignment, closing, closing_angle, lex, split_list
 
 Shape = tuple[str, ...]
 
@@ -161,7 +161,7 @@ class HostArrays:
             self._assigned(found, end + 2, at, reader, depth)
         elif following in ("(", "{") and tokens[at - 1].text == ">":
             self._constructed(found, end + 1, at, reader)
-        elif following == "[" and found.filled is not None and _is_written(tokens, end + 1) and before:
+        elif following == "[" and found.filled is not None and assignment(tokens, end + 1) == "=" and before:
             found.filled = True
             found.lines.append((place, at))
         elif before and found.filled is False and not _LEAVES.search(call):
@@ -410,12 +410,6 @@ def _call_around(place: HostPlace, at: int) -> tuple[str, int]:
         if name.text == ">" and tokens[opening - 2].text == ">":
             return "", opening
     return "", -1
-
-
-def _is_written(tokens: Sequence[Token], bracket: int) -> bool:
-    end = closing(tokens, bracket)
-    after = [token.text for token in tokens[end + 1 : end + 3]] if end is not None else []
-    return after[:1] == ["="] and after[1:] != ["="]
 
 
 def _inside(value: Sequence[Token], opening: int) -> str:

@@ -233,6 +233,17 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
+def assignment(tokens: Sequence[Token], bracket: int) -> str | None:
+    """Returns the operator that assigns to the element whose subscript opens at `bracket`, as `=`, `+=` or `++`.
+
+    The result is None if the element is only read.
+    """
+    end = closing(tokens, bracket)
+    following = "" if end is None else "".join(token.text for token in tokens[end + 1 : end + 4])
+    found = re.match(r"(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--", following)
+    return None if found is None else found[0]
+
+
 def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
     """Returns the index of the `>` that closes the template argument list opened at `opening`.
 

@@ -46,7 +46,7 @@ def code(shared: Code) -> Code:
 
 
 def at_every_width(code: Code, name: str, ready: Callable[[], None] = lambda: None) -> None:
-    """Pictures of the window in both themes at each width, each after what makes it ready."""
+    """Takes a picture of the window in both themes at each width, and calls `ready` before each."""
     for theme in ("dark", "light"):
         code.page.set_viewport_size({"width": 1280, "height": HEIGHT})
         code.theme(theme)
@@ -86,17 +86,27 @@ def test_lenses_hover_and_explanation(code: Code) -> None:
     at_every_width(code, "explain")
 
 
+def fits(frame: Any) -> None:
+    """Checks that nothing of the results is cut off, and that no chart is taller than 260 pixels."""
+    root = frame.locator("html")
+    expect(root).to_have_js_property("scrollWidth", root.evaluate("root => root.clientWidth"))
+    heights = frame.locator(".kernelmate .charts svg").evaluate_all("all => all.map(one => one.clientHeight)")
+    assert heights
+    assert max(heights) <= 260
+
+
 def test_results_of_a_kernel(code: Code) -> None:
     benchmarked(code, WASTEFUL)
     code.lens(re.compile("regs")).click()
-    code.frame(".kernelmate .charts")
-    at_every_width(code, "results")
+    frame = code.frame(".kernelmate .charts")
+    at_every_width(code, "results", lambda: fits(frame))
 
 
 def test_a_search_and_its_comparison(code: Code) -> None:
     code.open(WASTEFUL)
     code.lens("Optimize...").click()
     code.page.locator(".quick-input-list .monaco-list-row", has_text="Make it faster").click()
+    code.theme("light")
     code.page.wait_for_timeout(2500)
     code.shot("editor-searching-light-1280")
     expect(code.page.locator(".monaco-diff-editor").first).to_be_visible()
@@ -116,5 +126,6 @@ def test_a_wrong_kernel(code: Code) -> None:
     expect(code.lens(re.compile("wrong", re.IGNORECASE)).first).to_be_visible()
     at_every_width(code, "wrong")
     code.lens(re.compile("regs|wrong", re.IGNORECASE)).first.click()
-    code.frame("h1")
+    frame = code.frame(".kernelmate .finding")
+    expect(frame.locator(".finding pre").first).to_contain_text("= part[1]")
     at_every_width(code, "wrong-results")

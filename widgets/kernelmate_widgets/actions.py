@@ -15,12 +15,13 @@ from IPython.display import DisplayHandle
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.causes import causes_html
+from kernelmate.report.excerpt import sources_of
 from kernelmate.report.json import optimization_json
 from kernelmate.report.result import grouped
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
 from kernelmate_widgets.notebook_state import BoundKernel
-from kernelmate_widgets.output import optimization_bundle, sources_of
+from kernelmate_widgets.output import optimization_bundle
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics

@@ -29,11 +29,6 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
     return Unit(path=name, text=text, language="text", anchors=(Anchor(1, 1, first + 1, 1),), file_text=text)
 
 
-def file_lines(unit: Unit) -> str:
-    """Returns the unit's text at the line numbers that messages use."""
-    return "\n" * (unit.locate(1, 1)[0] - 1) + unit.text
-
-
 def place_name(session: str | None = None) -> str:
     """Returns the name of this notebook's text in the history.
 

@@ -14,11 +14,12 @@ from IPython.display import DisplayHandle, display
 from kernelmate.decide.intent import Intent, chips_of, read_intent, refusal
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
+from kernelmate.report.excerpt import sources_of
 from kernelmate.report.words import printable
 from kernelmate.source import contract_for
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, handle_named
-from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
+from kernelmate_widgets.output import optimization_bundle, views_bundle
 from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments, partial
 

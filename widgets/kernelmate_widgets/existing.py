@@ -15,6 +15,7 @@ from IPython.display import display
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Anchor, Contract, Kernel, Unit, Verdict
+from kernelmate.report.excerpt import sources_of
 from kernelmate.source import contract_for, find_kernels, parse_contract
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import read_python
@@ -25,7 +26,6 @@ from kernelmate_widgets.failing import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
-from kernelmate_widgets.output import sources_of
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics

@@ -15,6 +15,7 @@ from IPython.utils.process import arg_split
 
 from kernelmate.errors import UsageError
 from kernelmate.records import Contract, Kernel, Optimization, Verdict
+from kernelmate.report.excerpt import sources_of
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
@@ -24,7 +25,7 @@ from kernelmate_widgets.failing import KernelFailed, told
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
 from kernelmate_widgets.live import LineArguments, live_contract
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
-from kernelmate_widgets.output import optimization_bundle, sources_of, verdict_bundle
+from kernelmate_widgets.output import optimization_bundle, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments
 

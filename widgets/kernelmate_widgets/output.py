@@ -15,12 +15,11 @@ from kernelmate.records import Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import Scene, picture, png
-from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures
 from kernelmate.report.html import bullets, text
 from kernelmate.report.result import charted, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import result_scenes
-from kernelmate_widgets.cells import file_lines
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.rendering import as_html, as_text
 
@@ -34,11 +33,6 @@ BESIDE = frozenset(
     {"Roofline", "Share of its roof that each version reaches", "Resources", "Memory traffic and its cost, per launch"}
 )
 """Charts beyond the three of every result, folded."""
-
-
-def sources_of(kernel: Kernel) -> SourceLines:
-    """Returns a cell's lines with the numbers that messages use."""
-    return SourceLines({kernel.unit.path: file_lines(kernel.unit)})
 
 
 def views_bundle(*views: Any) -> dict[str, Any]:

@@ -21,13 +21,14 @@ from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, removable
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Optimization
 from kernelmate.report.causes import causes_html
+from kernelmate.report.excerpt import sources_of
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
-from kernelmate_widgets.output import panel_bundle, sources_of
+from kernelmate_widgets.output import panel_bundle
 from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5

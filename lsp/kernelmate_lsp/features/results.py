@@ -12,7 +12,7 @@ from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
 from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.drawing import Scene, svg
-from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.report.result import optimization_parts, style, verdict_parts
@@ -70,16 +70,24 @@ def _parts(place: CommandTarget) -> list[str]:
         taken = found.taken(place.spot)
         accepted = None if taken is None else taken + 1
         return optimization_parts(found.optimization, found.kernel, shown=accepted, accepted=accepted, draw=_drawn)
-    benched, before = place.known.benchmark_of(place.spot), place.known.compared.get(place.spot.id)
+    benched = place.known.benchmark_of(place.spot)
     if benched is None:
         return []
-    sources = SourceLines({place.reading.path: place.reading.text})
-    earlier = None
-    if before is not None and before.verdicts:
-        earlier = ChartVersion(f"{BASELINE} ({before.of})", before.verdicts[0])
+    # Its findings have the lines of the text that was judged.
+    sources, earlier = sources_of(benched.kernel), _earlier(place, benched)
     return [
-        line for verdict in benched.verdicts for line in verdict_parts(verdict, sources, draw=_drawn, before=earlier)
+        line
+        for verdict in benched.verdicts
+        for line in verdict_parts(verdict, sources, draw=_drawn, before=earlier.get(verdict.instance))
     ]
+
+
+def _earlier(place: CommandTarget, benched: Benched) -> dict[str | None, ChartVersion]:
+    """Returns the text that a benchmark was compared with, by template instance; nothing for a benchmark by itself."""
+    before = place.known.compared.get(place.spot.id)
+    if before is None or before.at != benched.at:
+        return {}
+    return {verdict.instance: ChartVersion(f"{BASELINE} ({before.of})", verdict) for verdict in before.verdicts}
 
 
 def _drawn(scene: Scene) -> str:
@@ -107,13 +115,10 @@ def _versions(place: CommandTarget) -> list[ChartVersion]:
     found, benched = _newest_search(place), place.known.benchmark_of(place.spot)
     if found is not None:
         return versions_of(found.optimization)
-    shown = []
-    before = place.known.compared.get(place.spot.id)
-    if before is not None and before.verdicts:
-        shown.append(ChartVersion(f"{BASELINE} ({before.of})", before.verdicts[0]))
-    if benched is not None:
-        shown += [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
-    return shown
+    if benched is None:
+        return []
+    shown = list(_earlier(place, benched).values())[:1]
+    return shown + [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
 
 
 async def pin(server: KernelmateServer, given: Mapping[str, Any]) -> Any:

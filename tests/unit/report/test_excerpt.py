@@ -75,6 +75,9 @@ def test_escapes_of_a_source_are_written_out() -> None:
     [
         ("y[i] = 1;\n    y[i + 1] = 2;", (4, 5)),
         ("y[i] += x[i];", (3, 5)),
+        ("y[i] <<= 1;", (3, 5)),
+        ("y[i]++;", (3, 5)),
+        ("x[i] = y[i] >> 1;", None),
         ("if (y[i] == 1) x[i] = y[i];", None),
         ("if (y[i] <= 1) x[i] = 0; // y[i] = 3;", None),
         ("y[p[i]] = 1;", (3, 5)),
@@ -82,8 +85,8 @@ def test_escapes_of_a_source_are_written_out() -> None:
 )
 def test_the_last_store_to_an_argument_is_found(body: str, found: tuple[int, int] | None) -> None:
     text = f"__global__ void before(int* y) {{ y[0] = 1; }}\n__global__ void k(int* y) {{\n    {body}\n}}\n"
-    assert SourceLines({"a.cu": text}).store("a.cu", "k", "y") == found
-    assert SourceLines({"a.cu": text}).store("a.cu", "none", "y") is None
+    assert SourceLines({"a.cu": text}).last_store("a.cu", "k", "y") == found
+    assert SourceLines({"a.cu": text}).last_store("a.cu", "none", "y") is None
 
 
 def test_equal_texts_have_no_diff() -> None:
