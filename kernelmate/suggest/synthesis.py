@@ -66,8 +66,7 @@ class Synthesis:
             ]
             wanted = self._wanted(request, texts)[:most]
             candidates = chain.from_iterable(self._placed(request, bare, one) for one in wanted)
-            told = _told_ahead if asked.metric == "time" else _promising
-            yield from told(request, candidates)
+            yield from (_announced if asked.metric == "time" else _promising)(request, candidates)
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:
@@ -82,7 +81,7 @@ class Synthesis:
     def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
         """Yields the candidate in the user's file, of which `bare` is the rest.
 
-        The result is None if a launch there cannot be adapted.
+        Yields nothing if a launch there cannot be adapted.
         """
         try:
             kernel, contract = placed(bare, request.contract, written)
@@ -96,8 +95,8 @@ class Synthesis:
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
 
 
-def _told_ahead(request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-    """Yields candidates, each after the request was told of the next one, until the search stops."""
+def _announced(request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yields each candidate after announcing the next one to `request.expect`, until the search stops."""
     waiting: Candidate | None = None
     for candidate in candidates:
         if request.expect is not None:

@@ -381,7 +381,7 @@ def is_whole(key: Any) -> bool:
 
 
 def _comes_first(value: Any) -> bool:
-    """True if what an operation with a traced array gives is for another class to say."""
+    """True if the class of the other operand implements the operation."""
     return (
         isinstance(value, NDArrayOperatorsMixin) and getattr(value, "__array_priority__", 0) > Array.__array_priority__
     )
@@ -479,8 +479,7 @@ def _is_product(base: Array, exponent: float) -> bool:
 def _whole_power(builder: Builder, base: Array, exponent: int) -> Array:
     """Returns a power by squaring; a negative one of the reciprocal."""
     if exponent < 0:
-        inverse = mapped(builder, np.reciprocal, (base,))
-        return inverse if exponent == -1 else mapped(builder, np.power, (inverse, -exponent))
+        return mapped(builder, np.power, (mapped(builder, np.reciprocal, (base,)), -exponent))
     if exponent in (3, 4):
         return mapped(builder, np.power, (base, exponent))
     half = base if exponent < 4 else _whole_power(builder, base, exponent // 2)
@@ -495,11 +494,8 @@ def _below_bound(builder: Builder, bounded: Array, name: str) -> tuple[Array, fl
         return None
     by = builder.nodes[node.args[1]]
     inner = Array(builder, node.args[0])
-    whole = (
-        by.op == "constant"
-        and not by.shape
-        and [text_of(one) for one in inner.shape] == [text_of(one) for one in bounded.shape]
-    )
+    same = [text_of(side) for side in inner.shape] == [text_of(side) for side in bounded.shape]
+    whole = by.op == "constant" and not by.shape and same and inner.dtype == bounded.dtype
     return (inner, float(by.data[0] or 0)) if whole else None
 
 

@@ -413,11 +413,6 @@ class Expressions:
             and all(map(self._is_counting, node.args))
         )
 
-    def _is_position(self, index: int) -> bool:
-        """True if a value is the position along an axis."""
-        node = self.plan.graph.nodes[index]
-        return self._is_position(node.args[0]) if node.op == "view" else node.op == "iota"
-
     def _is_positive(self, index: int) -> bool:
         node = self.plan.graph.nodes[index]
         return node.op == "size" or (node.op == "constant" and not node.dtype.startswith("float") and int(node.data[0] or 0) > 0)  # fmt: skip
@@ -519,7 +514,7 @@ class Expressions:
         if name in _BINARY or (name in _OF_COUNTS and not real):
             return _binary(args, *(_BINARY.get(name) or _OF_COUNTS[name]))
         if name in _LOOSE:
-            if name in _COMPARISONS and all(map(self._is_position, node.args)):
+            if name in _COMPARISONS and all(self._viewed(one).op == "iota" for one in node.args):
                 args = [_uncast(*arg) for arg in args]
             level = ATOM if name in _BITS else SUM
             return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE

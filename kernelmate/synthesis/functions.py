@@ -121,7 +121,7 @@ def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -
     count = 0 if place is None else int(a.shape[place])
     if place is None or text_of(a.shape[place]) != str(count) or not 0 < count <= MOST_SORTED or out is not None:
         raise Untraceable(f"np.median of other than up to {MOST_SORTED} values along an axis")
-    keys = [slice(None)] * a.ndim
+    a, keys = a if a.dtype.kind == "f" else cast(a, np.float64), [slice(None)] * a.ndim
     values = [a[(*keys[:place], at)] for at in range(count)]
     for low, high in exchanges(count):
         first, second = values[low], values[high]

@@ -193,8 +193,10 @@ def _summed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
     if node.op == "segment":
         return _segments(node, args[0].astype(np.int64), np.asarray(args[1]), shape)
     if node.data:
-        ufunc, start = {"max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[str(node.data[0])]
-        extremes = np.full(shape, start)
+        largest, dtype = node.data[0] == "max", np.dtype(node.dtype)
+        limits = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        ufunc, start = (np.maximum, limits[0]) if largest else (np.minimum, limits[1])
+        extremes = np.full(shape, start, dtype)
         ufunc.at(extremes, args[0], args[1])
         return extremes
     total = np.zeros(shape, node.dtype)

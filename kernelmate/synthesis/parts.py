@@ -78,22 +78,24 @@ def with_both_sides(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str
         if node.op != "reduce" or node.data[0] != "sum":
             continue
         place = node.args[0]
-        while nodes[place].op == "cast":
-            place = nodes[place].args[0]
-        product = nodes[place]
+        while graph.nodes[place].op == "cast":
+            place = graph.nodes[place].args[0]
+        product = graph.nodes[place]
+        if nodes[place] is not product:
+            continue  # another sum's, which has its names
         if product.op != "map" or product.data[0] != "multiply":
             continue
         first, second = (_down_to_input(graph, one) for one in product.args)
         if not first or not second or first[-1] != second[-1] or first == second:
             continue
-        source = nodes[second[-1]]
+        source = graph.nodes[second[-1]]
         name = next((alias for alias, one in others.items() if one == source.data[0]), "")
         if not name:
             name = _name(f"{source.data[0]}_columns", {*taken, *others})
             others[name] = str(source.data[0])
         nodes.append(replace(source, data=(name,), name=name))
         for index in reversed(second[:-1]):
-            nodes.append(replace(nodes[index], args=(len(nodes) - 1,)))
+            nodes.append(replace(graph.nodes[index], args=(len(nodes) - 1,)))
         nodes[place] = replace(product, args=(product.args[0], len(nodes) - 1))
     return (sorted_graph(nodes, graph.outputs), others) if others else None
 

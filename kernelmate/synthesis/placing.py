@@ -53,9 +53,11 @@ def _with_traits(kernel: Kernel) -> Kernel:
     text = kernel.unit.text
     if "std::is_same_v" not in kernel.source or re.search(r"#\s*include\s*<type_traits>", text):
         return kernel
-    included = [*re.finditer(r"^[ \t]*#[ \t]*include[ \t]*[<\"][^\n]*\n", text, re.MULTILINE)]
-    place = included[-1].end() if included else _above_comment(text, len(text) - len(text.lstrip()))
-    return apply_edits(kernel, [(place, place, "#include <type_traits>\n" + "\n" * (not included))])
+    # Before the first one, which is above the kernel whatever conditions others stand under.
+    included = re.search(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", text, re.MULTILINE)
+    above = included is not None and included.start() < kernel.start and "#if" not in text[: included.start()]
+    place = included.start() if included is not None and above else _above_comment(text, len(text) - len(text.lstrip()))
+    return apply_edits(kernel, [(place, place, "#include <type_traits>\n" + "\n" * (not above))])
 
 
 def _used_constants(definition: str, helpers: str) -> str:

@@ -63,19 +63,26 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
     for one in reversed(wanted):
         result = reduced_along(result, kind, one)
     result = with_axes_kept(result, a, axis) if keepdims else result
-    return result if _is_neutral(kind, initial) else COMBINATIONS[kind](result, initial)
+    if _is_neutral(kind, initial):
+        return result
+    largest = float(np.finfo(np.float32).max)  # a bound beyond it would be infinite in a kernel's float
+    bound = min(max(initial, -largest), largest) if abs(initial) < np.inf else initial
+    combined: Array = COMBINATIONS[kind](result, bound)
+    return combined
 
 
 COMBINATIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 """Ufuncs that combine two elements of a reduction."""
 
 
+_NEUTRAL = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}
+
+
 def _is_neutral(kind: str, initial: Any) -> bool:
-    """Returns True if a reduction's initial value changes nothing that a kernel in float32 could tell."""
-    if initial is None or not isinstance(initial, int | float):
-        return initial is None or type(initial).__name__ == "_NoValueType"
-    largest = float(np.finfo(np.float32).max)
-    return {"sum": initial == 0, "prod": initial == 1, "max": initial <= -largest, "min": initial >= largest}[kind]
+    """Returns True if a reduction has no initial value, or one that changes nothing."""
+    if initial is None or initial is np._NoValue:
+        return True
+    return isinstance(initial, int | float) and initial == _NEUTRAL[kind]
 
 
 def with_axes_kept(result: Array, a: Array, axis: Any) -> Array:

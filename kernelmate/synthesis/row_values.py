@@ -34,7 +34,8 @@ class RowValues(NDArrayOperatorsMixin):
     __array_priority__ = 2000
 
     def __init__(self, values: Array, offsets: Array) -> None:
-        self.values, self.offsets = values, offsets
+        # Copies, as NumPy makes them: an assignment to the array changes nothing here.
+        self.values, self.offsets = Array(values.builder, values.node), Array(offsets.builder, offsets.node)
 
     @property
     def ndim(self) -> int:

@@ -75,10 +75,10 @@ def template_of(kernel: Kernel, contract: Contract) -> Template | None:
         raise Refused("the kernel is a template of a type, in Python text")
     sizes = _sizes(parameters, values, contract)
     free = {name for size, name in sizes.items() if _plain(size) == _plain(name)}
-    bound = {one.name: values[one.name] for one in parameters if one.name not in free}
-    _check_uses(kernel, parameters, bound)
-    conditions = [_condition(one, values[one.name]) for one in parameters if one.name not in free]
-    return Template(types, sizes, _joined([one for one in conditions if one]))
+    guarded = [one for one in parameters if one.name not in free]
+    listed = list(dict.fromkeys(tuple(bound[one.name] for one in guarded) for bound in given if bound))
+    _check_uses(kernel, parameters, guarded, listed)
+    return Template(types, sizes, _guard(guarded, listed))
 
 
 def _bound(parameters: Sequence[TemplateParameter], instance: str) -> dict[str, str] | None:
@@ -126,8 +126,23 @@ def _plain(name: str) -> str:
     return re.sub(r"^k(?=[A-Z])", "", name).replace("_", "").casefold()
 
 
+def _guard(parameters: Sequence[TemplateParameter], listed: Sequence[tuple[str, ...]]) -> str:
+    """A C++ expression that is true of the listed arguments of some parameters alone; empty if it always is."""
+    values = [list(dict.fromkeys(one)) for one in zip(*listed, strict=True)]
+    if len(listed) == math.prod(map(len, values)):
+        conditions = [_condition(*pair) for pair in zip(parameters, values, strict=True)]
+        return _joined([one for one in conditions if one])
+    # Only some of the combinations are listed.
+    fixed = [_condition(one, given) for one, given in zip(parameters, values, strict=True) if len(given) == 1]
+    several = [place for place, given in enumerate(values) if len(given) > 1]
+    rows = dict.fromkeys(
+        " && ".join(_condition(parameters[place], [one[place]]) for place in several) for one in listed
+    )
+    return _joined([*fixed, " || ".join(f"({row})" if " && " in row else row for row in rows)])
+
+
 def _condition(parameter: TemplateParameter, values: Sequence[str]) -> str:
-    """A C++ expression that is true of the values that a template parameter has in the judged instances."""
+    """A C++ expression that is true of some values of a template parameter; empty for all that there are."""
     name = parameter.name
     if {*values} == {"true", "false"}:
         return ""
@@ -145,10 +160,15 @@ def _joined(conditions: Sequence[str]) -> str:
     return " && ".join(f"({one})" if several and " || " in one else one for one in conditions)
 
 
-def _check_uses(kernel: Kernel, parameters: Sequence[TemplateParameter], values: Mapping[str, Sequence[str]]) -> None:
+def _check_uses(
+    kernel: Kernel,
+    parameters: Sequence[TemplateParameter],
+    guarded: Sequence[TemplateParameter],
+    listed: Sequence[tuple[str, ...]],
+) -> None:
     for used in inferred_instances(kernel):
         bound = _bound(parameters, used.text)
-        if bound is not None and any(bound[name] not in given for name, given in values.items()):
+        if bound is not None and tuple(bound[one.name] for one in guarded) not in listed:
             raise Refused(
                 f"the kernel is a template that is also used as {used.text}, which its contract does not list"
             )

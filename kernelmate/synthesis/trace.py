@@ -87,7 +87,7 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
             continue  # NumPy would refuse this generated size
         if alike and graph != alike[0][1]:
             # A special case of the smallest sizes, which a kernel for all sizes may follow: the judge tells.
-            if min(size.values()) > LARGEST_EDGE:
+            if not any(value <= LARGEST_EDGE < min(one.size[name] for one, _ in alike) for name, value in size.items()):
                 raise _depends(contract, alike[0][0], builder)
             edge = builder
         else:
@@ -258,22 +258,29 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
     return found
 
 
-def _is_whole(builder: Builder, index: int) -> bool:
-    """Returns True if a floating value is always a whole number, which any conversion to an integer keeps."""
-    node = builder.nodes[index]
-    if node.op == "constant":
-        return float(node.data[0] or 0).is_integer()
-    if node.op in ("view", "reshape") or not node.dtype.startswith("float"):
-        return not node.dtype.startswith("float") or _is_whole(builder, node.args[0])
-    if node.op == "cast":
-        return _is_whole(builder, node.args[0])
-    name = node.data[0] if node.op == "map" else ""
-    if name in ("rint", "floor", "ceil", "trunc"):
-        return True
-    within = node.args[1:] if name == "where" else node.args
-    return name in ("maximum", "minimum", "where", "negative", "add", "subtract", "multiply") and all(
-        _is_whole(builder, one) for one in within
-    )
+def _is_whole(builder: Builder, index: int, known: dict[int, bool] | None = None) -> bool:
+    """Returns True if a floating value is always a whole number, which any conversion to an integer keeps.
+
+    `known` holds the answers for nodes that were seen before, since a node may be reached by many paths.
+    """
+    known = {} if known is None else known
+    if index not in known:
+        node = builder.nodes[index]
+        name = node.data[0] if node.op == "map" else ""
+        if node.op == "constant":
+            known[index] = float(node.data[0] or 0).is_integer()
+        elif not node.dtype.startswith("float") or name in ("rint", "floor", "ceil", "trunc"):
+            known[index] = True
+        elif node.op in ("view", "reshape", "cast") or name in _KEEPING_WHOLE:
+            within = node.args[1:] if name == "where" else node.args
+            known[index] = all(_is_whole(builder, one, known) for one in within)
+        else:
+            known[index] = False
+    return known[index]
+
+
+_KEEPING_WHOLE = frozenset({"maximum", "minimum", "where", "negative", "add", "subtract", "multiply"})
+"""Operations on whole numbers whose results are whole."""
 
 
 class _Module:

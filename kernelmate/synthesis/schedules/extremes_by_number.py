@@ -65,13 +65,14 @@ class _ExtremesByNumber(HistogramText):
         )  # fmt: skip
 
     def _helper(self) -> list[str]:
-        """The device function for floats, of which NaN stays, as in NumPy."""
+        """The device function for floats, which keeps NaN among the values, as NumPy does."""
         if self.dtype != "float32":
             return []
         largest = self.kind == "max"
         first, second = ("Max", "Min") if largest else ("Min", "Max")
         test = "bits >= 0 || isnan(value)" if largest else "bits >= 0 && !isnan(value)"
-        kept = ("__float_as_int(fabsf(value))", "value") if largest else ("bits", "-fabsf(value)")
+        # NaN is kept with the sign whose patterns no other float surpasses in the order of this kind.
+        kept = ("bits & 0x7fffffff", "bits") if largest else ("bits", "bits | 0x80000000")
         return [
             "// Floats without a sign are in the order of their bits as integers, those with a sign in the reverse order.",
             f"static __device__ __forceinline__ void {self.helper}(float* address, float value) {{",
@@ -79,7 +80,7 @@ class _ExtremesByNumber(HistogramText):
             f"  if ({test}) {{",
             f"    atomic{first}(reinterpret_cast<int*>(address), {kept[0]});",
             "  } else {",
-            f"    atomic{second}(reinterpret_cast<unsigned int*>(address), __float_as_uint({kept[1]}));",
+            f"    atomic{second}(reinterpret_cast<unsigned int*>(address), static_cast<unsigned int>({kept[1]}));",
             "  }",
             "}",
         ]

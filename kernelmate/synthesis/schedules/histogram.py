@@ -82,7 +82,7 @@ def is_added(plan: Elements, scatter: Key, output: Argument) -> bool:
     key = behind(plan.outputs[0])
     node = plan.node(key)
     if key == scatter:
-        return output.direction == "inout" and output.distribution == "zeros"
+        return not node.data and output.direction == "inout" and output.distribution == "zeros"
     kind = str((plan.node(scatter).data or ("sum",))[0])
     if node.op != "map" or node.data[0] != {"sum": "add", "max": "maximum", "min": "minimum"}[kind]:
         return False

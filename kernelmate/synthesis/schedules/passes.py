@@ -113,7 +113,11 @@ class Passes:
             for (_, name), local, value in zip(pairs, held, values, strict=True):
                 lines.append(f"const {self.kernel.element(name)} {local} = {value};")
             values = held
-        return [*lines, *(f"{place(name)} = {value};" for (_, name), value in zip(pairs, values, strict=True))]
+        return [*lines, *(self.store(place(name), value) for (_, name), value in zip(pairs, values, strict=True))]
+
+    def store(self, place: str, value: str) -> str:
+        """Returns the statement that stores a value at a place of an output."""
+        return f"{place} = {value};"
 
     def is_whole(self, output: Key) -> bool:
         """True if an output has an element for each element of the domain."""

@@ -5,11 +5,11 @@ Traffic: that of `rows`. Arithmetic: one atomic addition per row, whose order di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
-from kernelmate.synthesis.plan import Key, Refused, plan_of, sorted_graph
+from kernelmate.synthesis.plan import Refused, plan_of, sorted_graph
 from kernelmate.synthesis.schedules import rows
 
 
@@ -24,6 +24,8 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         raise Refused("it reduces no rows before their sum")
     if others or output.dtype not in ("float32", "float64") or "atomicAdd" not in kernel.kernel.source:
         raise Refused("it does not add its results atomically")
+    if output.shape not in ((), ("1",)):
+        raise Refused("it adds the sum of rows' results to several elements")
     if kernel.contract.deterministic:
         raise Refused("the contract asks for the same result in each run, and rows would be added in any order")
     plan = plan_of(_row_results(graph, output.name))
@@ -37,7 +39,10 @@ def _row_results(graph: Graph, total: str) -> Graph:
     nodes = list(graph.nodes)
 
     def behind(index: int) -> int:
-        return behind(nodes[index].args[0]) if nodes[index].op in ("view", "cast", "reshape") else index
+        """Returns the node below views, and below casts between float32 and float64."""
+        node = nodes[index]
+        wide = node.op == "cast" and {node.dtype, nodes[node.args[0]].dtype} <= {"float32", "float64"}
+        return behind(node.args[0]) if node.op in ("view", "reshape") or wide else index
 
     def added(index: int) -> int:
         """Returns the node of the rows' results of which a value is the sum."""
@@ -70,11 +75,6 @@ def _row_results(graph: Graph, total: str) -> Graph:
 class _RowTotals(rows.Rows):
     """The text: as of rows, with an addition in place of the store."""
 
-    def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:
-        """Statements that compute a row's result and add it."""
-        lines = super().stores(pairs, place)
-        ((_, name),) = pairs
-        stored = f"{place(name)} = "
-        return [
-            f"atomicAdd({name}, {one.removeprefix(stored)[:-1]});" if one.startswith(stored) else one for one in lines
-        ]
+    def store(self, place: str, value: str) -> str:
+        """Returns the statement that adds a row's result to the total."""
+        return f"atomicAdd({place.partition('[')[0]}, {value});"

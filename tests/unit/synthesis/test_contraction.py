@@ -11,6 +11,7 @@ from kernelmate.compiler.listing import read_listing
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -55,6 +56,23 @@ def test_products_are_right_in_every_layout(left: str, right: str, make: Any, se
     for one in found.candidates:
         assert one.verdict.correct, (one.candidate.author, one.verdict.findings, one.candidate.kernel.source)
         assert one.verdict.diagnostics == ()
+
+
+@pytest.mark.parametrize("reference", ["a[:, None] * a[None]", "a[None] * a[:, None]"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_sums_of_an_array_by_itself_are_products_along_its_last_axis_alone(
+    reference: str, axis: int, make: Any, tmp_path: Path
+) -> None:
+    kernel, contract = make(
+        {"a": "in float32[M, M]", "y": "out float32[M, M]", "M": "int32"},
+        f"({reference}).sum(axis={axis})", sizes="{ M = 36 }, { M = 33 }, { M = 1 }", grid="cdiv(M * M, 128)",
+    )  # fmt: skip
+    written = kernels_for(trace(contract, tmp_path), kernel, contract)
+    if axis == 2:
+        assert next(written).schedule.startswith("contraction")
+    else:
+        with pytest.raises(Refused, match="meets a along different axes"):
+            list(written)
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,10 @@ def test_extremes_by_number_are_right(name: str, sign: str, dtype: str, make: An
     assert judged_right(session, kernel) == [f"synthesis:scatter-{name[:3]}"]
 
 
-def test_extremes_by_number_need_results_to_bound(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("argument", ["out float32[7]", "inout float32[7] ~ zeros"])
+def test_extremes_by_number_need_results_to_bound(argument: str, make: Any, tmp_path: Path) -> None:
     reference = "def reference(ids, v):\n    y = np.full(7, -np.inf)\n    np.maximum.at(y, ids, v)\n    return y"
-    args = EXTREMES | {"y": "out float32[7]"}
+    args = EXTREMES | {"y": argument}
     kernel, contract = make(args, reference, grid="cdiv(n, block)", sizes="{ n = 1031 }")
     graph = trace(contract, tmp_path)
     with pytest.raises(Refused, match="does not hold what several blocks could bound"):

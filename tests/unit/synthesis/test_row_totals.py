@@ -48,6 +48,24 @@ def test_each_row_adds_its_result(name: str, make: Any, session: Session) -> Non
         assert judged.candidate.kernel.unit.text.count("atomicAdd(y, ") == 1
 
 
+ADDED = f"{ROW}{NORM}  atomicAdd(y, sqrtf(s));"
+
+
+@pytest.mark.parametrize(
+    ("args", "reference", "body"),
+    [
+        (ARGS, "y + np.sqrt((x * x).sum(axis=1)).sum().astype(np.int32)", ADDED),
+        (ARGS | {"y": "inout float32[m]"}, "y + np.sqrt((x * x).sum(axis=1)).sum()", ADDED),
+    ],
+    ids=["a rounded sum", "several totals"],
+)
+def test_other_totals_are_refused(args: dict[str, str], reference: str, body: str, make: Any, tmp_path: Path) -> None:
+    sizes = SIZES.replace("cols =", "m = 3, cols =") if "m" in args["y"] else SIZES
+    kernel, contract = make(args, reference, body=body, grid="cdiv(rows, block)", sizes=sizes)
+    with pytest.raises(Refused):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
 @pytest.mark.parametrize(
     ("body", "more"),
     [

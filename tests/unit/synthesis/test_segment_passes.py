@@ -49,6 +49,10 @@ CASES = {
         "        for i in range(p[r], p[r + 1]):\n            y[i] = np.exp(v[i] - m) / s\n    return y",
         SOFTMAX,
     ),
+    "a value of the row that is changed after it was taken": (
+        f"def reference(p, v, rows):\n{ROWS_OF}    s = np.bincount(of, v * v, rows)\n    w = s[of]\n    s += 1\n    return v / (w + 2)",
+        NORM.format("v[i] * v[i]", "v[i] / (s + 2)"),
+    ),
     "without a reduction": (
         "def reference(p, v, rows):\n    n = np.diff(p)\n    return v / np.repeat(np.maximum(n, 1), n)",
         "  for (int i = p[r]; i < p[r + 1]; ++i) y[i] = v[i] / max(p[r + 1] - p[r], 1);",

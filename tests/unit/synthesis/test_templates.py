@@ -92,7 +92,7 @@ def test_the_head_stays_and_a_size_that_is_a_parameter_stays_free(tmp_path: Path
     assert "template <typename T, int kD>\n__global__ void" in text
     assert "norm(T* __restrict__ out, const T* __restrict__ x, const T* __restrict__ w, int rows) {" in text
     assert 'static_assert(std::is_same_v<T, float>, "only the instances of the contract were tested");' in text
-    assert "#include <cuda_runtime.h>\n#include <type_traits>\n" in text
+    assert text.startswith("#include <type_traits>\n#include <cuda_runtime.h>\n")
     assert "norm<float, 96><<<" in text
     assert re.search(r"norm_row\([^)]*const float\* __restrict__ w, int kD,", text)
 
@@ -103,6 +103,32 @@ def test_a_number_that_the_reference_does_not_have_is_guarded(tmp_path: Path, se
     assert guard is not None
     assert guard[1] == "only the instances of the contract were tested"
     assert "scale<T, 128><<<" in text
+
+
+PAIRS = ("scale<__half, 128, true>", "scale<__half, 256, false>")
+
+
+def pairs_of(folder: Path, use: str) -> Kernel:
+    """SCALE with two of the four combinations of a block and a flag listed, and another use in the file."""
+    listed = SCALE.replace(
+        '"scale<__half, 128, true>", "scale<__half, 128, false>"', ", ".join(f'"{one}"' for one in PAIRS)
+    )
+    return kernel_of(folder, listed.replace("scale<T, 128><<<", f"{use}<<<").replace("block = 128", "block = 256"))
+
+
+def test_instances_that_are_some_combinations_are_guarded_together(tmp_path: Path) -> None:
+    kernel = pairs_of(tmp_path, PAIRS[0])
+    template = template_of(kernel, contract_for(kernel))
+    assert template is not None
+    assert (
+        template.condition == "std::is_same_v<T, __half> && ((kBlock == 128 && kUnused) || (kBlock == 256 && !kUnused))"
+    )
+
+
+def test_a_combination_beside_those_of_the_contract_is_refused(tmp_path: Path) -> None:
+    kernel = pairs_of(tmp_path, "scale<__half, 256, true>")
+    with pytest.raises(Refused, match="also used as scale<__half, 256, true>"):
+        template_of(kernel, contract_for(kernel))
 
 
 def test_an_instance_beside_those_of_the_contract_is_refused(tmp_path: Path) -> None:

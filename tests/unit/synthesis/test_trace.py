@@ -101,6 +101,8 @@ REFERENCES = {
     "additions to one element": (REDUCED, "def reference(x, rows, cols):\n    y = np.zeros(rows)\n    z = np.ones((rows, rows))\n    for i in range(rows):\n        for k in range(cols):\n            y[i] += x[i, k] * 2\n        for j in range(rows):\n            for k in range(cols):\n                z[i, j] += x[i, k] * x[j, k]\n    return y + z.sum(axis=1)"),
     "additions by number in a loop": (LABELLED, "def reference(x, t):\n    y, z = np.ones(9), np.zeros((9, x.shape[1]))\n    for i in range(len(t)):\n        y[t[i]] += x[i, 0]\n    for i, k in enumerate(t):\n        z[k] -= 2 * x[i]\n    for i in range(x.shape[0]):\n        for j in range(x.shape[1]):\n            z[t[i], j] += x[i, j] * j\n    np.subtract.at(y, t, x[:, 1])\n    return y[t] + z[t].sum(axis=1)"),
     "an initial value": (REDUCED, "def reference(x):\n    low = x.max(axis=1, initial=-1e300) - np.min(x, axis=1, initial=0.1)\n    return x.max(axis=1, initial=0.7) + x.sum(axis=1, initial=2.0) + low"),
+    "the least number as an initial value": (REDUCED, "def reference(x):\n    return np.where(x > 2, x, -np.inf).max(axis=1, initial=-3.4028234663852886e38)"),
+    "bounds and medians of whole numbers": (LABELLED, "def reference(x, t):\n    return np.maximum(np.maximum(t, 0.5), 1) * 3 + np.median(np.stack([t, t // 2, t * 3, t + 1]), axis=0)"),
     "quarter turns": (MATRIX, "def reference(x):\n    return np.rot90(np.rot90(x, 3)) + np.rot90(x * 2, 2) + np.rot90(np.rot90(x[None], 1, axes=(1, 2)), -1, axes=(1, 2))[0]"),
     "a filled diagonal": (MATRIX, "def reference(x):\n    y = x * 2\n    np.fill_diagonal(y, -1.5)\n    return y"),
     "medians of a few": (REDUCED, "def reference(x):\n    odd = np.median([x[:, 0], x[:, 1], x[:, 2], x[:, 0] * x[:, 1], x[:, 2] * 0.5], axis=0)\n    return odd + np.median(np.stack([x[:, 0], x[:, 1], x[:, 2], x[:, 1] - 0.2], axis=1), axis=1)"),
@@ -220,8 +222,20 @@ def test_a_special_case_of_the_smallest_sizes_is_left_to_the_judge(make: Any, tm
         np.testing.assert_allclose(got, wanted(arrays, size)["y"])
 
 
-def test_a_special_case_of_larger_sizes_is_refused(make: Any, tmp_path: Path) -> None:
-    _, contract = make(MATRIX, INTERIOR.replace("> 2", "> 6"), sizes="{ rows = 40, cols = 64 }, { rows = 7, cols = 5 }")
+@pytest.mark.parametrize(
+    ("reference", "sizes"),
+    [
+        (INTERIOR.replace("> 2", "> 6"), "{ rows = 40, cols = 64 }, { rows = 7, cols = 5 }"),
+        # Small in another dimension than the one that is asked of.
+        (
+            "def reference(x):\n    return x * 2 if x.shape[0] > 3000 else x + 1",
+            "{ rows = 4000, cols = 2 }, { rows = 3500, cols = 2 }, { rows = 40, cols = 2 }",
+        ),
+    ],
+    ids=["at most six rows", "many rows"],
+)
+def test_a_special_case_of_larger_sizes_is_refused(reference: str, sizes: str, make: Any, tmp_path: Path) -> None:
+    _, contract = make(MATRIX, reference, sizes=sizes)
     with pytest.raises(ReferenceFailed, match="depend on a size"):
         trace(contract, tmp_path)
 
