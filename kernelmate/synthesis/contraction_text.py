@@ -108,7 +108,7 @@ class ContractionText:
         for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
             more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
             self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
-        self.outputs = [one.name for one in kernel.outputs()]
+        self.outputs = self.stored()
         self.packs: dict[str, str] = {}
         self.structs: list[str] = []
         self.whole: dict[str, str] = {}
@@ -118,6 +118,10 @@ class ContractionText:
         self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name
+
+    def stored(self) -> list[str]:
+        """Returns the arrays that have an element for each sum."""
+        return [one.name for one in self.kernel.outputs()]
 
     def leaf(self, key: Key) -> str:
         """Returns an element that is used beside the sum, at a result's row and column."""
@@ -150,13 +154,16 @@ class ContractionText:
         counts = [f"cdiv({sides[self.shape.m]}, {m})", f"cdiv({sides[self.shape.n]}, {n})"]
         return " * ".join([*counts, *(sides[one] for one in self.shape.batch)])
 
-    def promise(self, m: int, n: int) -> str:
-        """Describes the arithmetic at the headline size, and the traffic of tiles of m x n from global memory and L2."""
+    def promise(self, m: int, n: int, beside: Iterable[str] = ()) -> str:
+        """Describes the arithmetic at the headline size, and the traffic of tiles of m x n from global memory and L2.
+
+        `beside` are arrays that are read but for the sums.
+        """
         size = self.kernel.contract.sizes[0]
         count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
         widths = {name: ITEM_BYTES[self.kernel.arguments[name].dtype] for name in self.operands}
         read = sum(count * width / (n if name in self.shape.left else m) for name, width in widths.items())
-        moved = self.kernel.promise(dict.fromkeys([*self.shape.left, *self.shape.right, *self.shape.rest]))
+        moved = self.kernel.promise(dict.fromkeys([*self.shape.left, *self.shape.right, *self.shape.rest, *beside]))
         return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
 
     def take_packs(self, arrays: Iterable[str], word: str, count: str) -> None:
@@ -167,15 +174,21 @@ class ContractionText:
         self.packs.update({name: types[self.kernel.element(name)] for name in arrays})
         self.structs += [line for element, pack in types.items() for line in pack_struct(pack, element, count)]
 
-    def position_in_grid(self, *, grouped: bool = False) -> list[str]:
-        """Emits extents, the number of tiles across (and down, with batches or grouping), and the batch index."""
+    def position_in_grid(self, *, grouped: bool = False, across: bool = True) -> list[str]:
+        """Emits extents, the number of tiles across (and down, with batches or grouping), and the batch index.
+
+        Args:
+            grouped: True if blocks need the number of tiles down.
+            across: False if a block takes all tiles across.
+        """
         names, shape, lengths = self.names, self.shape, self.lengths
         lines = [*self.opening]
-        lines.append(f"const int {names.across} = ({lengths[shape.n]} + {names.kTileN} - 1) / {names.kTileN};")
+        if across:
+            lines.append(f"const int {names.across} = ({lengths[shape.n]} + {names.kTileN} - 1) / {names.kTileN};")
         if shape.batch or grouped:
             lines.append(f"const int {names.down} = ({lengths[shape.m]} + {names.kTileM} - 1) / {names.kTileM};")
         if shape.batch:
-            left = f"blockIdx.x / {names.across} / {names.down}"
+            left = f"blockIdx.x / {names.across} / {names.down}" if across else f"blockIdx.x / {names.down}"
             for number, axis in enumerate(reversed(shape.batch), 1):
                 rest = "" if number == len(shape.batch) else f" % {lengths[axis]}"
                 lines.append(f"const int {self.at[axis]} = {left}{rest};")

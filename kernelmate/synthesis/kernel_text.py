@@ -37,6 +37,10 @@ _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)
 """An integer that is widened twice; the second cast suffices."""
 
 
+MULTIPROCESSORS = 132
+"""Multiprocessors of an H100 SXM: NVIDIA H100 Tensor Core GPU Architecture."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenKernel:
     """A generated kernel.

@@ -18,14 +18,21 @@ def pack_struct(name: str, element: str, count: str) -> list[str]:
 
 
 class Packs:
-    """Pack types of the arrays that are accessed element after element."""
+    """Pack types of the arrays that are accessed element after element.
 
-    def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names) -> None:
+    Args:
+        kernel: the kernel's text.
+        arrays: names of the arrays.
+        names: names that are taken in it.
+        wide: the name of the number of elements of a pack, of which helpers are templates.
+    """
+
+    def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names, wide: str = "") -> None:
         self.kernel, self.arrays = kernel, list(arrays)
         elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
         self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{type_word(one)}Pack") for one in elements}
         self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
-        self.wide = names.fresh("kWidth")
+        self.wide = wide
         self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)
         self.width = min(
             self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmate.source.folding import folded
+from kernelmate.source.folding import folded, wrapped
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused
 
@@ -14,19 +14,26 @@ static __device__ __forceinline__ void {name}(void* to, const void* from, bool i
   asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;"
                ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
 }}"""
+_SWIZZLE = """\
+// The place of a chunk of 16 bytes in its row of a tile: chunks change places by row, so that ldmatrix meets different banks.
+// Rows that are 8 apart have them in the same places.
+template <int kChunks>
+static __device__ __forceinline__ int {name}(int line, int chunk) {{
+  constexpr int kPlaces = kChunks < 8 ? kChunks : 8;  // among which chunks change
+  return chunk ^ (line / (8 / kPlaces) % kPlaces);
+}}"""
 _TILE = """\
 // Copies a tile to shared memory, zeros outside of `rows` x `width` elements, asynchronously where rows are aligned.
-// Chunks of 16 bytes change places by their row, so that ldmatrix meets different banks.
 template <int kThreads, typename Element, int kRows, int kWidth>
-static __device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], const Element* from, size_t pitch, int rows,
-                                          int width, bool aligned) {{
+{head} {{
   constexpr int kPack = 16 / sizeof(Element);  // elements of a chunk
   constexpr int kChunks = kWidth / kPack;  // of a row
-  constexpr int kPlaces = kChunks < 8 ? kChunks : 8;  // among which chunks change
   if (aligned) {{
     constexpr int kApart = kThreads / kChunks;  // rows from one chunk of a thread to its next
+    static_assert(kApart % 8 == 0, "a thread's chunks have the same place in each of its rows");
+    static_assert(kApart > kRows || kRows % kApart == 0, "threads share a tile evenly");
     const int line = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-    const int place = (chunk ^ line / (8 / kPlaces) % kPlaces) * kPack;
+    const int place = {swizzle}<kChunks>(line, chunk) * kPack;
     if (line >= kRows) return;
 #pragma unroll
     for (int j = 0; j < kRows; j += kApart) {{
@@ -48,7 +55,7 @@ static __device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], cons
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {{
       const int line = (j + i * kThreads) / kWidth, column = (j + i * kThreads) % kWidth;
-      to[line][(column / kPack ^ line / (8 / kPlaces) % kPlaces) * kPack + column % kPack] = held[i];
+      to[line][{swizzle}<kChunks>(line, column / kPack) * kPack + column % kPack] = held[i];
     }}
   }}
 }}"""
@@ -100,7 +107,7 @@ class TensorText:
         self._width = kernel.width
         self._kinds, self._total = (_KINDS[left], _KINDS[right]), total
         self.copy, self.load = kernel.names.outermost("copy_async"), kernel.names.outermost("load_matrices")
-        self.tile = kernel.names.outermost("copy_tile")
+        self.tile, self.swizzle = kernel.names.outermost("copy_tile"), kernel.names.outermost("swizzled")
         self.turn, self.multiply = kernel.names.outermost("load_transposed"), kernel.names.outermost("multiply_add")
 
     def load_of(self, *, turned: bool) -> str:
@@ -114,8 +121,20 @@ class TensorText:
             "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,
             "out": "s32" if self._total == "int" else "f32", "register": "r" if self._total == "int" else "f",
         }  # fmt: skip
-        tile = _TILE.format(name=self.tile, copy=self.copy, flight=IN_FLIGHT)
-        parts = [copy_function(self.copy, 16), *([tile] if tiles else [])]
+        head = wrapped(
+            f"static __device__ __forceinline__ void {self.tile}(",
+            [
+                "Element (&to)[kRows][kWidth]",
+                "const Element* from",
+                "size_t pitch",
+                "int rows",
+                "int width",
+                "bool aligned",
+            ],
+            self._width,
+        )
+        tile = _TILE.format(head=head, copy=self.copy, swizzle=self.swizzle, flight=IN_FLIGHT)
+        parts = [copy_function(self.copy, 16), _SWIZZLE.format(name=self.swizzle), *([tile] if tiles else [])]
         parts += [_LOAD.format(name=self.load)] * (False in turned) + [_TURN.format(name=self.turn)] * (True in turned)
         text = "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])
         lines = ([line] if '"' in line else folded(line, self._width) for line in text.split("\n"))  # PTX is not broken

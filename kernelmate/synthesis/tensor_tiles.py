@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelmate.synthesis.kernel_text import MULTIPROCESSORS
+
 CHUNK = 16
 """Bytes of a `cp.async` load, and of a matrix row for `ldmatrix`."""
 STEP = 32
@@ -15,8 +17,6 @@ STATIC_BYTES = 48 * 1024
 GROUP = 8
 """Rows of tiles that blocks process together, so that their operands stay in L2."""
 
-PROCESSORS = 132
-"""Multiprocessors of an H100 or H200 SXM."""
 BYTES_PER_CLOCK = 40
 """L2 bandwidth per multiprocessor in bytes per cycle: 5.5 to 7 TB/s for the whole GPU at 1.2 to 1.7 GHz."""
 PRODUCTS_PER_CLOCK = 1200
@@ -97,5 +97,5 @@ def _clocks(tile: TensorTile, m: int, n: int, k: int, batch: int, item: int) -> 
     arithmetic = tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
     traffic = (tile.m + tile.n) * k * item / BYTES_PER_CLOCK
     turns = TURN * k * item / (tile.chunks * CHUNK)
-    rounds = -(-blocks // PROCESSORS)
+    rounds = -(-blocks // MULTIPROCESSORS)
     return START + rounds * (max(arithmetic, traffic) + turns + START / 4)

@@ -35,6 +35,7 @@ from kernelmate.synthesis.schedules import (
     permutation,
     pointwise,
     recurrence,
+    reduced_products,
     row_sums,
     row_totals,
     rows,
@@ -176,7 +177,8 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         yield from apart.written(graph, text, _by_operation)
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(row_totals.written, graph)]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(reduced_products.written, graph)]
+    ways.append(partial(row_totals.written, graph))
     ways += [partial(_of_both_sides, graph), partial(_by_operation, graph)]
     if bagged:
         ways.insert(0, partial(bags.written, graph))

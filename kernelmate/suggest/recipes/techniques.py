@@ -212,6 +212,13 @@ REWRITTEN = (
         phrase=True,
         explains=True,
     ),
+    # Of arithmetic in double, as by literals without a suffix, of a kernel that has none any more.
+    EndedTechnique(
+        r".*\b(?:literals?|constants?|arithmetic|functions?|sqrt|exp|log)\b.*\b(?:doubles?|double[- ]precision|float64)\b.*",
+        whole=True,
+        explains=True,
+        still=r"\bdouble\b|(?<![\w.])\d+\.\d*(?![\d.]*(?:e[+-]?\d+)?f)",
+    ),
     *(
         EndedTechnique(
             r"(?:naive(?:ly)?|tiled|vectori[sz]ed|unrolled|(?:un)?coalesced|atomic|shared[-\s]memory|warp[-\s]level|block[-\s]level)(?=\s+(?!add|operation|update|access|load|store|read|write)\w)",

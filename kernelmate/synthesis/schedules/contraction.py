@@ -74,7 +74,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     first = next((place for place, tile in enumerate(TILES) if blocks(tile) >= ENOUGH_BLOCKS), len(TILES) - 1)
     order = [*TILES[first : first + 2], *TILES[max(first - 1, 0) : first]][:2]
     others = [tile for tile in TILES if tile not in order]
-    makers, rest = ([partial(_text, plan, kernel, _Contraction, tile) for tile in some] for some in (order, others))
+    makers, rest = ([partial(_text, plan, kernel, TiledContraction, tile) for tile in some] for some in (order, others))
     rest = [partial(_text, plan, kernel, _AsyncContraction, tile) for tile in ASYNC_TILES[first > 0 :]] + rest
     try:
         tensor = tensor_contraction.makers(plan, kernel)
@@ -85,13 +85,16 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, kind: type[_Contraction], tile: ContractionTile) -> WrittenKernel:
+def _text(plan: Plan, kernel: KernelText, kind: type[TiledContraction], tile: ContractionTile) -> WrittenKernel:
     kernel = kernel.again()
     return kind(ContractionShape(plan, kernel), kernel, tile).written()
 
 
-class _Contraction(ContractionText):
-    """Writer of the kernel's text for one tile."""
+class TiledContraction(ContractionText):
+    """Writer of the kernel's text for one tile.
+
+    Subclasses override what is done with the sums of a tile.
+    """
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
@@ -139,7 +142,7 @@ class _Contraction(ContractionText):
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
             f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
             "of each thread." + self.promise(tile.m, tile.n),
-            kernel.definition(kernel.head(bounds), self._body()),
+            kernel.definition(kernel.head(bounds), self.body()),
             "\n".join(constants),
             (self.blocks(tile.m, tile.n),),
             BLOCK,
@@ -153,13 +156,12 @@ class _Contraction(ContractionText):
             f"constexpr int {names.kTileN} = {tile.n};  // columns of results of a block",
         ]
 
-    def _body(self) -> list[str]:
+    def body(self) -> list[str]:
         """Returns the lines between the kernel's braces."""
-        names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
+        names, tile = self.names, self.tile
         stored = self.outputs if tile.side >= PACK else []
         whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], names.kPack))
-        products, results = self._products(), self._results()
-        loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
+        products, results = self._products(), self.results()
         return [
             *([] if self.kernel.kernel.launches else self.tile_constants()),
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
@@ -169,17 +171,28 @@ class _Contraction(ContractionText):
             *self.structs,
             f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned for loads of {WIDEST} bytes, and stores by column have fewer bank conflicts.",
             *self._shared(),
-            *self._block(),
+            *self.position(),
             *self.untouched(),
             *whole,
             *self.expressions.outer,
+            *self.tile_results(self._sums(products), results),
+        ]
+
+    def _sums(self, products: list[str]) -> list[str]:
+        """Returns the loop that sums the products of a tile."""
+        names, depth = self.names, self.lengths[self.shape.k]
+        loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
+        return [
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
             f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),
-            *results,
         ]
+
+    def tile_results(self, sums: list[str], results: list[str]) -> list[str]:
+        """Returns the computation of the block's one tile: its sums, and the results from them."""
+        return [*sums, *results]
 
     def _asserted(self) -> list[str]:
         """Returns assertions on constants that depend on each other: a pack of each tile, a square of results per thread."""
@@ -238,22 +251,29 @@ class _Contraction(ContractionText):
     def _side(self, name: str) -> str:
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)
 
-    def _block(self) -> list[str]:
+    def position(self) -> list[str]:
         """Emits the results of a block and its threads."""
         names = self.names
         row = f"blockIdx.x / {names.across}" + (f" % {names.down}" if self.shape.batch else "")
-        per_row = f"({names.kTileN} / {names.kSide})"
-        group = self.names.kPack if self.tile.side >= PACK else self.names.kSide
         return [
             *self.position_in_grid(),
             f"const int {names.m_first} = {row} * {names.kTileM};",
             f"const int {names.n_first} = blockIdx.x % {names.across} * {names.kTileN};",
-            f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
-            f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
-            *self._own_packs(),
+            *self.thread_position(),
         ]
 
-    def _own_packs(self) -> list[str]:
+    def thread_position(self) -> list[str]:
+        """Returns the declarations of a thread's part of a tile."""
+        names = self.names
+        per_row = f"({names.kTileN} / {names.kSide})"
+        group = names.kPack if self.tile.side >= PACK else names.kSide
+        return [
+            f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
+            f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
+            *self.own_packs(),
+        ]
+
+    def own_packs(self) -> list[str]:
         """Returns declarations of the positions in the tiles at which a thread's packs begin."""
         loaders = {self.packs[name]: name for name in reversed(self.tiles) if name in self.whole}
         return [
@@ -358,7 +378,7 @@ class _Contraction(ContractionText):
         value = self.kernel.loaded(name, f"{self.next[name]}.at[{i}]")
         return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
 
-    def _spread(self, first: str, number: str, side: str) -> str:
+    def spread(self, first: str, number: str, side: str) -> str:
         """Returns the position of a thread's result along a side: groups of four, interleaved with the block's groups."""
         if self.tile.side <= PACK:
             return f"{first} + {number}"
@@ -374,7 +394,7 @@ class _Contraction(ContractionText):
         for name, part in self.parts.items():
             parts[self._held(name)].append(f"{part}[{names.kSide}]")
         reads = [
-            f"{part}[{names.i}] = {self.tiles[name]}[{names.stage} ^ 1][{names.k}][{self._spread(names.m_thread if name in self.shape.left else names.n_thread, names.i, self._side(name))}];"
+            f"{part}[{names.i}] = {self.tiles[name]}[{names.stage} ^ 1][{names.k}][{self.spread(names.m_thread if name in self.shape.left else names.n_thread, names.i, self._side(name))}];"
             for name, part in self.parts.items()
         ]
         self.expressions.known = {
@@ -387,17 +407,18 @@ class _Contraction(ContractionText):
                 [
                     *(f"{held} {', '.join(some)};" for held, some in parts.items()),
                     "#pragma unroll",
-                    *block_of(self._over(names.i), reads),
+                    *block_of(self.over(names.i), reads),
                     "#pragma unroll",
-                    *block_of(self._over(names.i), ["#pragma unroll", *block_of(self._over(names.j), inner)]),
+                    *block_of(self.over(names.i), ["#pragma unroll", *block_of(self.over(names.j), inner)]),
                 ],
             ),
         ]
 
-    def _over(self, name: str) -> str:
+    def over(self, name: str) -> str:
+        """Returns the head of the loop over a thread's results along a side."""
         return f"for (int {name} = 0; {name} < {self.names.kSide}; ++{name})"
 
-    def _results(self) -> list[str]:
+    def results(self) -> list[str]:
         """Returns the values computed from each sum, and their stores within the bounds of the result."""
         names, shape = self.names, self.shape
         lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
@@ -416,25 +437,25 @@ class _Contraction(ContractionText):
                 f"  {packed} = {packs[name]};",
                 "}",
             ]
-        row = self._spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
-        column = self._spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
+        row = self.spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
+        column = self.spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
         inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
         inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", self.with_place(lines))]
         return [
             "#pragma unroll",
             *block_of(
-                self._over(names.i),
+                self.over(names.i),
                 [
                     f"const int {names.m} = {row};",
                     *(f"{self.packs[name]} {pack};" for name, pack in packs.items()),
                     "#pragma unroll",
-                    *block_of(self._over(names.j), inner),
+                    *block_of(self.over(names.j), inner),
                 ],
             ),
         ]
 
 
-class _AsyncContraction(_Contraction):
+class _AsyncContraction(TiledContraction):
     """Text for one tile of floats copied to shared memory by `cp.async`, without registers.
 
     Raises:
@@ -468,7 +489,7 @@ class _AsyncContraction(_Contraction):
         """Returns the assertion on the results alone: copies work with any number of threads."""
         return super()._asserted()[:1]
 
-    def _own_packs(self) -> list[str]:
+    def own_packs(self) -> list[str]:
         """Returns no declarations: no pack is held in registers."""
         return []
 

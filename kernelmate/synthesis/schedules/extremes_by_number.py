@@ -61,7 +61,7 @@ class _ExtremesByNumber(HistogramText):
         what = {"max": "maximum", "min": "minimum"}[self.kind]
         return WrittenKernel(
             f"scatter-{self.kind}", text.why.replace("atomic additions", f"an atomic {what} for each"), text.definition,
-            "\n".join(self._helper()), text.grid, text.block, grid_comment=text.grid_comment,
+            "\n".join([*self.constants, "", *self._helper()]).strip(), text.grid, text.block, grid_comment=text.grid_comment,
         )  # fmt: skip
 
     def _helper(self) -> list[str]:

@@ -67,7 +67,7 @@ class Gather:
         self.inputs = self._inputs()
         along = [name for name, several in self.inputs.items() if self._along(several)]
         arrays = [one.name for one in kernel.contract.args if one.name in (*along, *self.outputs)]
-        self.packs = Packs(kernel, arrays, kernel.names)
+        self.packs = Packs(kernel, arrays, kernel.names, self.names.kPack)
         self.numbers = Numbers(plan, kernel, {**self.at, self.last: f"({self.names.column} + {self.names.j})"})
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
 

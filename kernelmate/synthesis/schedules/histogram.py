@@ -16,15 +16,23 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    MULTIPROCESSORS,
+    KernelText,
+    WrittenKernel,
+    block_of,
+    fresh_names,
+    those_written,
+)
 from kernelmate.synthesis.packs import ALIGNED, Packs
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 BLOCK = 256
-MULTIPROCESSORS, RESIDENT = 132, 4
-"""Multiprocessors of an H100, and the maximum of blocks for each."""
+RESIDENT = 4
+"""Maximum of blocks for each multiprocessor."""
 
 PER_THREAD = 4
 """Packs per thread, before more threads are used."""
@@ -104,6 +112,7 @@ class HistogramText:
             kernel, "kBins", "kCopies", "kPack", "bin", "copy", "count", "i", "j",
             "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs", add=self.verb,
         )  # fmt: skip
+        self.names.kThreads, self.constants = kernel.threads(self.threads)
         bins = plan.domain[0]
         self.dtype = kernel.arguments[self.output].dtype
         self.bytes = ITEM_BYTES[self.dtype]
@@ -168,16 +177,19 @@ class HistogramText:
         sizes = [] if count == names.count else [f"const size_t {names.count} = {count};"]
         body = [*self._shared(), *sizes, *self.expressions.outer, *function, *self._loops(), *self._final()]
         where = "counts in shared memory that it adds to the result once" if self.bins else "atomic additions"
-        each = f"{width} * {PER_THREAD}" if width > 1 else f"{PER_THREAD}"
-        blocks = f"min(cdiv({self.plan.domain[1]}, block * {each}), {MULTIPROCESSORS} * {RESIDENT})"
-        loads = f"{PER_THREAD} loads{f' of {width} {self._noun()}' * (width > 1)} per thread"
+        samples = int(evaluate(self.plan.domain[1], kernel.contract.sizes[0]))
+        per_thread = PER_THREAD if samples >= MULTIPROCESSORS * self.threads * width * PER_THREAD else 1
+        each = " * ".join(str(one) for one in (width, per_thread) if one > 1)
+        each = f" * {each}" * bool(each)
+        blocks = f"min(cdiv({self.plan.domain[1]}, block{each}), {MULTIPROCESSORS} * {RESIDENT})"
+        loads = f"{per_thread} load{'s' * (per_thread > 1)}{f' of {width} {self._noun()}' * (width > 1)} per thread"
         read = [*self.packs.arrays]
         return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
             f"Written from the reference: {'each block' if self.many else 'one block'} of {self.threads} threads reads {width} {self._noun()} at a time, with "
             f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),
             kernel.definition(kernel.head(), body),
-            "",
+            "\n".join(self.constants),
             (blocks if self.many else "1",),
             self.threads,
             grid_comment=f"{loads}; {RESIDENT} blocks per multiprocessor of an H100" if self.many else "",
@@ -200,22 +212,27 @@ class HistogramText:
             return []
         names, copies = self.names, self._copies()
         lines = [f"constexpr int {names.kBins} = {self.bins};"]
-        if copies > 1:
-            lines.append(f"constexpr int {names.kCopies} = {copies};  // so that warps seldom wait for each other")
-        every = f"{names.kCopies} * {names.kBins}" if copies > 1 else names.kBins
-        i = names.i
-        lines += [
-            f"__shared__ {self.atomic} {names.part}[{every}];",
-            f"for (int {i} = threadIdx.x; {i} < {every}; {i} += blockDim.x) {names.part}[{i}] = 0;",
-            "__syncthreads();",
-        ]
-        if copies > 1:
+        i, zeros = names.i, f"{names.part}[{names.i}] = 0;"
+        own = f"threadIdx.x / {WARP}"
+        if copies == 1:
+            names.own, side = names.part, f"[{names.kBins}]"
+        elif copies == self.threads // WARP:
+            side = f"[{names.kCopies}][{names.kBins}]"
             lines.append(
-                f"{self.atomic}* {names.own} = {names.part} + threadIdx.x / {WARP} % {names.kCopies} * {names.kBins};"
+                f"constexpr int {names.kCopies} = {names.kThreads} / {WARP};  // one of each warp, which seldom waits for others"
             )
         else:
-            names.own = names.part
-        return lines
+            side, own = f"[{names.kCopies}][{names.kBins}]", f"{own} % {names.kCopies}"
+            lines.append(f"constexpr int {names.kCopies} = {copies};  // a few warps each: no more fit")
+        if copies > 1:
+            zeros = f"for (int {names.copy} = 0; {names.copy} < {names.kCopies}; ++{names.copy}) {names.part}[{names.copy}][{i}] = 0;"
+        return [
+            *lines,
+            f"__shared__ {self.atomic} {names.part}{side};",
+            *block_of(f"for (int {i} = threadIdx.x; {i} < {names.kBins}; {i} += {names.kThreads})", [zeros]),
+            "__syncthreads();",
+            *([f"{self.atomic}* {names.own} = {names.part}[{own}];"] if copies > 1 else []),
+        ]
 
     def _function(self) -> list[str]:
         """Returns the lambda that adds one sample."""
@@ -254,7 +271,7 @@ class HistogramText:
         """Returns the loops over samples: whole packs where aligned, then the rest."""
         names, packs = self.names, self.packs
         i, j = names.i, names.j
-        first, stride = "threadIdx.x", "blockDim.x"
+        first, stride = "threadIdx.x", str(names.kThreads)
         if self.many:
             first = f"static_cast<size_t>(blockIdx.x) * {stride} + {first}"
             stride = f"static_cast<size_t>(gridDim.x) * {stride}"
@@ -291,10 +308,10 @@ class HistogramText:
             return []
         names, kernel, copies = self.names, self.kernel, self._copies()
         bin_ = names.bin
-        lines = [f"{self.atomic} {names.sum} = {names.part}[{bin_}];"]
+        lines = [f"{self.atomic} {names.sum} = {names.part}{'[0]' * (copies > 1)}[{bin_}];"]
         if copies > 1:
             lines += [
-                f"for (int {names.copy} = 1; {names.copy} < {names.kCopies}; ++{names.copy}) {names.sum} += {names.part}[{names.copy} * {names.kBins} + {bin_}];"
+                f"for (int {names.copy} = 1; {names.copy} < {names.kCopies}; ++{names.copy}) {names.sum} += {names.part}[{names.copy}][{bin_}];"
             ]
         if self.many:
             pointer = f"&{self.output}[{bin_}]"
@@ -308,5 +325,5 @@ class HistogramText:
             (text,) = self.expressions.locals_for([key], lines)
             value = kernel.stored(self.output, text, self.plan.node(key).dtype)
             lines.append(f"{self.output}[{bin_}] = {value};")
-        head = f"for (int {bin_} = threadIdx.x; {bin_} < {names.kBins}; {bin_} += blockDim.x)"
+        head = f"for (int {bin_} = threadIdx.x; {bin_} < {names.kBins}; {bin_} += {names.kThreads})"
         return ["__syncthreads();", *block_of(head, lines)]

@@ -335,7 +335,7 @@ class _Packs(_Free):
             raise Refused("it meets an array in another order of the last axis")
         along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
         self.names = fresh_names(kernel, "base", "row", "column", "j", "kPack", "packed", "count")
-        self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names)
+        self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names, self.names.kPack)
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
         self.at: dict[int | str, str] = {

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.names import words_of
 from kernelmate.synthesis.packs import ALIGNED, ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
@@ -127,7 +128,10 @@ class _Elements:
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
             finals.append(f"return {value};" if self.single else f"{self.locals[target]} = {value};")
-        head = f"const auto {name} = [=]({', '.join(self._declared())})"
+        # Values from outside: parameters, and what is computed once for all elements.
+        outside = {*self.kernel.parameters, *re.findall(r"(\w+) =", " ".join(self.expressions.outer)), self.names.row}
+        captured = "=" if outside & words_of(" ".join([*lines, *finals])) else ""
+        head = f"const auto {name} = [{captured}]({', '.join(self._declared())})"
         return [*block_of(head, [*lines, *finals])[:-1], "};"]
 
     def _place(self, access: str) -> str:
@@ -276,9 +280,7 @@ class _ByRows:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
-        self.names = fresh_names(
-            kernel, "position", "row", "column", "base", "j", "element", "kPack", "columns", "packed"
-        )
+        self.names = fresh_names(kernel, "position", "row", "column", "base", "j", "element", "kPack", "columns")
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
     def written(self) -> WrittenKernel:
@@ -312,26 +314,23 @@ class _ByRows:
     def _loop(self) -> list[str]:
         elements, packs, columns = self.elements, self.elements.packs, self.names.columns
         j, kpack, column, first = self.names.j, self.names.kPack, self.names.column, self.names.base
-        at = {name: f"{name}[{first} + {j}]" for name in elements.flat}
-        at |= {name: f"{name}[{column} + {j}]" for name in elements.columns}
-        at |= {"@column": f"{column} + {j}", "@flat": f"{first} + {j}"}
-        texts = at | {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
+        single = {name: f"{name}[{first}]" for name in elements.flat}
+        single |= {name: f"{name}[{column}]" for name in elements.columns}
+        single |= {"@column": column, "@flat": first}
+        texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
+        texts |= {"@column": f"{column} + {j}", "@flat": f"{first} + {j}"}
         lines = _pack_lines(elements, self.names.element, texts, first, column, j, kpack)
-        single = block_of(
-            f"for (int {j} = 0; {j} < {kpack} && {column} + {j} < {columns}; ++{j})",
-            [elements.call(self.names.element, at)],
-        )
-        packed = self.names.packed
-        branch = [f"if ({packed}) {{", *("  " + one if not one.startswith("#") else one for one in lines), "} else {"]
-        branch += ["  " + one for one in single] + ["}"]
         guard = " && ".join(filter(None, [f"{columns} % {kpack} == 0", packs.aligned()]))
+        place = f"const size_t {first} = {self.names.row} * {columns} + {column};"
+
+        def over(step: str, body: list[str]) -> list[str]:
+            head = f"for (int {column} = threadIdx.x{step}; {column} < {columns}; {column} += blockDim.x{step})"
+            return block_of(head, [place, *body])
+
         return [
             ALIGNED_ROWS,
-            f"const bool {packed} = {guard};",
-            *block_of(
-                f"for (int {column} = threadIdx.x * {kpack}; {column} < {columns}; {column} += blockDim.x * {kpack})",
-                [f"const size_t {first} = {self.names.row} * {columns} + {column};", *branch],
-            ),
+            *block_of(f"if ({guard})", over(f" * {kpack}", lines))[:-1],
+            *block_of("} else", over("", [elements.call(self.names.element, single)])),
         ]
 
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of, indented
-from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.source.folding import folded
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of
+from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.row_ends import RowEnd
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
 from kernelmate.synthesis.schedules.row_elements import RowElements
 
 MOST_KEPT = 64
@@ -28,6 +30,7 @@ class RowLoops(RowElements):
         ahead: number of elements whose loads are in flight at once; 0 for one pack.
         kept: arrays whose packs stay in registers for the next pass, if all threads together can keep a row.
         registers: registers of a thread for kept values.
+        derived: the value that is kept in place of the arrays from which it is computed; None if these are kept.
         full: for each result, whether it has an element for each of a row's.
         constants: declarations before the functions.
     """
@@ -41,6 +44,7 @@ class RowLoops(RowElements):
     full: dict[str, bool]
     constants: list[str]
     registers: int = 0
+    derived: Key | None = None
 
     def keep(self, passes: Sequence[Sequence[Key]]) -> None:
         """Keep values that several passes read in registers.
@@ -58,17 +62,69 @@ class RowLoops(RowElements):
         columns = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0]))
         pack = self.team.threads * self.packs.width
         self.ahead = max(1, -(-columns // pack)) * self.packs.width
-        self.registers = each = self.ahead * sum(ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept) // 4
+        self.derived = self._derived([key for some in roots for key in some])
+        widths = [ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept]
+        self.registers = each = self.ahead * (4 if self.derived is not None else sum(widths)) // 4
         if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
             raise Refused("a thread has too few registers for its part of a row")
         names = self.kernel.names
-        comment = f"elements of a {self.over} that a thread keeps in registers"
+        together = self.ahead * self.team.threads
+        comment = f"elements of a {self.over} in a thread's registers, {together} in all"
         self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
         self.constants += declared
-        for one in ("loaded", "first", "load_part", "i", "kRow"):
-            setattr(self.names, one, names.fresh(one))
+        self.names.load, self.names.i = names.fresh("load"), names.fresh("i")
+        self.names.for_each_pack = names.outermost("for_each_pack")
+        if self.derived is not None:
+            word = self.plan.node(self.derived).name
+            word = word if word and names.is_free(f"{word}_pack") else "value"
+            self.names.kept, self.names.given = names.fresh(f"{word}_packs"), names.fresh(f"{word}_pack")
+            return
+        if len(self.kept) == 1:
+            self.names.kept, self.names.given = names.fresh(f"{self.kept[0]}_packs"), self.packs.locals[self.kept[0]]
+            return
+        self.names.kept, self.names.given = names.fresh("kept_packs"), names.fresh("kept")
+        self.names.Kept = names.fresh("Kept")
         for one in self.kept:
-            self.packs.locals[one] = f"{names.fresh(f'{one}_packs')}[{self.names.i}]"
+            self.packs.locals[one] = f"{self.names.given}.{one}"
+
+    def _derived(self, roots: Sequence[Key]) -> Key | None:
+        """Returns the value that stands for all kept arrays, if passes use them for nothing else: a sum with a residual, say."""
+        plan, bare = self.plan, self.expressions.bare
+        kept = {*self.kept}
+        if len(kept) < 2 or self.kernel.real != "float" or "float" not in self.packs.types:
+            return None
+
+        def reaches(start: Sequence[Key], blocked: Key | None) -> set[str]:
+            """Returns the arrays that are needed without a reduction or the blocked value in between."""
+            found, seen, stack = set[str](), set[Key](), list(start)
+            while stack:
+                key = bare(stack.pop())
+                if key in seen or key == blocked or plan.node(key).op == "reduce":
+                    continue
+                seen.add(key)
+                if plan.node(key).op == "input" and plan.access(key) in ("flat", "slab", "column"):
+                    found.add(str(plan.node(key).data[0]))
+                stack += plan.operands(key)
+            return found
+
+        for key in reversed([bare(one) for one in walk(plan)]):  # the last one first
+            node = plan.node(key)
+            if node.op != "map" or not node.dtype.startswith("float") or reaches([key], None) != kept:
+                continue
+            depends = any(plan.node(one).op == "reduce" for one in self._below(key))
+            if not depends and not reaches(roots, key) & kept:
+                return key
+        return None
+
+    def _below(self, key: Key) -> set[Key]:
+        """Returns a value and all that it is computed from."""
+        found, stack = set[Key](), [key]
+        while stack:
+            one = stack.pop()
+            if one not in found:
+                found.add(one)
+                stack += self.plan.operands(one)
+        return found
 
     @property
     def _kpack(self) -> str:
@@ -80,40 +136,104 @@ class RowLoops(RowElements):
         return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
 
     def kept_lines(self) -> list[str]:
-        """Returns declarations of kept values, and of the loops over a thread's packs."""
+        """Returns the declarations of kept values, and their loads."""
         if not self.kept:
             return []
-        names, packs, kpack = self.names, self.packs, self._kpack
-        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
-        loads = [
-            f"{packs.locals[one]} = *reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c});"
+        names, packs = self.names, self.packs
+        if self.derived is not None:
+            return self._derived_lines(self.derived)
+        loads = {
+            one: f"*reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c})"
             for one in self.kept
-        ]
+        }
+        held = self._held_type()
+        if len(self.kept) == 1:
+            struct, value = list[str](), loads[self.kept[0]]
+        else:
+            struct = [f"struct {held} {{", *(f"  {packs.type_of(one)} {one};" for one in self.kept), "};"]
+            value = f"{held}{{{', '.join(loads.values())}}}"
         return [
-            f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};",
-            *(f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept),
-            f"// All passes share the part that was read last: a row of up to {names.kRow} elements is read once, a longer one by each pass.",
-            f"int {names.loaded} = -1;",
-            f"const auto {names.load_part} = [&](int {names.first}) {{",
-            f"  if ({names.loaded} == {names.first}) return;",
-            f"  {names.loaded} = {names.first};",
-            *indented(self._each_kept(self._most(), loads)),
-            "};",
+            *struct,
+            f"const auto {names.load} = [&](int {names.c}) {{ return {value}; }};",
+            f"{held} {names.kept}[{self._count()}];",
+            *self._each_kept(self._most(), f"{names.kept}[{names.i}] = {names.load}({names.c});"),
         ]
 
-    def _each_kept(self, last: str, lines: Sequence[str]) -> list[str]:
-        """Returns a loop over this thread's packs of a part of the row, which ends at column `last` at most."""
-        names, kpack = self.names, self._kpack
-        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
-        turn = f"{names.i} * {self.threads} + {names.rank}"
-        place = turn if kpack == "1" else f"({turn}) * {kpack}"
+    def _derived_lines(self, derived: Key) -> list[str]:
+        """Returns the declarations of kept values that are computed from several arrays."""
+        names, packs, held = self.names, self.packs, self._held_type()
+        body: list[str] = []
+        (text,) = self.expressions.locals_for([derived], body)
+        outer, self.expressions.outer = self.expressions.outer, []
+        inner = [*body, f"{names.given}.at[{names.j}] = {text};"]
+        self.expressions.known = {
+            key: name for key, name in self.expressions.known.items() if not self.expressions.varies(key)
+        }
+        self.expressions.known[derived] = f"{names.given}.at[{names.j}]"
         return [
-            "#pragma unroll",
+            *outer,
             *block_of(
-                f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
-                [f"const int {names.c} = {names.first} + {place};", *block_of(f"if ({names.c} < {last})", lines)],
-            ),
+                f"const auto {names.load} = [&](int {names.c})",
+                [
+                    *(packs.load(one, f"{self.pointers[one]} + {names.c}") for one in self.kept),
+                    f"{held} {names.given};",
+                    *(["#pragma unroll"] if packs.width > 1 else []),
+                    *block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", inner),
+                    f"return {names.given};",
+                ],
+            )[:-1],
+            "};",
+            f"{held} {names.kept}[{self._count()}];",
+            *self._each_kept(self._most(), f"{names.kept}[{names.i}] = {names.load}({names.c});"),
         ]
+
+    def _held_type(self) -> str:
+        """Returns the type of what a thread keeps at a time."""
+        if self.derived is not None:
+            return self.packs.types["float"]
+        return self.packs.type_of(self.kept[0]) if len(self.kept) == 1 else str(self.names.Kept)
+
+    def _count(self) -> str:
+        """Returns the number of packs that a thread keeps."""
+        return f"{self.names.kAhead} / {self._kpack}" if self.packs.width > 1 else str(self.names.kAhead)
+
+    def _place(self, turn: str) -> str:
+        """Returns the column of a thread's pack."""
+        place = f"{turn} * {self.threads} + {self.names.rank}"
+        return f"({place}) * {self._kpack}" if self.packs.width > 1 else place
+
+    def _each_kept(self, last: str, statement: str) -> list[str]:
+        """Returns a loop over a thread's kept packs, up to column `last`."""
+        names = self.names
+        inner = [f"const int {names.c} = {self._place(names.i)};", f"if ({names.c} < {last}) {statement}"]
+        head = f"for (int {names.i} = 0; {names.i} < {self._count()}; ++{names.i})"
+        return ["#pragma unroll", *block_of(head, inner)]
+
+    def kept_helper(self) -> list[str]:
+        """Returns the device function that calls another one with each pack of a thread, and an empty line."""
+        if not self.kept:
+            return []
+        kernel, names = self.kernel, self.names
+        wide = self.packs.width > 1
+        # Not a lambda with a parameter of any type, which NVRTC 13.0 takes for a host function.
+        template = ", ".join([f"int {names.kPack}"] * wide + ["typename Kept", "typename Load", "typename Body"])
+        head = kernel.wrapped(
+            f"static __device__ __forceinline__ void {names.for_each_pack}(",
+            [f"const Kept (&kept)[{self._count()}]", "int end", "const Load& load", "const Body& body"],
+        )
+        rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {self.threads}"
+        step = f"{self.threads} * {names.kPack}" if wide else self.threads
+        first = f"{self.threads} * {names.kAhead} + {names.rank}{f' * {names.kPack}' * wide}"
+        rest = f"for (int {names.c} = {first}; {names.c} < end; {names.c} += {step})"
+        body = [
+            f"const int {names.rank} = {rank};",
+            *self._each_kept("end", f"body(kept[{names.i}], {names.c});"),
+            f"#pragma unroll {FEWEST_AHEAD}",
+            *block_of(rest, [f"body(load({names.c}), {names.c});"]),
+        ]
+        comment = f"// Calls `body` with each pack of a thread up to `end` and its column. What a longer {self.over} has is loaded again."
+        comments = folded(comment, kernel.width)
+        return ["\n".join([*comments, f"template <{template}>", kernel.definition(head, body)]), ""]
 
     def _most(self) -> str:
         """Returns the end of the longest part of a row that a pass reads."""
@@ -144,16 +264,18 @@ class RowLoops(RowElements):
     def _pack_lines(self, roots: Sequence[Key], body: list[str], stores: Sequence[str]) -> list[str]:
         """Returns the work on a pack of each array."""
         names, packs = self.names, self.packs
+        # A pack lies within one position of such an axis: `Rows` tests it.
         places = [
-            f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
+            f"const int {name} = {first} + {names.c} / {behind};"
             for name, first, behind in self.firsts.values()
             if any(re.search(rf"\b{name}\b", line) for line in body)
         ]
         read = [one for one in self.read(roots) if one not in self.kept]
         lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
         lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
+        lines += places
         lines += ["#pragma unroll"] if packs.width > 1 else []
-        lines += block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", [*places, *body])
+        lines += block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", body)
         return [
             *lines,
             *(
@@ -170,11 +292,11 @@ class RowLoops(RowElements):
             before = [*before, *declared]
             lines = [*block_of(f"if ({names.c} < {last})", lines)[:-1], *block_of("} else", filled)]
             last = names.columns
-        head = f"for (int {names.first} = 0; {names.first} < {last}; {names.first} += {names.kRow})"
-        return [
-            *before,
-            *block_of(head, [f"{names.load_part}({names.first});", *self._each_kept(last, lines)]),
-        ]
+        kpack = f"<{names.kPack}>" if self.packs.width > 1 else ""
+        given = f"const {self._held_type()}& {names.given}, int"
+        given += f" {names.c}" * any(re.search(rf"\b{names.c}\b", line) for line in lines)
+        call = f"{names.for_each_pack}{kpack}({names.kept}, {last}, {names.load}, [&]({given})"
+        return [*before, *block_of(call, lines)[:-1], "});"]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
         """Returns a pass that reads the row."""
@@ -220,12 +342,12 @@ class RowLoops(RowElements):
 
     def stays(self, key: Key) -> bool:
         """Returns True if a per-element value has the same text in every pass."""
-        return key[0] < 0 or (self.end is not None and key in self.end.conditions)
+        return key[0] < 0 or key == self.derived or (self.end is not None and key in self.end.conditions)
 
     def stored_pack(self, output: str) -> str:
         """Returns the local of the pack that is stored."""
         local = self.packs.locals[output]
-        return local if output not in self.inputs else f"{local.partition('s[')[0]}_next"
+        return local if output not in self.inputs else f"{local.rpartition('.')[2].removesuffix('_pack')}_pack_next"
 
     def read(self, roots: Sequence[Key]) -> list[str]:
         """Returns the arrays whose packs some values need, in the parameters' order."""
@@ -236,7 +358,7 @@ class RowLoops(RowElements):
             key = stack.pop()
             node = self.plan.node(key)
             outside = key in self.expressions.known and not self.expressions.varies(key)
-            if key in seen or outside or node.op == "reduce":
+            if key in seen or outside or node.op == "reduce" or self.expressions.bare(key) == self.derived:
                 continue
             seen.add(key)
             if node.op == "input" and self.plan.access(key) in ("flat", "slab", "column"):

@@ -114,7 +114,7 @@ class _RowSums:
             raise Refused(f"{self.output} is read where another thread may have written it")
         arrays = [one.name for one in kernel.contract.args if one.name in {*flat, self.output}]
         self.index = {**flat, self.output: (0, 1)}
-        self.packs = Packs(kernel, arrays, kernel.names)
+        self.packs = Packs(kernel, arrays, kernel.names, self.names.kPack)
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
         rows = int(evaluate(plan.domain[0], kernel.contract.sizes[0]))
         self.rows = max(1, -(-rows // BLOCKS))

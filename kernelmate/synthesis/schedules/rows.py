@@ -13,6 +13,7 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
+    MULTIPROCESSORS,
     KernelText,
     WrittenKernel,
     block_of,
@@ -104,7 +105,9 @@ def _kept(plan: Plan, kernel: KernelText, columns: int, text: type[Rows]) -> lis
             found.append((rows.registers, rows.written()))
         except Refused:
             continue
-    enough = [place for place, (registers, _) in enumerate(found) if registers <= KEPT]
+    # Where multiprocessors have a block each at most, the time of one row counts.
+    alone = int(evaluate(plan.row_count, kernel.contract.sizes[0])) <= MULTIPROCESSORS
+    enough = [place for place, (registers, _) in enumerate(found) if registers <= (KEPT // 4 if alone else KEPT)]
     # Short rows share a warp: two packs for each of a row's threads.
     paired = [place for place in enough if found[place][0] >= 8 and columns <= 8 * WARP]
     first = paired[-1] if paired else (enough or [0])[0]
@@ -161,7 +164,7 @@ class Rows(RowLoops):
             if self.inputs.get(one.name) in ("flat", "slab") or self.full.get(one.name)
         ]
         columns = [name for name, access in self.inputs.items() if access == "column"]
-        self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
+        self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names, self.names.kPack)
         self.pointers = {name: kernel.names.fresh(f"{name}_{self.over}") for name in self.rowed}
         self.firsts: dict[str, tuple[str, str, str]] = {}
         sizes = {name: kernel.size(side) for name, side in plan.pitches}
@@ -262,6 +265,7 @@ class Rows(RowLoops):
             "",
             *self.reductions.texts(),
             *self.helpers(),
+            *self.kept_helper(),
             "\n".join([comment, kernel.definition(head, body)]),
         ]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, block // {team.threads})",)
@@ -387,7 +391,10 @@ class Rows(RowLoops):
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
-        lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
+        behind = [one for _, _, one in self.firsts.values()]
+        # A row is several whole positions of another shape's axis.
+        whole = [*self.pitches.values(), *behind] if behind else [columns, *self.pitches.values()]
+        lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys(whole)]
         guard = " && ".join(filter(None, [*lengths, self.packs.aligned(self.packs.wide)]))
         return [
             *lines,
@@ -406,12 +413,15 @@ class Rows(RowLoops):
         count = self.team.threads
         team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
         team = f"{count} neighbouring threads" if count < WARP else team
-        verbs = ("read", "use", "combine") if count < WARP else ("reads", "uses", "combines")
-        times = f"once into registers and {verbs[1]} it {several}" if self.kept and passes > 1 else times
+        verbs = ("read", "keep", "combine") if count < WARP else ("reads", "keeps", "combines")
+        read = f"{verbs[0]} it {times}"
+        if self.kept:
+            read = f"{verbs[1]} up to {count * self.ahead} elements of it in registers for {_COUNTS.get(passes, passes)} passes"
         return (
-            f"Written from the reference: {team} per {self.over} {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
+            f"Written from the reference: {team} per {self.over} {read}, in accesses of {self.packs.bytes_at_once()} bytes, and "
             f"{verbs[2]} partial results by shuffles." + self.kernel.promise(self.inputs)
         )
 
 
 _TIMES = {2: "twice", 3: "three times", 4: "four times"}
+_COUNTS = {2: "two", 3: "three", 4: "four"}

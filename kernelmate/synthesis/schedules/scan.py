@@ -18,7 +18,7 @@ from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, long_sides, walk
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
 from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
-from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
+from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 FULL_MASK = "0xffffffffu"
@@ -50,10 +50,18 @@ def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterato
     if plan.split == 0 and headline > MOST_ALONE and not alone:
         raise Refused("it scans a whole array, which needs several launches")
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
-    blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
+    blocks = [Team("block", threads, threads) for threads in _tile_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
     teams = teams if plan.split else [Team("block", 1024, 1024)]
     yield from those_written(partial(_text, plan, kernel, team, rows) for team in teams[:3])
+
+
+def _tile_sizes(columns: int) -> list[int]:
+    """Returns block sizes for a row length: a pack of four per thread, so that the row is one tile, up to 512 threads."""
+    fitting = 64
+    while fitting < 512 and fitting * 4 < columns:
+        fitting *= 2
+    return [fitting]
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> WrittenKernel:
@@ -250,8 +258,10 @@ class RowScan(Rows):
         )
         running = [fresh(NAMES[kind]) for kind, _ in kinds]
         carries = [fresh("carry") for _ in self.scans]
-        for kind, sum_, run, text in zip(kinds, sums, running, texts, strict=True):
-            body += [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
+        exclusive = {key: self._differences(key) for key in self.scans}
+        for key, kind, sum_, run, text in zip(self.scans, kinds, sums, running, texts, strict=True):
+            steps = [self.reductions.combined(kind[0], run, text), f"{sum_}[{names.j}] = {run};"]
+            body += steps[::-1] if exclusive[key] else steps
         outer, self.expressions.outer = self.expressions.outer, []
         self._forget()
         starts = [neutral(self.expressions, *kind) for kind in kinds]
@@ -273,11 +283,29 @@ class RowScan(Rows):
             ]
             name = fresh("prefix")
             after.append(f"const {kind[1]} {name} = {self.reductions.joined(kind[0], before, f'{sum_}[{names.j}]')};")
-            self.expressions.known[key] = name
+            self.expressions.known |= dict.fromkeys(exclusive[key] or [key], name)
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
         outer += self.expressions.outer
         return self.tiles([*outer, *carried], [*lines, *self.final(kpack, without_one_use(after))])
+
+    def _differences(self, scan: Key) -> list[Key]:
+        """Returns the values that are a sum of the elements before one: the sum up to the element, less it.
+
+        Subtracting an element again would leave nothing of smaller ones before it. None are returned if the sum up to the
+        element is needed, too.
+        """
+        plan, bare, found = self.plan, self.expressions.bare, list[Key]()
+        element = bare(plan.operands(scan)[0])
+        if plan.node(scan).data[0] != "sum" or any(bare(key) == scan for key in plan.outputs):
+            return []
+        for key in walk(plan):
+            if scan not in (operands := [bare(one) for one in plan.operands(key)]) or bare(key) == scan:
+                continue
+            if plan.node(key).op != "map" or plan.node(key).data[0] != "subtract" or operands != [scan, element]:
+                return []
+            found.append(key)
+        return found
 
     @property
     def inside(self) -> str:

@@ -75,7 +75,7 @@ class _TensorContraction(ContractionText):
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kThreads", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
             "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
-            "together", "partial", "staged", "e", "kWide",
+            "together", "partial", "staged", "e", "kWide", "kStaged", "group_first",
         )  # fmt: skip
         super().__init__(shape, kernel, (factors.left, factors.right), *more)
         self.tile, self.outside = tile, factors.outside
@@ -105,6 +105,8 @@ class _TensorContraction(ContractionText):
         held = tile.part[0] * tile.part[1] // 32
         resident = 2 if tile.threads * held <= 64 * 256 else 1
         threads, constants = kernel.threads(tile.threads)
+        kernel.names.release(self.names.kThreads)
+        self.names.kThreads = threads
         bounds, minimum = kernel.bounds(threads, resident)
         constants += minimum
         body = self._body()
@@ -170,7 +172,6 @@ class _TensorContraction(ContractionText):
             f"constexpr int {names.kTileK} = {tile.chunks * CHUNK // self.item};  // elements of the sum at a time",
             f"constexpr int {names.kWarpM} = {warp_m}, {names.kWarpN} = {warp_n};  // results of a warp",
             f"constexpr int {names.kStages} = {tile.stages};  // tiles of each operand in use or under way",
-            f"constexpr int {names.kThreads} = {tile.threads};",
             f"constexpr int {names.kPack} = {CHUNK // self.item};  // elements of 16 bytes",
             f"constexpr int {names.kWide} = {self.wide};  // neighbouring results that a lane stores at a time",
             f"constexpr int {names.kStep} = {STEP // self.item};  // elements of the sum in one mma.sync",
@@ -180,7 +181,9 @@ class _TensorContraction(ContractionText):
             lines.append(
                 f"constexpr int {names.kWarpsK} = {tile.warps[2]};  // warps that share the sums of their results"
             )
-        return lines
+        warps = f"({names.kTileM} / {names.kWarpM}) * ({names.kTileN} / {names.kWarpN})"
+        warps += f" * {names.kWarpsK}" * (tile.warps[2] > 1)
+        return [*lines, f'static_assert({warps} == {names.kThreads} / 32, "a warp for each part of the results");']
 
     def _shared(self) -> list[str]:
         """Returns the declarations of the tiles in shared memory."""
@@ -194,10 +197,12 @@ class _TensorContraction(ContractionText):
         lines[-1] += ";"
         if self.tile.shared_bytes <= STATIC_BYTES:
             return [*lines, f"__shared__ __align__(128) {names.Tiles} {names.tiles}[{names.kStages}];"]
+        bytes_ = self.tile.shared_bytes
         return [
             *lines,
+            f'static_assert({names.kStages} * sizeof({names.Tiles}) == {bytes_}, "dynamic shared memory of the launch");',
             "// More than 48 KB: a launch needs cudaFuncAttributeMaxDynamicSharedMemorySize.",
-            f"extern __shared__ __align__(128) unsigned char {names.shared}[];  // kStages * sizeof(Tiles)",
+            f"extern __shared__ __align__(128) unsigned char {names.shared}[];",
             f"{names.Tiles}* {names.tiles} = reinterpret_cast<{names.Tiles}*>({names.shared});",
         ]
 
@@ -209,9 +214,9 @@ class _TensorContraction(ContractionText):
         lines = self.position_in_grid(grouped=True)
         lines.append(f"const int {names.block} = blockIdx.x" + (f" % ({count});" if self.shape.batch else ";"))
         lines += [
-            f"const int {names.first} = {names.block} / {within} * {names.kGroup};",
-            f"const int {names.together} = min({names.down} - {names.first}, {names.kGroup});",
-            f"const int {names.m_first} = ({names.first} + {names.block} % {within} % {names.together}) * {names.kTileM};",
+            f"const int {names.group_first} = {names.block} / {within} * {names.kGroup};",
+            f"const int {names.together} = min({names.down} - {names.group_first}, {names.kGroup});",
+            f"const int {names.m_first} = ({names.group_first} + {names.block} % {within} % {names.together}) * {names.kTileM};",
             f"const int {names.n_first} = {names.block} % {within} / {names.together} * {names.kTileN};",
             f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
         ]
@@ -236,11 +241,6 @@ class _TensorContraction(ContractionText):
         """Returns the number of 16-byte chunks in a row of an operand's tile."""
         side = self.tile.m if name in self.shape.left else self.tile.n
         return side * self.item // CHUNK if self._turned(name) else self.tile.chunks
-
-    def _exchange(self, name: str) -> str:
-        """Returns the swizzle of a chunk number: its row's, or that of the two or four rows that share the banks."""
-        wide = self._row_chunks(name)
-        return f"{self.names.line} % 8" if wide >= 8 else f"{self.names.line} / {8 // wide} % {wide}"
 
     def _copy(self, name: str) -> list[str]:
         """Returns the copy of a tile: in 16-byte chunks if rows are aligned, else by element."""
@@ -284,7 +284,8 @@ class _TensorContraction(ContractionText):
         over = ["#pragma unroll", f"for (int {names.i} = 0; {names.i} < {flight}; ++{names.i})"]
         inside = f"{place.across} < {place.across_length} && {place.along} < {place.along_length}"
         column = f"{names.e} % {place.width}"
-        chunk = f"({column} / {names.kPack} ^ {self._exchange(place.name)}) * {names.kPack} + {names.e} % {names.kPack}"
+        swizzled = f"{self.text.swizzle}<{place.width} / {names.kPack}>({names.line}, {column} / {names.kPack})"
+        chunk = f"{swizzled} * {names.kPack} + {names.e} % {names.kPack}"
         return [
             "#pragma unroll 1",
             *block_of(
@@ -322,15 +323,19 @@ class _TensorContraction(ContractionText):
         """Emits the tile row that a lane passes to `ldmatrix`, and its swizzled chunk."""
         names, lines = (
             self.names,
-            ["// The rows of 16 bytes whose addresses a lane gives to ldmatrix: in a tile, and which chunk of them."],
+            [
+                "// The row of a tile whose address a lane gives to ldmatrix, and the place of its first chunk. The place of a later",
+                "// one is its number XOR that, as rows of tiles begin at multiples of 8.",
+            ],
         )
         for name in self.operands:
             row, chunk = f"{names.lane} % 16", f"{names.lane} / 16"
             if self._turned(name) == (name in self.shape.left):
                 row, chunk = f"{names.lane} / 16 * 8 + {names.lane} % 8", f"{names.lane} / 8 % 2"
-            wide = self._row_chunks(name)
-            by = f"{names.lane} % 8" + (f" / {8 // wide}" if wide < 8 else "")
-            lines.append(f"const int {self.lanes[name]} = {row}, {self.chunks[name]} = {chunk} ^ {by};")
+            side = names.kTileM if name in self.shape.left else names.kTileN
+            width = side if self._turned(name) else names.kTileK
+            place = f"{self.text.swizzle}<{width} / {names.kPack}>({self.lanes[name]}, {chunk})"
+            lines.append(f"const int {self.lanes[name]} = {row}, {self.chunks[name]} = {place};")
         return lines
 
     def _multiply(self) -> list[str]:
@@ -342,7 +347,7 @@ class _TensorContraction(ContractionText):
             row, chunk = _sum(start, f"{names.i} * 16"), f"{names.k}"
             if self._turned(name):
                 row, chunk = chunk, f"({row})" if " + " in row else row
-            place = f"{names.tile}.{self.members[name]}[{row} + {self.lanes[name]}][({chunk} / {names.kPack} ^ {self.chunks[name]}) * {names.kPack}]"
+            place = f"{names.tile}.{self.members[name]}[{row} + {self.lanes[name]}][(({chunk} / {names.kPack}) ^ {self.chunks[name]}) * {names.kPack}]"
             loads += [
                 "#pragma unroll",
                 *block_of(
@@ -392,14 +397,14 @@ class _TensorContraction(ContractionText):
         mine = f"{names.partial}[{names.i}][threadIdx.x"
         return [
             "// The first of the warps with the same results adds up the sums of all; the tiles are no longer needed.",
+            f'static_assert(sizeof({self.total}) * {count} * {names.kThreads} <= {names.kStages} * sizeof({names.Tiles}), "room for the sums");',
             f"auto {names.partial} = reinterpret_cast<{self.total}(*)[{names.kThreads}]>({names.tiles});",
             "__syncthreads();",
             over[0],
             *block_of(over[1], [f"{mine}] = {flat};"]),
             "__syncthreads();",
-            f"if ({names.part} > 0) return;",
             *block_of(
-                f"for (int {names.j} = 1; {names.j} < {names.kWarpsK}; ++{names.j})",
+                f"for (int {names.j} = 1; {names.part} == 0 && {names.j} < {names.kWarpsK}; ++{names.j})",
                 [
                     over[0],
                     *block_of(over[1], [f"{flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"]),
@@ -420,8 +425,11 @@ class _TensorContraction(ContractionText):
         place = f"{names.staged}[{names.lane} / 4 + {names.e} / 2 * 8][{names.j} * 8 + {names.lane} % 4 * 2 + {names.e} % 2]"
         return [
             "// Results leave through shared memory, 16 rows of a warp at a time, so that a lane gets neighbouring ones of a row.",
-            f"auto {names.staged} = reinterpret_cast<{self.total}(*)[16][{names.kWarpN} + 8]>({names.tiles})[{names.warp}];",
+            f"constexpr int {names.kStaged} = {names.kWarpN} + 8;  // 8 elements more: rows of a store begin in different banks",
+            f'static_assert(sizeof({self.total}) * ({names.kThreads} / 32) * 16 * {names.kStaged} <= {names.kStages} * sizeof({names.Tiles}), "room for the results");',
+            f"auto {names.staged} = reinterpret_cast<{self.total}(*)[16][{names.kStaged}]>({names.tiles})[{names.warp}];",
             "__syncthreads();",
+            *([f"if ({names.part} > 0) return;"] if self.tile.warps[2] > 1 else []),
             "#pragma unroll",
             *block_of(
                 f"for (int {names.i} = 0; {names.i} < {names.kWarpM} / 16; ++{names.i})",

@@ -100,7 +100,7 @@ def test_lanes_without_a_pack_of_their_own_share_a_bag(make: Any, tmp_path: Path
 
 
 def test_rows_in_columns_of_packs_need_whole_rows(make: Any, tmp_path: Path) -> None:
-    assert "bags % kWidth == 0" in written(make, tmp_path, "ELL by slots")["bags"]
+    assert "bags % kPack == 0" in written(make, tmp_path, "ELL by slots")["bags"]
 
 
 def test_normalised_rows_by_number_are_not_summed_for_each_element(make: Any, tmp_path: Path) -> None:

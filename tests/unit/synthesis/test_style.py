@@ -230,9 +230,11 @@ NORMS = "def reference(x):\n    mean = x.mean(axis=1, keepdims=True)\n    centre
 def test_passes_over_a_kept_row_share_its_loads_and_the_references_names(make: Any, tmp_path: Path) -> None:
     text = first(*make(NORM, NORMS, sizes=LONG), tmp_path).helpers
     assert text.count("reinterpret_cast<const Pack*>(x_row") == 1
-    assert text.count("load_part(first);") == 3
-    assert "auto load_part = [&](int first)" in text  # NVRTC 13.0 compiles no generic lambda in device code
-    assert text.count("const float centred = x_packs[i].at[j] - mean;") == 2  # of the second pass and of the last one
+    assert text.count("for_each_pack<kPack>(x_packs, cols, load, [&](const Pack& x_pack") == 3
+    assert "auto" not in "".join(
+        re.findall(r"\[&?=?\]\(([^)]*)\)", text)
+    )  # NVRTC 13.0 compiles no generic lambda in device code
+    assert text.count("const float centred = x_pack.at[j] - mean;") == 2  # of the second pass and of the last one
     assert "centred_2" not in text
 
 
