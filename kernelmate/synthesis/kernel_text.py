@@ -72,7 +72,7 @@ class WrittenKernel:
     @property
     def method(self) -> str:
         """Returns the kernel's method as a sentence of a comment: the reason without its figures."""
-        sentence = self.why.removeprefix("Written from the reference: ").partition(". ")[0].rstrip(".")
+        sentence = re.sub(r"^Written from the reference[^:]*: ", "", self.why).partition(". ")[0].rstrip(".")
         sentence = re.sub(r"^((?:one|an?|each) block) of \d+ threads\b", r"\1", sentence)
         return f"{sentence[:1].upper()}{sentence[1:]}."
 

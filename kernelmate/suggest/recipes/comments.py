@@ -242,7 +242,7 @@ def _rewritten(
             else corrected(text, ended, gone, _leaf(kernel.name), others=() if own else others, head=not inside)
         )
         if now != text and method:
-            said = method if own or not others else f"{_leaf(kernel.name)}: {method[0].lower()}{method[1:]}"
+            said = method if own or not others else f"In {_leaf(kernel.name)}, {method[0].lower()}{method[1:]}"
             now = f"{now} {said}".strip()
             method = ""
         changed = changed or now != text

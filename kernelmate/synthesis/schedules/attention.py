@@ -129,7 +129,7 @@ class _AttentionTiles(AttentionText):
             f"attention-{tile.queries}x{KEYS}",
             f"Written from the reference: a block takes {tile.queries} queries and {KEYS} keys at a time, whose scores stay in registers and "
             f"shared memory; it {kept}." + self.promise(),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}) "), body),
             "",
             (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
             tile.threads,
@@ -172,6 +172,7 @@ class _AttentionTiles(AttentionText):
             f"constexpr int {names.kRows} = {tile.rows}, {names.kSide} = {SIDE};  // queries and keys of a thread",
             f"constexpr int {names.kAcross} = {names.kKeys} / {names.kSide};  // neighbouring lanes that share queries",
             f"constexpr int {names.kThreads} = {names.kQueries} / {names.kRows} * {names.kAcross};",
+            f'static_assert({names.kThreads} == {tile.threads}, "threads per block of the launch");',
             f"constexpr int {names.kColumns} = {names.kValues} / {names.kAcross};  // columns of a thread",
         ]  # fmt: skip
 

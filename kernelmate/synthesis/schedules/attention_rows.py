@@ -203,8 +203,8 @@ class AttentionRows(AttentionText):
         names, plan, (warps, _) = self.names, self.plan, self.lane_names
         low = self.low
         largest, summed, total = self.partial
-        names.weights, names.bound, names.product = (
-            self.kernel.names.fresh(one) for one in ("total_weight", "all_max", "value")
+        names.weights, names.bound, names.product, names.has_column = (
+            self.kernel.names.fresh(one) for one in ("total_weight", "all_max", "value", "has_column")
         )
         value = f"{names.product} / {names.weights}" if plan.normalised else names.product
         lines = self.stores(f"({value})" if plan.normalised else value, names.weights, names.bound, vectors=True)
@@ -213,6 +213,13 @@ class AttentionRows(AttentionText):
         first = f"{names.column_first} + " if self.several else ""
         factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
         once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
+        if single:
+            leave = [
+                f"const bool {names.has_column} = threadIdx.x < {names.kValues} && {names.column} < {self.columns};",
+                f"if (!{names.has_column} && !({once})) return;",
+            ]
+        else:
+            leave = [f"if (threadIdx.x >= {names.kValues} || {names.column} >= {self.columns}) return;"]
         return [
             f"// The {self.sharers} hold results relative to their own largest scores; now all are relative to the largest of all.",
             *block_of(f"if ({self.first_lane} == 0)", [
@@ -221,16 +228,18 @@ class AttentionRows(AttentionText):
             ]),
             *unrolled(names.j, names.kColumns, [f"{total}[{self.which}][{self.kept}] = {names.total}[{names.j}];"]),
             "__syncthreads();",
-            f"float {names.bound} = {low}, {names.weights} = 0.0f;",
+            f"const int {names.column} = {first}threadIdx.x;",
+            *leave,
+            f"float {names.bound} = {low};",
             *unrolled(names.i, warps, [f"{names.bound} = fmaxf({names.bound}, {largest}[{names.i}]);"]),
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
-            *unrolled(names.i, warps, [f"{names.weights} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
-            f"const int {names.column} = {first}threadIdx.x;",
-            *block_of(f"if (threadIdx.x < {names.kValues} && {names.column} < {self.columns})", [
-                f"float {names.product} = 0.0f;",
-                *unrolled(names.i, warps, [factor, f"{names.product} += {total}[{names.i}][threadIdx.x] * {names.factor};"]),
-                *lines,
+            f"float {names.weights} = 0.0f, {names.product} = 0.0f;",
+            *unrolled(names.i, warps, [
+                factor,
+                f"{names.weights} += {summed}[{names.i}] * {names.factor};",
+                f"{f'if ({names.has_column}) ' if single else ''}{names.product} += {total}[{names.i}][threadIdx.x] * {names.factor};",
             ]),
+            *(block_of(f"if ({names.has_column})", lines) if single else lines),
             *(block_of(f"if ({once})", single) if single else []),
         ]  # fmt: skip
 

@@ -281,7 +281,9 @@ class Tiles(ColumnScan):
             self.schedule,
             f"Written from the reference: {self.groups} groups of threads scan {self.rows} rows each side by side and add what was "
             "before them, while the next rows are loaded." + kernel.promise(self.inputs),
-            "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
+            "\n".join(
+                [*self.reductions.texts(), kernel.definition(kernel.head(f"__launch_bounds__({TILE_THREADS}) "), lines)]
+            ),
             "",
             (f"cdiv({self.count}, {self.width})",),
             TILE_THREADS,

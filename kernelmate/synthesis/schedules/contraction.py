@@ -132,21 +132,27 @@ class TiledContraction(ContractionText):
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
         threads, constants = kernel.threads(BLOCK)
-        wide = self.total in ("double", "long long")  # sums of 64 bits need as many registers as there are
-        bounds, resident = (f"__launch_bounds__({threads}) ", []) if wide else kernel.bounds(threads, 2)
+        bounds, resident = self.bounds(threads)
         constants += resident
         if kernel.kernel.launches:  # they divide by these
             constants += self.tile_constants()
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
-            f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
-            f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
-            "of each thread." + self.promise(tile.m, tile.n),
+            f"Written from the reference: each block computes {tile.m} x {tile.n} results from tiles in shared memory, which are read "
+            f"while the products of the tiles before are computed; each thread has {tile.side} x {tile.side} results in registers."
+            + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), self.body()),
             "\n".join(constants),
             (self.blocks(tile.m, tile.n),),
             BLOCK,
         )
+
+    def bounds(self, threads: str) -> tuple[str, list[str]]:
+        """Returns launch bounds, and the declaration of a constant in them."""
+        # Sums of 64 bits need as many registers as there are; a few results per thread need no bound.
+        if self.total in ("double", "long long") or self.tile.side < PACK:
+            return f"__launch_bounds__({threads}) ", []
+        return self.kernel.bounds(threads, 2)
 
     def tile_constants(self) -> list[str]:
         """Returns the declaration of the sides of a block's tile."""
@@ -169,7 +175,7 @@ class TiledContraction(ContractionText):
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
             *self._asserted(),
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned for loads of {WIDEST} bytes, and stores by column have fewer bank conflicts.",
+            f"// Two tiles of each: one is read while the next is stored. {self._pad()} elements more in each row: a thread's elements of a row stay aligned for one load, and stores by column have fewer bank conflicts.",
             *self._shared(),
             *self.position(),
             *self.untouched(),
@@ -239,9 +245,13 @@ class TiledContraction(ContractionText):
         ):
             raise Refused("its tiles need more shared memory than a block has")
         return [
-            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPack}];"
+            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {self._pad()}];"
             for name, one in self.tiles.items()
         ]
+
+    def _pad(self) -> str:
+        """Returns the number of elements by which rows of tiles are longer: with two, stores of tiles of 32 meet twice as many banks."""
+        return str(self.names.kPack if self.tile.side >= PACK else self.names.kSide)
 
     def _held(self, name: str) -> str:
         """Returns the C++ type of an array's elements in its tile."""
@@ -476,7 +486,7 @@ class _AsyncContraction(TiledContraction):
         return replace(
             plain,
             schedule=f"contraction-async-{tile.m}x{tile.n}",
-            why=plain.why.replace("read into shared memory", "copied to shared memory by cp.async"),
+            why=plain.why.replace("which are read while", "which cp.async copies while"),
             helpers="\n\n".join([plain.helpers, *(copy_function(self.copies[count], count) for count in counts)]),
             capability=80,
         )

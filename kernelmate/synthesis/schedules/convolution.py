@@ -158,7 +158,7 @@ class _Convolving:
             f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
             f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
             + self._promise(),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}) "), body),
             "",
             (grid,),
             tile.threads,
@@ -194,6 +194,7 @@ class _Convolving:
             f"constexpr int {names.kSide} = {tile.side}, {names.kSpan} = {SPAN};  // of a thread: channels, and neighbouring positions",
             f"constexpr int {names.kDepth} = {self.depth};  // input channels at a time",
             f"constexpr int {names.kThreads} = {threads} * ({self.lengths[-1]} / {names.kSpan});",
+            f'static_assert({names.kThreads} == {tile.threads}, "threads per block of the launch");',
             f"constexpr int {', '.join(reach)};  // what the taps of a block reach",
             f"constexpr int {names.kLine} = {self.line};  // what the taps of a thread reach in a row",
             "// Rows of the tiles are padded to whole packs of 16 bytes.",

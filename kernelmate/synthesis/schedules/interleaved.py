@@ -245,18 +245,18 @@ class _Interleaved(WindowText):
             f"static __device__ __forceinline__ void {function}(",
             [*kernel.declared(passed), *outer, f"{kind} {local.i}"],
         )
-        comment = f"// {local.kResults} neighbouring results, from whole packs of each array where they are several."
+        comment = f"// {local.kResults} neighbouring positions: whole packs of each array where they are several."
         helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
-        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread\n"
+        constant = f"constexpr int {width} = {self.count};  // neighbouring positions of a thread\n"
         constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
         blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
         return WrittenKernel(
             "interleaved",
-            f"Written from the reference: a thread for {self.count} neighbouring results, whose elements it loads and stores in "
+            f"Written from the reference: a thread for {self.count} neighbouring positions, whose elements it loads and stores in "
             f"packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."
             + kernel.promise(dict.fromkeys(self.plan.name(key) for key in self._reads())),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(f"__launch_bounds__({ACROSS * DOWN}) "), body),
             "\n\n".join([constant, f"{comment}\n{helper}"]),
             blocks,
             (ACROSS, DOWN) if len(plan.domain) > 1 else ACROSS * DOWN,

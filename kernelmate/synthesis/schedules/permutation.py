@@ -96,6 +96,11 @@ class _Free:
         """Returns arrays that are read completely; the traffic of gathered rows is unknown."""
         return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
 
+    def called(self, axis: int) -> str:
+        """Returns the name of a position along an axis: the singular of its length's name, or its first letter."""
+        side = self.axes.sides[axis]
+        return singular(side, side[0] if side.isalpha() and self.kernel.names.is_free(side[0]) else "outer")
+
     def position(self, axis: int | str) -> str:
         """Returns the text of the position along an axis."""
         raise NotImplementedError
@@ -136,8 +141,8 @@ class _PermutationTiles(_Free):
             "batch",
             source="col",
             target="row",
-            lane="tx",
-            j="ty",
+            lane="tile_x",
+            j="tile_y",
             k="i",
             across="tiles_across",
             down="tiles_down",
@@ -151,14 +156,7 @@ class _PermutationTiles(_Free):
         }
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
             raise Refused("it takes rows of an array by their numbers")
-        self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(
-                singular(
-                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
-                )
-            )
-            for axis in self.whole[:-1]
-        }
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh(self.called(axis)) for axis in self.whole[:-1]}
         self.at[self.source], self.at[self.target] = names.source, names.target
 
     def tiled(self) -> list[str]:
@@ -212,7 +210,7 @@ class _PermutationTiles(_Free):
             "permutation-tile" if self.side == TILE else f"permutation-tile-{self.side}",
             f"Written from the reference: tiles of {self.side} x {self.side} elements go through shared memory, so that global memory is read "
             "and written along rows of as many neighbours, each element once." + kernel.promise(self.known()),
-            kernel.definition(kernel.head(), body),
+            kernel.definition(kernel.head(f"__launch_bounds__({BLOCK}) "), body),
             "",
             tuple(blocks) if native else (" * ".join(blocks),),
             (self.side, BLOCK // self.side) if native else BLOCK,
@@ -338,14 +336,7 @@ class _Packs(_Free):
         self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names, self.names.kPack)
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
-        self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(
-                singular(
-                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
-                )
-            )
-            for axis in self.whole[:-1]
-        }
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh(self.called(axis)) for axis in self.whole[:-1]}
         if len(self.at) == 1 and not any(self.whole[0] in order for order in self.positions):
             self.at = {self.whole[0]: self.names.row}
         self.at[self.last] = self.names.column
@@ -364,7 +355,7 @@ class _Packs(_Free):
         """Returns the generated kernel."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
-        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
+        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_{self.part}")
         results: list[str] = []
         taken = self._taken()
         values = self.values(results)
@@ -375,13 +366,17 @@ class _Packs(_Free):
             f"{targets[name]}.at[{names.j}] = {value};" for name, value in zip(self.outputs, values, strict=True)
         ]
         place = f"{names.row} * {columns} + {names.column}"
-        inner = [
+        of_row = [
             *packs.structs(names.kPack),
             *self.opening,
             *self._coordinates(),
             *taken,
             *self.expressions.outer,
-            *(line for name in packs.arrays if name in self.orders for line in self._load(name)),
+        ]
+        loads = [self._load(name) for name in packs.arrays if name in self.orders]
+        of_row += [line for pointer, _ in loads for line in pointer]
+        inner = [
+            *(load for _, load in loads),
             *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             "#pragma unroll",
             *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
@@ -390,23 +385,32 @@ class _Packs(_Free):
                 for name in self.outputs
             ),
         ]
+        inner, places, comment = self._of_helper(of_row, inner)
         passed = kernel.used(inner)
-        declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
-        front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", declared)
+        front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *places])
         head = f"template <int {names.kPack}>\n{front}"
-        comment = "// kPack neighbouring elements of one row of the result."
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
 
-    def _load(self, name: str) -> list[str]:
-        """Returns the load of an array's pack, from a pointer to its row if the address is long."""
-        place = address(self.orders[name], self.lengths, self.at)
+    part = "pack"
+    """What the helper computes."""
+
+    def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
+        """Returns the helper's lines, its parameters beside the kernel's own, and the comment above it."""
+        places = [f"size_t {self.names.row}", f"int {self.names.column}"]
+        return [*of_row, *of_pack], places, "// kPack neighbouring elements of one row of the result."
+
+    def _load(self, name: str) -> tuple[list[str], str]:
+        """Returns the declaration of a pointer to an array's row, if the address is long, and the load of a pack."""
+        place = f"{self.names.row} * {self.lengths[self.last]} + {self.names.column}"
+        if not self._is_whole(name):
+            place = address(self.orders[name], self.lengths, self.at)
         load = self.packs.load(name, f"{name} + {place}")
         begin = place.removesuffix(f" + {self.names.column}")
-        if len(load) + 4 <= self.kernel.width or begin == place:
-            return [load]
+        if (len(load) + 4 <= self.kernel.width and self.part == "pack") or begin == place:
+            return [], load
         row = self.kernel.names.fresh(f"{name}_row")
         pointer = f"const {self.kernel.element(name)}* {row} = {name} + {begin};"
-        return [pointer, self.packs.load(name, f"{row} + {self.names.column}")]
+        return [pointer], self.packs.load(name, f"{row} + {self.names.column}")
 
     def guard(self) -> str:
         """Returns the condition that rows and addresses consist of whole packs."""
@@ -456,9 +460,14 @@ class _Packs(_Free):
                 self.at[f"@{chosen[0]}"] = text
         return lines
 
+    def _is_whole(self, name: str) -> bool:
+        """True if an array is read in packs at the results' own places."""
+        return name in self.packs.arrays and self.orders[name] == tuple(self.whole)
+
     def _coordinates(self) -> list[str]:
         """Emits positions along the leading axes, from the row number."""
-        used = {axis for order in [*self.orders.values(), *self.positions] for axis in order}
+        orders = [order for name, order in self.orders.items() if not self._is_whole(name)]
+        used = {axis for order in [*orders, *self.positions] for axis in order}
         lines, left = [], self.names.row
         for axis in reversed(self.whole[:-1]):
             text = left if axis == self.whole[0] else f"{left} % {self.lengths[axis]}"
@@ -472,17 +481,19 @@ class _RowPacks(_Packs):
     """Packs along the last axis, with a block per result row and no division per pack."""
 
     skips_first = True
+    part = "row"
+
+    def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
+        """As `_Packs._of_helper`: the loop over a row's packs."""
+        column, pack = self.names.column, self.names.kPack
+        head = f"for (int {column} = threadIdx.x * {pack}; {column} < {self.lengths[self.last]}; {column} += blockDim.x * {pack})"
+        comment = "// One row of the result, kPack neighbouring elements at a time."
+        return [*of_row, *block_of(head, of_pack)], [f"size_t {self.names.row}"], comment
 
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """Returns the kernel with a row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
-        arguments = f"{', '.join(passed)}, {names.row}, {names.column}"
-
-        def loop(pack: str) -> list[str]:
-            scale = f" * {pack}" if pack != "1" else ""
-            head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {columns}; {names.column} += blockDim.x{scale})"
-            return ["  " + one for one in block_of(head, [f"{helper}<{pack}>({arguments});"])]
-
+        arguments = f"{', '.join(passed)}, {names.row}"
         body = [
             *(line for line in self.opening if f" {columns} = " in line),
             f"const size_t {names.row} = blockIdx.x;",
@@ -490,9 +501,9 @@ class _RowPacks(_Packs):
             self.packs.constant(),
             ALIGNED_ROWS,
             f"if ({self.guard()}) {{",
-            *loop(self.packs.wide),
+            f"  {helper}<{self.packs.wide}>({arguments});",
             "} else {",
-            *loop("1"),
+            f"  {helper}<1>({arguments});",
             "}",
         ]
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))

@@ -217,8 +217,7 @@ class _ReducedProducts(TiledContraction):
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
         threads, constants = kernel.threads(BLOCK)
-        wide = self.total in ("double", "long long")  # sums of 64 bits need as many registers as there are
-        bounds, resident = (f"__launch_bounds__({threads}) ", []) if wide else kernel.bounds(threads, 2)
+        bounds, resident = self.bounds(threads)
         constants += resident
         if kernel.kernel.launches:  # they divide by these
             constants += self.tile_constants()
@@ -226,9 +225,9 @@ class _ReducedProducts(TiledContraction):
         body = self.body()
         return WrittenKernel(
             f"reduced-products-{tile.m}x{tile.n}",
-            f"Written from the reference: a block computes {tile.m} rows of the product in tiles of {tile.m} x {tile.n}, which are "
-            f"reduced in the registers of its threads and never stored; the {self.lanes} threads of a row combine their results by "
-            "shuffles." + self.promise(tile.m, tile.n, self.arrays),
+            f"Written from the reference: each block computes {tile.m} rows of the product in tiles of {tile.m} x {tile.n}, which "
+            f"its threads reduce in registers and never store; the {self.lanes} threads of a row combine their results by shuffles."
+            + self.promise(tile.m, tile.n, self.arrays),
             kernel.definition(kernel.head(bounds), body),
             "\n".join([*constants, "", *self.reductions.texts()]).strip(),
             (" * ".join([f"cdiv({sides[self.shape.m]}, {tile.m})", *(sides[one] for one in self.shape.batch)]),),

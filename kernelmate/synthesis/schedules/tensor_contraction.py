@@ -115,8 +115,8 @@ class _TensorContraction(ContractionText):
         helpers = self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole}))
         return WrittenKernel(
             f"tensor-{tile.name}",
-            f"Written from the reference for tensor cores: tiles of {tile.m} x {tile.n} results, {tile.stages} tiles of each operand "
-            f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
+            f"Written from the reference for tensor cores: each block computes {tile.m} x {tile.n} results with {tile.stages} tiles of each "
+            f"operand in use or under way by cp.async; each warp has {tile.part[0]} x {tile.part[1]} results in registers."
             + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), body),
             "\n".join([*constants, "", helpers]),

@@ -64,3 +64,28 @@ def test_rows_of_products_are_reduced_right(name: str, make: Any, session: Sessi
     args, reference, body = CASES[name]
     kernel, _ = make(POINTS | args | LENGTHS, reference, body=ROW + body, grid="cdiv(m, block)", sizes=SIZES, more='require = ["n > 0", "d > 0", "m > 0"]')  # fmt: skip
     assert all(author.startswith("synthesis:reduced-products-") for author in judged_right(session, kernel))
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "(lambda s: (s - s.mean(axis=1, keepdims=True)).max(axis=1))(x @ c.T)",
+        "(x @ c.T).prod(axis=1)",
+        "(x @ c.T).max(axis=0)[:1] + x[:, 0]",
+    ],
+    ids=["two passes", "a product of products", "along columns"],
+)
+def test_other_reductions_of_products_are_refused(reference: str, make: Any, tmp_path: Path) -> None:
+    kernel, contract = make(POINTS | {"y": "out float32[m]"} | LENGTHS, f"def reference(x, c):\n    return {reference}", grid="cdiv(m, block)", sizes=SIZES)  # fmt: skip
+    with pytest.raises(Refused):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
+def test_rows_of_batches_are_reduced_with_a_block_for_some_rows_of_one(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[b, m, d]", "c": "in float32[b, n, d]", "y": "out float32[b, m]", "b": "int32"} | LENGTHS
+    sizes = "{ b = 3, m = 70, n = 81, d = 37 }, { b = 1, m = 1, n = 1, d = 1 }"
+    kernel, contract = make(args, "np.einsum('bmd,bnd->bmn', x, c).max(axis=2)", grid="cdiv(m * b, block)", sizes=sizes)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
+    assert text.grid == ("cdiv(m, 32) * b",)
+    assert "const int row_first = (blockIdx.x % tiles_down) * kTileM;" in text.definition
+    assert "y[static_cast<size_t>(batch) * m + row] = row_max[i];" in text.definition

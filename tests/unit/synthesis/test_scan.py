@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
 
 SIZES = "{ rows = 3, cols = 1283 }, { rows = 5, cols = 7 }, { rows = 9, cols = 264 }, { rows = 1, cols = 1 }"
@@ -27,6 +30,12 @@ def along(loop: str, step: str, start: str = "0") -> str:
 CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
     "inclusive": (MATRIX, "np.cumsum(x, axis=1)", along(UP, "s += x[i]; y[i] = s;"), BY_ROW, ""),
     "exclusive": (MATRIX, "x.cumsum(axis=-1) - x", along(UP, "y[i] = s; s += x[i];"), BY_ROW, ""),
+    "exclusive beside inclusive": (
+        MATRIX, "def reference(x):\n    s = np.cumsum(x, axis=1)\n    return s * 2 + (s - x)", along(UP, "y[i] = s; s += x[i]; y[i] += 2 * s;"), BY_ROW, "",
+    ),
+    "exclusive from the end": (
+        MATRIX, "x[:, ::-1].cumsum(axis=1)[:, ::-1] - x", along(DOWN, "y[i] = s; s += x[i];"), BY_ROW, "",
+    ),
     "from the end": (MATRIX, "x[:, ::-1].cumsum(axis=1)[:, ::-1]", along(DOWN, "s += x[i]; y[i] = s;"), BY_ROW, ""),
     "from the end by flips": (MATRIX, "np.flip(np.cumsum(np.flip(x * 2, 1), axis=1), axis=1) + x", along(DOWN, "s += 2 * x[i]; y[i] = s + x[i];"), BY_ROW, ""),
     "product": (
@@ -91,6 +100,15 @@ def test_scans_are_right_at_sizes_that_are_no_packs(name: str, make: Any, sessio
     args, reference, body, grid, above = CASES[name]
     kernel, _ = make(args, reference, body=body, grid=grid, above=above, sizes=SIZES)
     assert all(author.startswith("synthesis:scan") for author in judged_right(session, kernel))
+
+
+@pytest.mark.parametrize("name", ["exclusive", "exclusive from the end"])
+def test_a_sum_before_an_element_is_not_found_by_subtracting_it(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, body, grid, _ = CASES[name]
+    kernel, contract = make(args, reference, body=body, grid=grid, sizes=SIZES)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
+    assert "inside[j] = sum;\n        sum += x_pack.at[j];" in text
+    assert " - x_pack" not in text
 
 
 TALL = "{ rows = 1091, cols = 19 }, { rows = 5, cols = 7 }, { rows = 1, cols = 1 }"

@@ -238,6 +238,47 @@ def test_passes_over_a_kept_row_share_its_loads_and_the_references_names(make: A
     assert "centred_2" not in text
 
 
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ("def reference(x, r):\n    held = x + r\n    return held / held.sum(axis=1, keepdims=True)", "x_pack.at[j] + r_pack.at[j]"),
+        ("def reference(x, r):\n    held = np.where(r > 0, x, -np.inf)\n    e = np.exp(held - held.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True)", "r_pack.at[j] > 0.0f ? x_pack.at[j] : -INFINITY"),
+    ],
+    ids=["a sum", "a masked value"],
+)  # fmt: skip
+def test_a_value_of_several_arrays_is_kept_in_place_of_them(
+    reference: str, value: str, make: Any, tmp_path: Path
+) -> None:
+    text = first(*make(NORM | {"r": "in float32[rows, cols]"}, reference, sizes=LONG), tmp_path).helpers
+    assert f"held_pack.at[j] = {value};" in text
+    assert text.count("x_pack.at[j]") == 1
+    assert "struct Kept" not in text
+
+
+def test_arrays_that_passes_use_apart_are_kept_together(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, r):\n    return (x - x.mean(axis=1, keepdims=True)) * (r - r.mean(axis=1, keepdims=True))"
+    )
+    text = first(*make(NORM | {"r": "in float32[rows, cols]"}, reference, sizes=LONG), tmp_path).helpers
+    assert "struct Kept {\n    Pack x;\n    Pack r;\n  };" in text
+    assert "row_sum_x += kept.x.at[j];" in text or "sum_x += kept.x.at[j];" in text
+
+
+def test_rows_that_packs_do_not_divide_are_read_side_by_side(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "b": "in float32[cols]", "y": "out float32[rows, cols]", "cols": "int32"}
+    text = first(*make(args, "x + b", sizes=LONG, grid="rows"), tmp_path).definition
+    assert "for (int column = threadIdx.x; column < cols; column += blockDim.x) {" in text
+    assert "y[base] = element(x[base], b[column]);" in text
+    assert "const auto element = [](float x_i, float b_i) {" in text
+
+
+def test_what_a_row_has_in_common_is_computed_before_its_elements(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[n, c, p]", "w": "in float32[c]", "v": "in float32[c]", "y": "out float32[n, c, p]", "n": "int32", "c": "int32", "p": "int32"}  # fmt: skip
+    text = first(*make(args, "x * w[:, None] / np.sqrt(v[:, None])", sizes="{ n = 3, c = 7, p = 9000 }, { n = 2, c = 3, p = 7 }", grid="n * c"), tmp_path).helpers  # fmt: skip
+    assert text.index("w[") < text.index("for (int column") < text.index("x_pack")
+    assert "const float* x_row = x + row * p;" in text
+
+
 def test_an_element_of_a_result_is_called_after_it(make: Any, tmp_path: Path) -> None:
     args = {
         "x": "in float32[rows, cols]",
@@ -424,11 +465,11 @@ def test_parts_of_an_array_are_met_by_its_own_name(make: Any, tmp_path: Path) ->
 
 def test_tiles_explain_their_launch_bounds_and_alignment(make: Any, tmp_path: Path) -> None:
     args = {"a": "in float32[m, k]", "b": "in float32[k, n]", "c": "out float32[m, n]"} | dict.fromkeys("mnk", "int32")
-    sizes = "{ m = 192, n = 192, k = 192 }, { m = 37, n = 53, k = 61 }"
+    sizes = "{ m = 2048, n = 2048, k = 192 }, { m = 37, n = 53, k = 61 }"
     text = file_of(*make(args, "a @ b", sizes=sizes, grid='cdiv(m, 16)", "cdiv(n, 16)'), tmp_path).unit.text
     assert "__launch_bounds__(kThreads, kMinBlocks)" in text
     assert re.search(r"constexpr int kMinBlocks = \d;  // \w+", text)
-    assert "packs stay aligned" in re.sub(r"\s+(?://\s+)?", " ", text)
+    assert "a thread's elements of a row stay aligned for one load" in re.sub(r"\s+(?://\s+)?", " ", text)
     assert "__align__" not in text
 
 

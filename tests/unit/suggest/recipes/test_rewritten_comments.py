@@ -25,6 +25,7 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Layer norm, one block per row. Mean and variance in two passes (no E[x^2] - E[x]^2).", "Layer norm. Mean and variance in two passes (no E[x^2] - E[x]^2)."),
         ("A gate per channel, in half storage, as in DiT blocks.", "A gate per channel, in half storage, as in DiT blocks."),
         ("Scales x. Mapping: one warp per row.", "Scales x."),
+        ("Scales x. The literals are doubles, as they come out of a port from Python.", "Scales x."),
         ("Scales x.\n//   x     [n] inputs\n// One thread per element.", "Scales x.\n//   x     [n] inputs"),
         ("Doubles each element; n may be 0.", "Doubles each element; n may be 0."),
         ("Copyright 2026 the block authors, one thread per row.", "Copyright 2026 the block authors, one thread per row."),
@@ -72,4 +73,4 @@ def test_a_comment_on_two_kernels_keeps_their_names_and_what_is_said_of_the_othe
     )
     changed = without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text
     said = " ".join(line.removeprefix("// ") for line in changed.split("\n") if line.startswith("//"))
-    assert said == "Two products. The tiled one is judged against k_naive. k_naive: one warp per row."
+    assert said == "Two products. The tiled one is judged against k_naive. In k_naive, one warp per row."
