@@ -146,29 +146,37 @@ class Builder:
         order: dict[tuple[int, frozenset[int]], int] = {}
         kept: dict[Node, int] = {}
 
-        def visit(index: int, inside: frozenset[int]) -> int:
-            key = index, inside
-            if key in order:
-                return order[key]
+        def below(index: int, inside: frozenset[int]) -> tuple[list[tuple[int, frozenset[int]]], bool]:
+            """Returns the operands of a node within some recurrences, and True if the only one stands for it."""
             instead, number = self.instead.get(index, (index, -1))
             if instead != index and number not in inside:
-                order[key] = visit(instead, inside)
-                return order[key]
+                return [(instead, inside)], True
             node = self.nodes[index]
             within = inside | {int(node.data[0] or 0)} if node.op == "recur" else inside
             starts = len(node.args) // 2
-            args = tuple(visit(arg, within if place >= starts else inside) for place, arg in enumerate(node.args))
-            if node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape))):
-                order[key] = args[0]
-            else:
-                order[key] = kept.setdefault(replace(node, args=args), len(kept))
-            return order[key]
+            operands = [(arg, within if place >= starts else inside) for place, arg in enumerate(node.args)]
+            return operands, node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape)))
 
         for output in outputs:
             if output.loops:
                 raise Untraceable("a result of a loop's last turn")
-        places = tuple(visit(output.node, frozenset()) for output in outputs)
-        return Graph(tuple(kept), places)
+        keys = [(output.node, frozenset[int]()) for output in outputs]
+        # Without recursion: a sum of hundreds of terms is as deep.
+        stack = [(key, False) for key in reversed(keys)]
+        while stack:
+            key, done = stack.pop()
+            if key in order:
+                continue
+            needed, same = below(*key)
+            if not done:
+                stack += [(key, True), *((one, False) for one in reversed(needed))]
+                continue
+            if same:
+                order[key] = order[needed[0]]
+            else:
+                node = replace(self.nodes[key[0]], args=tuple(order[one] for one in needed))
+                order[key] = kept.setdefault(node, len(kept))
+        return Graph(tuple(kept), tuple(order[key] for key in keys))
 
     def depends(self, index: int, number: int) -> bool:
         """True if a value depends on a value that a loop carries between iterations."""

@@ -13,8 +13,8 @@ from kernelmate.synthesis.arrays import Array, cast, mapped
 from kernelmate.synthesis.functions import einsum, mean, ravel
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.indexed import difference
-from kernelmate.synthesis.joining import concatenate, pad
-from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, transpose, where
+from kernelmate.synthesis.joining import concatenate, pad, stack
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, transpose, where
 from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
 from kernelmate.synthesis.slices import part_of, window
 
@@ -217,6 +217,39 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     return einsum(f"{''.join(left)},{''.join(right)}->{result}", a, b)
 
 
+def cross(a: Any, b: Any, axis: Any = -1, **_: Any) -> Any:
+    """Computes the products of vectors of three elements."""
+    first, second = (one if isinstance(one, Array) else other.builder.lift(one) for one, other in ((a, b), (b, a)))
+    if any(one.ndim == 0 or text_of(one.shape[axis]) != "3" for one in (first, second)) or axis not in (
+        -1,
+        first.ndim - 1,
+    ):
+        raise Untraceable("np.cross of other than three elements along the last axis")
+    x, y = ([one[..., at] for at in range(3)] for one in (first, second))
+    return stack([x[at - 2] * y[at - 1] - x[at - 1] * y[at - 2] for at in range(3)], -1)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """Computes the Kronecker product of arrays of one rank."""
+    if not (isinstance(a, Array) and isinstance(b, Array)) or a.ndim != b.ndim:
+        raise Untraceable("np.kron of other than two arrays of one rank")
+    left = a.view_of([one // 2 if one % 2 == 0 else None for one in range(2 * a.ndim)])
+    right = b.view_of([one // 2 if one % 2 else None for one in range(2 * a.ndim)])
+    return reshape(left * right, [one * other for one, other in zip(a.shape, b.shape, strict=True)])
+
+
+def det(a: Array) -> Any:
+    """Computes the determinants of matrices of 2 x 2 or 3 x 3."""
+    side = text_of(a.shape[-1])
+    if side not in ("2", "3") or text_of(a.shape[-2]) != side:
+        raise Untraceable("np.linalg.det of other than matrices of 2 x 2 or 3 x 3")
+    m = [[a[..., row, column] for column in range(int(side))] for row in range(int(side))]
+    if side == "2":
+        return m[0][0] * m[1][1] - m[0][1] * m[1][0]
+    minors = [m[1][at - 2] * m[2][at - 1] - m[1][at - 1] * m[2][at - 2] for at in range(3)]
+    return m[0][0] * minors[0] + m[0][1] * minors[1] + m[0][2] * minors[2]
+
+
 class Vectorized:
     """`np.vectorize` of a scalar function: calls the function on traced arrays."""
 
@@ -227,11 +260,11 @@ class Vectorized:
         """Applies the function to whole arrays: `math.erf` as SciPy's `erf`."""
         name = getattr(self._function, "_name", getattr(self._function, "__name__", ""))
         if name in ("erf", "erfc") and len(args) == 1 and isinstance(args[0], Array):
-            return mapped(args[0].builder, _Erf(name), args)
+            return mapped(args[0].builder, Erf(name), args)
         return self._function(*args)
 
 
-class _Erf:
+class Erf:
     """Attributes of a ufunc that `mapped` needs."""
 
     def __init__(self, name: str) -> None:
@@ -248,5 +281,5 @@ COMPOSED |= {
     "convolve": convolve, "correlate": correlate, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
     "vsplit": lambda ary, sections: split(ary, sections, 0),
     "average": average, "tensordot": tensordot, "diff": neighbours, "piecewise": piecewise, "digitize": digitize,
-    "nansum": nansum, "nanmean": nanmean,
+    "nansum": nansum, "nanmean": nanmean, "cross": cross, "kron": kron, "det": det,
 }  # fmt: skip

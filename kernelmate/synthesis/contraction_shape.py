@@ -10,7 +10,13 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
-_KEEPS_ZERO = frozenset({"negative", "absolute", "square", "sqrt", "tanh", "sin", "expm1", "log1p"})
+_KEEPS_ZERO = frozenset(
+    {
+        "negative", "absolute", "square", "sqrt", "tanh", "sin", "expm1", "log1p", "bitwise_count",
+        "add", "subtract", "maximum", "minimum", "bitwise_xor", "bitwise_or", "bitwise_and",
+    }
+)  # fmt: skip
+"""Operations whose result is zero if all operands are."""
 
 
 class ContractionShape:
@@ -119,7 +125,7 @@ def vanishes(expressions: Expressions, key: Key) -> bool:
         return any(zeros)
     if node.data[0] == "divide":
         return zeros[0] and not expressions.varies(args[1])
-    return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))
+    return all(zeros) and node.data[0] in _KEEPS_ZERO
 
 
 @dataclass(frozen=True, slots=True)

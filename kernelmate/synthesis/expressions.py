@@ -27,6 +27,7 @@ _OF_COUNTS = {"floor_divide": ("/", PRODUCT), "remainder": ("%", PRODUCT)}
 _STAYS_NARROW = frozenset(
     {
         "bitwise_and",
+        "bitwise_count",
         "bitwise_or",
         "bitwise_xor",
         "right_shift",

@@ -28,6 +28,7 @@ from kernelmate.synthesis.primitives import (
     with_axes_kept,
 )
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
+from kernelmate.synthesis.sorting import argsort, median, partition, sort
 
 
 def _count(a: Array, axis: Any) -> int:
@@ -113,45 +114,6 @@ def fill_diagonal(a: Array, val: Any, wrap: Any = False) -> None:
         raise Untraceable("np.fill_diagonal of other than a matrix by a number")
     rows, columns = (a.builder.add("iota", (), [side], np.int64) for side in a.shape)
     a.assign(where(expand_dims(rows, 1) == columns, val, Array(a.builder, a.node)))
-
-
-def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    """The middle of a few values along one axis, which are exchanged until they are in order. It leaves NaN out."""
-    place = None if axis is None or isinstance(axis, tuple) else operator.index(axis) % a.ndim
-    count = 0 if place is None else int(a.shape[place])
-    if place is None or text_of(a.shape[place]) != str(count) or not 0 < count <= MOST_SORTED or out is not None:
-        raise Untraceable(f"np.median of other than up to {MOST_SORTED} values along an axis")
-    a, keys = a if a.dtype.kind == "f" else cast(a, np.float64), [slice(None)] * a.ndim
-    values = [a[(*keys[:place], at)] for at in range(count)]
-    for low, high in exchanges(count):
-        first, second = values[low], values[high]
-        values[low], values[high] = np.fmin(first, second), np.fmax(first, second)
-    middle = values[count // 2]
-    middle = middle if count % 2 else 0.5 * (values[count // 2 - 1] + middle)
-    return expand_dims(middle, place) if keepdims else middle
-
-
-MOST_SORTED = 25
-"""Values that are sorted by exchanges without a loop."""
-
-
-def exchanges(count: int) -> list[tuple[int, int]]:
-    """Returns the pairs of places that Batcher's odd-even merge sort exchanges, in order.
-
-    Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2M.
-    """
-    pairs: list[tuple[int, int]] = []
-    top = 1 << max(count - 1, 0).bit_length() >> 1
-    step = top
-    while step:
-        quotient, remainder, distance = top, 0, step
-        while True:
-            pairs += [(at, at + distance) for at in range(count - distance) if at & step == remainder]
-            if quotient == step:
-                break
-            distance, quotient, remainder = quotient - step, quotient >> 1, step
-        step >>= 1
-    return pairs
 
 
 def squeeze(a: Array, axis: Any = None) -> Array:
@@ -262,7 +224,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
     "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
     "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
-    "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median,
+    "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median, "sort": sort, "argsort": argsort, "partition": partition,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),

@@ -51,7 +51,7 @@ class WrittenKernel:
         definition: the kernel's text.
         helpers: device functions above it, may be empty.
         grid: sides as contract expressions.
-        block: number of threads, or of threads along each side.
+        block: number of threads, or of threads along each side; expressions of the contract too.
         another: True for a variant of an open choice of the schedule, which is worth a measurement but no prediction.
         grid_comment: the unit of the grid's numbers.
         shared: dynamic shared memory of a block, in bytes.
@@ -63,7 +63,7 @@ class WrittenKernel:
     definition: str
     helpers: str
     grid: tuple[str, ...]
-    block: int | tuple[int, ...]
+    block: int | tuple[int | str, ...]
     another: bool = False
     grid_comment: str = ""
     shared: int = 0

@@ -56,8 +56,16 @@ def _with_traits(kernel: Kernel) -> Kernel:
     # Before the first one, which is above the kernel whatever conditions others stand under.
     included = re.search(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", text, re.MULTILINE)
     above = included is not None and included.start() < kernel.start and "#if" not in text[: included.start()]
-    place = included.start() if included is not None and above else _above_comment(text, len(text) - len(text.lstrip()))
-    return apply_edits(kernel, [(place, place, "#include <type_traits>\n" + "\n" * (not above))])
+    line = "#include <type_traits>\n"
+    if included is not None and above:
+        return apply_edits(kernel, [(included.start(), included.start(), line)])
+    # Below the comment on the file.
+    head = re.match(r"\s*(?:(?://(?! ///)[^\n]*\n)+|/\*.*?\*/[ \t]*\n)", text, re.DOTALL)
+    if head is not None:
+        gap = "" if text[head.end() :].startswith("\n") else "\n"
+        return apply_edits(kernel, [(head.end(), head.end(), f"\n{line}{gap}")])
+    start = len(text) - len(text.lstrip())
+    return apply_edits(kernel, [(start, start, f"{line}\n")])
 
 
 def _used_constants(definition: str, helpers: str) -> str:

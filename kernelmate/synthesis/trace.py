@@ -23,8 +23,8 @@ from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
-from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.composed import COMPOSED, Vectorized, shifted
+from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
+from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, shifted
 from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
@@ -377,6 +377,8 @@ class _TracedFunction:
             return product(tuple(args[0]), self._builder.scalar)
         if not any(isinstance(one, Dim | Array) for one in args):
             return real(self._function(*args, **keywords))
+        if self._name in ("erf", "erfc") and isinstance(args[0], Array):  # within a function for `np.vectorize`
+            return mapped(args[0].builder, Erf(self._name), args)
         ufunc = getattr(np, {"pow": "power"}.get(self._name, self._name), None)
         if not isinstance(ufunc, np.ufunc) or self._name in ("floor", "ceil", "trunc") or len(args) != ufunc.nin:
             raise Untraceable(f"math.{self._name} of a size or a value of an array")

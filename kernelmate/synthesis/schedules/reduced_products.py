@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -23,7 +24,7 @@ from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, those_written
 from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.online import online_of
-from kernelmate.synthesis.plan import Key, Plan, Refused, behind, free_plan, plan_of, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused, behind, free_plan, plan_of, sorted_graph, walk
 from kernelmate.synthesis.reductions import Reductions, Team
 from kernelmate.synthesis.schedules.contraction import BLOCK, ENOUGH_BLOCKS, TILES, ContractionTile, TiledContraction
 
@@ -77,14 +78,60 @@ def _parts(graph: Graph) -> tuple[Plan, Plan]:
     if len(products) != 1:
         raise Refused("it does not reduce rows of one product")
     (index,) = products
+    graph = _with_picks(graph, index)
+    nodes = graph.nodes
     product = free_plan(pruned(nodes, [index]))
-    stand_in = Node("input", (), nodes[index].shape, nodes[index].dtype, (PRODUCT,))
-    rows = plan_of(pruned([*nodes[:index], stand_in, *nodes[index + 1 :]], graph.outputs))
+    stand_in = Node("input", (), nodes[index].shape, nodes[index].dtype, (PRODUCT,), nodes[index].name)
+    rows = plan_of(sorted_graph([*nodes[:index], stand_in, *nodes[index + 1 :]], graph.outputs))
     if rows.kind != "rows" or rows.split != len(rows.domain) - 1 or rows.split == 0:
         raise Refused("it reduces a product along other axes than its rows")
     if {len([one for one in key[1] if one is not None]) for key in rows.outputs} != {rows.split}:
         raise Refused("it has results for each element of a product")
     return product, rows
+
+
+def _with_picks(graph: Graph, product: int) -> Graph:
+    """Returns the graph with an element of each row of a product, by its number, as a sum in which it is the only term.
+
+    Nodes keep their places.
+    """
+    nodes = list(graph.nodes)
+    later: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        if node.op != "gather" or not _depends(graph, node.args[0], product):
+            continue
+        source, chosen = node.args
+        rows, columns = graph.nodes[source].shape[:-1], graph.nodes[source].shape[-1]
+        whole, kind = (*rows, columns), graph.nodes[chosen].dtype
+        first = len(nodes)
+        nodes += [
+            Node("iota", (), (columns,), "int64"),
+            Node("view", (first,), (*("1" for _ in rows), columns), "int64", (*(None for _ in rows), 0)),
+            Node("view", (chosen,), (*rows, "1"), kind, (*range(len(rows)), None)),
+            Node("cast", (first + 2,), (*rows, "1"), "int64"),
+            Node("map", (first + 1, first + 3), whole, "bool", ("equal",)),
+            Node("constant", (), (), node.dtype, (0,)),
+            Node("map", (first + 4, source, first + 5), whole, node.dtype, ("where",)),
+            Node("reduce", (first + 6,), node.shape, node.dtype, ("sum", len(rows)), node.name or "chosen"),
+        ]
+        later[index] = first + 7
+    if not later:
+        return graph
+    nodes = [replace(one, args=tuple(later.get(arg, arg) for arg in one.args)) for one in nodes]
+    return Graph(tuple(nodes), tuple(later.get(one, one) for one in graph.outputs))
+
+
+def _depends(graph: Graph, index: int, product: int) -> bool:
+    """True if a value is computed from a product."""
+    stack, seen = [index], set[int]()
+    while stack:
+        one = stack.pop()
+        if one == product:
+            return True
+        if one not in seen:
+            seen.add(one)
+            stack += graph.nodes[one].args
+    return False
 
 
 class _Levels:
@@ -126,6 +173,7 @@ class _ReducedProducts(TiledContraction):
         self.reductions = Reductions(self.rows, kernel, Team("warp", self.lanes, BLOCK), "")
         self.of_rows = Expressions(self.rows, kernel, self._leaf_of_rows, frozenset({"flat", "column"}))
         self.product = next(key for key in walk(self.rows) if self.rows.node(key).data[:1] == (PRODUCT,))
+        self.of_rows.hints[self.product] = self.rows.node(self.product).name or "value"
         self.arrays = self._arrays()
         self.locals: dict[Key, str] = {}
         self.places: dict[Key, str] = {}
@@ -205,7 +253,9 @@ class _ReducedProducts(TiledContraction):
         ctype = self._type(key)
         if ctype != self.kernel.real and ctype not in LOWEST:
             raise Refused(f"the {kind} of {ctype} of a product's rows")
-        self.locals[key] = names.fresh(_NAMES[kind])
+        said = self.rows.node(key).name
+        # The reference's name of a sum or an extreme, not of the position that comes with it.
+        self.locals[key] = names.fresh(said if said and names.is_free(said) and not is_extreme(kind) else _NAMES[kind])
         if is_extreme(kind):
             self.places[key] = names.fresh(kind)
 

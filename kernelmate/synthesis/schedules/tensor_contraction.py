@@ -73,7 +73,7 @@ class _TensorContraction(ContractionText):
 
     def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
         more = (
-            "kWarpM", "kWarpN", "kWarpsK", "kStages", "kThreads", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
+            "kWarpM", "kWarpN", "kWarpsK", "kStages", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
             "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
             "together", "partial", "staged", "e", "kWide", "kStaged", "group_first",
         )  # fmt: skip
@@ -105,7 +105,6 @@ class _TensorContraction(ContractionText):
         held = tile.part[0] * tile.part[1] // 32
         resident = 2 if tile.threads * held <= 64 * 256 else 1
         threads, constants = kernel.threads(tile.threads)
-        kernel.names.release(self.names.kThreads)
         self.names.kThreads = threads
         bounds, minimum = kernel.bounds(threads, resident)
         constants += minimum

@@ -392,6 +392,7 @@ class _Grid(_Threads):
         outside, body = _with_row_pointers(*_hoisted(body, column), kernel)
         lines += outside
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
+        given, columns = kernel.contract.block, int(evaluate(sides[-1], kernel.contract.sizes[0]))
         return WrittenKernel(
             "windows-grid",
             "Written from the reference: one block per row of the result; what threads read in common comes from the L1 "
@@ -399,7 +400,8 @@ class _Grid(_Threads):
             kernel.definition(kernel.head(), with_locals([*lines, *loop])),
             "",
             kernel.contract.grid,
-            row_block(int(evaluate(sides[-1], kernel.contract.sizes[0])), 1),
+            # A block by a formula follows the row's length.
+            given if len(given) == 1 and not given[0].isdigit() else row_block(columns, 1),
         )
 
 

@@ -35,6 +35,21 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "def reference(a, b, n):\n    y = np.empty(2 * n)\n    y[0::2] = a\n    y[1::2] = b * 2\n    return y",
         f"{I}  y[2 * i] = a[i];\n  y[2 * i + 1] = b[i] * 2;",
     ),
+    "four values in order": (
+        {"x": "in float32[n, 4] ~ normal", "y": "out float32[n, 4]", "p": "out int32[n, 4]", "n": "int32"},
+        "def reference(x):\n    return np.sort(x, axis=1), np.argsort(x, axis=1)",
+        f"{I}  for (int j = 0; j < 4; ++j) y[4 * i + j] = x[4 * i + j], p[4 * i + j] = j;\n"
+        "  for (int a = 0; a < 3; ++a)\n    for (int j = 0; j < 3 - a; ++j)\n      if (y[4 * i + j + 1] < y[4 * i + j]) {\n"
+        "        float v = y[4 * i + j];\n        y[4 * i + j] = y[4 * i + j + 1];\n        y[4 * i + j + 1] = v;\n"
+        "        int k = p[4 * i + j];\n        p[4 * i + j] = p[4 * i + j + 1];\n        p[4 * i + j + 1] = k;\n      }",
+    ),
+    "turned vectors": (
+        {"q": "in float32[n, 4] ~ normal", "v": "in float32[n, 3] ~ normal", "y": "out float32[n, 3]", "n": "int32"},
+        "def reference(q, v):\n    u = q[:, 1:]\n    t = 2 * np.cross(u, v)\n    return v + q[:, :1] * t + np.cross(u, t)",
+        f"{I}  const float *u = q + 4 * i + 1, *w = v + 3 * i;\n  float t[3];\n"
+        "  for (int j = 0; j < 3; ++j) t[j] = 2 * (u[(j + 1) % 3] * w[(j + 2) % 3] - u[(j + 2) % 3] * w[(j + 1) % 3]);\n"
+        "  for (int j = 0; j < 3; ++j) y[3 * i + j] = w[j] + q[4 * i] * t[j] + u[(j + 1) % 3] * t[(j + 2) % 3] - u[(j + 2) % 3] * t[(j + 1) % 3];",
+    ),
     "nibbles of words": (
         {"x": "in uint32[n]", "y": "out float32[8 * n]", "n": "int32", "s": "float32 = 0.5"},
         "def reference(x, s):\n    nibbles = (x.astype(np.int64)[:, None] >> (4 * np.arange(8))[None, :]) & 15\n    return ((nibbles - 8) * s).reshape(-1)",

@@ -44,6 +44,15 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "def reference(x, c):\n    s = x @ c.T\n    t = s.max(axis=1, keepdims=True)\n    return np.log(np.exp(s - t).sum(axis=1)) + t[:, 0]",
         f"{EXPONENTIALS}  y[r] = logf(e) + top;",
     ),
+    "the loss of a classifier": (
+        {"t": "in int32[m] ~ integers(0, n)", "y": "out float32[m]"},
+        "def reference(x, c, t):\n    s = x @ c.T\n    l = s.max(axis=1, keepdims=True)\n    return np.log(np.exp(s - l).sum(axis=1)) + l[:, 0] - s[np.arange(len(t)), t]",
+        f"{EXPONENTIALS}  const int j = t[r];\n{DOT}  y[r] = logf(e) + top - s;",
+    ),
+    "the nearest code by bits": (
+        {"x": "in uint32[m, d]", "c": "in uint32[n, d]", "y": "out int32[m]"}, "np.bitwise_count(x[:, None] ^ c[None]).sum(axis=-1).argmin(axis=1)",
+        "  int best = 1 << 30, at = 0;\n  for (int j = 0; j < n; ++j) {\n    int s = 0;\n    for (int k = 0; k < d; ++k) s += __popc(x[r * d + k] ^ c[j * d + k]);\n    if (s < best) best = s, at = j;\n  }\n  y[r] = at;",
+    ),
     "a kernel density": (
         {"y": "out float32[m]"}, "np.exp(-0.5 * ((x[:, None] - c[None]) ** 2).sum(-1) / d).mean(axis=1)",
         f"  float e = 0;\n  for (int j = 0; j < n; ++j) {{\n{DISTANCE}    e += expf(-0.5f * s / d);\n  }}\n  y[r] = e / n;",
