@@ -38,6 +38,7 @@ from kernelmate.synthesis.schedules import (
     reduced_products,
     row_sums,
     row_totals,
+    row_windows,
     rows,
     scan,
     segment_passes,
@@ -281,9 +282,9 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     pooled = partial(windows.written, few, shapes=fewer)
     packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
     filtered = [partial(filters.written, graph)]
-    yield from _either(
-        [*filtered, partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text
-    )
+    reduced = [partial(row_windows.written, graph)] if any(node.op == "reduce" for node in graph.nodes) else []
+    tiled = [*filtered, partial(convolution.written, graph)]
+    yield from _either([*tiled, *packed, *reduced, pooled, partial(windows.written, graph)], text)
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:

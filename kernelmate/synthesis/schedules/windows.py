@@ -389,7 +389,7 @@ class _Grid(_Threads):
         body: list[str] = []
         values = text.values(body)
         body += self._stores(text, values, body)
-        outside, body = _with_row_pointers(*_hoisted(body, column), kernel)
+        outside, body = _with_row_pointers(*hoisted(body, column), kernel)
         lines += outside
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
         given, columns = kernel.contract.block, int(evaluate(sides[-1], kernel.contract.sizes[0]))
@@ -405,7 +405,7 @@ class _Grid(_Threads):
         )
 
 
-def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
+def hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
     """Splits lines into pointers and positions that are the same for a whole row, and the others."""
     outside: list[str] = []
     inside: list[str] = []
