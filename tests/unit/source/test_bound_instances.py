@@ -6,7 +6,7 @@ import pytest
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract
-from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
+from kernelmate.source import find_kernels, infer_contract, parse_contract, size_allowed, text_unit
 from kernelmate.source.bound_instances import at_instance, concrete_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(const T* x, T* y, int rows, int n) { y[blockIdx.x * N + threadIdx.x] = x[n]; }\n"
@@ -52,6 +52,12 @@ def test_an_instance_is_judged_at_the_sizes_that_select_it() -> None:
     assert at_instance(own, "k<float, 64>") is own
     assert at_instance(whole, None) is whole
     assert at_instance(whole, "k<float, 3>") is whole
+
+
+def test_an_instance_by_a_condition_allows_the_sizes_that_select_it() -> None:
+    own = at_instance(contract('"k<float, {64 if n < 100 else 128}>"'), "k<float, 128>")
+    allowed = [n for n in (64, 99, 100, 128, 999) if size_allowed(own, {"rows": 1, "n": n})]
+    assert allowed == [100, 128, 999]
 
 
 @pytest.mark.parametrize(
