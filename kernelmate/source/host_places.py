@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.source.host_text import HostFiles, HostText
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
 _NOT_CALLERS = frozenset({"return", "else", "do", "case", "throw", "co_return"})
 _MOST_CALLERS = 4
@@ -47,7 +47,7 @@ class HostPlace:
     index: int
     given: Mapping[str, str] | None = None
     caller: HostPlace | None = None
-    _visible: list[tuple[int, Token]] = field(default_factory=list)
+    _seen: dict[int, bool] = field(default_factory=dict)
 
     @property
     def line(self) -> int:
@@ -80,33 +80,24 @@ class HostPlace:
             return 0, len(self.host.tokens)
         return function.brace, closing(self.host.tokens, function.brace) or len(self.host.tokens)
 
-    def visible(self) -> list[tuple[int, Token]]:
-        """Returns the tokens before the place whose declarations hold there, with their indices.
+    def sees(self, index: int) -> bool:
+        """Returns True for a token whose declarations hold at the place, if it stands before it.
 
         These are preprocessor lines, what stands outside of every function, and the blocks around the place.
         """
-        if not self._visible:
-            tokens, parents = self.host.tokens, self.host.parents
-            around = set(self.host.around(self.index))
-            seen: dict[int, bool] = {-1: True}
-
-            def holds(opening: int) -> bool:
-                path = []
-                while opening not in seen:
-                    path.append(opening)
-                    opening = parents[opening]
-                state = seen[opening]
-                for one in reversed(path):
-                    state = state and (one in around or tokens[one].text != "{" or self._is_namespace(one))
-                    seen[one] = state
-                return state
-
-            self._visible.extend(
-                (at, token)
-                for at, token in enumerate(tokens[: self.index])
-                if token.directive or holds(parents[at])
-            )  # fmt: skip
-        return self._visible
+        tokens, parents = self.host.tokens, self.host.parents
+        if not self._seen:
+            self._seen.update(dict.fromkeys((-1, *self.host.around(self.index)), True))
+        path = []
+        opening = -1 if tokens[index].directive else parents[index]
+        while opening not in self._seen:
+            path.append(opening)
+            opening = parents[opening]
+        state = self._seen[opening]
+        for one in reversed(path):
+            state = state and (tokens[one].text != "{" or self._is_namespace(one))
+            self._seen[one] = state
+        return state
 
     def _is_namespace(self, brace: int) -> bool:
         """Returns True for the brace of a namespace, of a list of values, or of anything else that is no block of its own."""
@@ -133,7 +124,7 @@ class HostPlace:
                 ):
                     continue
                 given = dict(_bound(function.parameters, arguments))
-                yield HostPlace(self.host, self.index, given, HostPlace(host, index), self._visible)
+                yield HostPlace(self.host, self.index, given, HostPlace(host, index), self._seen)
                 found += 1
                 if found >= _MOST_CALLERS:
                     return

@@ -10,18 +10,26 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
 
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import LARGEST, RESERVED, ExpressionError, parse_expression
+from kernelmate.source.expressions import RESERVED, ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable, strip_parentheses
 from kernelmate.source.host_places import HostPlace, read_host_parameters
 from kernelmate.source.host_text import HostFiles
+from kernelmate.source.host_values import (
+    WHOLE_TYPES,
+    HostValue,
+    constructed,
+    given_value,
+    is_changed,
+    is_conditional,
+    value_before,
+    value_end,
+)
 from kernelmate.source.signature import spell
 from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 _ROUND_UP = re.compile(r"(?i)(?:(?:aten|i)?_?ceil_?div|c_?div|i?div_?(?:round_?)?up|divide_?up|ceildivide|updiv)\Z")
-_CASTS = frozenset(["int", "unsigned", "size_t", "dim3", "long", "uint32_t", "int32_t", "int64_t", "uint64_t", "uint"])
 _CAST = re.compile(
     r"\((?:const |unsigned |signed |long |short |int |float |double |char |(?:std ?:: ?)?(?:size_t|u?int\d*_t|uint) )+\)"
 )
@@ -93,108 +101,90 @@ class HostReader:
         return strip_parentheses(self._convert(lex(text).tokens, self.depth))
 
     def value(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen."""
-        return self._value_of(name)
+        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen or not known."""
+        found = self._value_of(name)
+        return None if found is None else found.tokens or None
+
+    def at(self, index: int, *, most_free: int | None = None) -> HostReader:
+        """Returns a reader at another token of the same function; names whose values change between both places are left out."""
+        place = HostPlace(self.place.host, index, self.place.given, self.place.caller)
+        names = {
+            text: size
+            for text, size in self.names.items()
+            if not (text.isidentifier() and is_changed(self.place, text, index))
+        }
+        most_free = self.most_free if most_free is None else most_free
+        return HostReader(place, names, self.reading, block=self.block, most_free=most_free, depth=self.depth)
 
     # ---------------------------------------------------------------------------------------------------- sides
 
     def _sides(self, tokens: Sequence[Token], depth: int) -> tuple[str, ...]:
         if depth > _DEEPEST:
             raise Untranslatable("variables refer to each other too deeply")
-        listed = _constructor(tokens)
+        listed = constructed(tokens)
         if listed is not None:
             return tuple(strip_parentheses(self._convert(part, depth)) for part in listed)
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text not in self.names:
             name = tokens[0].text
             value = self._value_of(name)
-            members = self._assigned_sides(name, depth, _constructor(value) if value is not None else None)
+            members = self._assigned_sides(name, depth, value)
             if members is not None:
                 return members
-            if value is not None and (_constructor(value) is not None or len(value) == 1):
-                return self._sides(value, depth + 1)
+            if value is not None and (constructed(value.tokens) is not None or len(value.tokens) == 1):
+                return self._where(value)._sides(value.tokens, depth + 1)
             if value is None:
                 for reader, text in self._arguments(name, depth):
                     return reader._sides(lex(text).tokens, depth + 1)
         return (strip_parentheses(self._convert(tokens, depth)),)
 
-    def _assigned_sides(
-        self, name: str, depth: int, listed: Sequence[Sequence[Token]] | None
-    ) -> tuple[str, ...] | None:
+    def _assigned_sides(self, name: str, depth: int, made: HostValue | None) -> tuple[str, ...] | None:
         """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
-        tokens = [token for _, token in self.place.visible()]
-        made = dict(zip("xyz", listed or (), strict=False))
-        sides: dict[str, Sequence[Token]] = {}
-        for index in range(len(tokens) - 4):
-            texts = [token.text for token in tokens[index : index + 4]]
-            if texts[0] == name and texts[1] == "." and texts[2] in ("x", "y", "z") and texts[3] == "=":
-                sides[texts[2]] = tokens[index + 4 : _value_end(tokens, index + 4)]
-        if not sides or "x" not in {**made, **sides}:
+        host, tokens = self.place.host, self.place.host.tokens
+        since = made.index if made is not None else self.place.region()[0]
+        sides: dict[str, str] = {}
+        if made is not None and (listed := constructed(made.tokens)) is not None:
+            reader = self._where(made)
+            sides = {axis: reader._convert(part, depth + 1) for axis, part in zip("xyz", listed, strict=False)}
+        assigned = False
+        for at in host.words.get(name, ()):
+            texts = [token.text for token in tokens[at + 1 : at + 4]]
+            if not since < at < self.place.index or texts[:1] != ["."] or texts[2:] != ["="]:
+                continue
+            if is_conditional(host, at) or not self.place.sees(at):
+                raise Untranslatable(f"{name} is set under a condition")
+            value = tokens[at + 4 : value_end(tokens, at + 4)]
+            sides[texts[1]], assigned = self.at(at)._convert(value, depth + 1), True
+        if not assigned or "x" not in sides:
             return None
-        sides = {**made, **sides}
-        return tuple(
-            strip_parentheses(self._convert(sides[axis], depth + 1)) if axis in sides else "1" for axis in "xyz"
-        )
+        return tuple(strip_parentheses(sides.get(axis, "1")) for axis in "xyz")
 
     # ---------------------------------------------------------------------------------------------------- names
 
-    def _value_of(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the last value given to a variable or macro before the place; None without one."""
-        function = self.place.function()
-        own = function is not None and any(one.name == name for one in function.parameters)
-        visible = self.place.visible()
-        tokens = [token for _, token in visible]
-        for index in range(len(tokens) - 2, -1, -1):
-            if tokens[index].text != name or tokens[index].kind != "word":
-                continue
-            at = visible[index][0]
-            if own and function is not None and at < function.brace:
-                return None
-            found = self._value_at(tokens, index, name)
-            if found is not None:
-                self.reading.used.append((self.place, at))
-                return found or None
-        return None
+    def _value_of(self, name: str) -> HostValue | None:
+        """Returns the last value given to a variable or macro before the place; None without one."""
+        found = value_before(self.place, name)
+        if found is not None and found.tokens:
+            self.reading.used.append((self.place, found.index))
+        return found
 
-    def _value_at(self, tokens: Sequence[Token], index: int, name: str) -> Sequence[Token] | None:
-        """Returns the value that a name is given where it stands; empty if it is changed there, None if it is only used."""
-        before = tokens[index - 1].text if index else ""
-        following = tokens[index + 1]
-        if before == "define" and tokens[index].directive and following.text != "(":
-            return [t for t in tokens[index + 1 :] if t.directive == tokens[index].directive]
-        if before in (".", "->"):
-            return None
-        after = tokens[index + 2].text if index + 2 < len(tokens) else ""
-        if following.text == "=" and after != "=":
-            return tokens[index + 2 : _value_end(tokens, index + 2)]
-        if following.text in ("+", "-", "*", "/", "%") and after == "=":
-            return []
-        if following.text == "[" and (end := closing(tokens, index + 1)) is not None and tokens[end + 1 : end + 2]:
-            listed = end + 2 if tokens[end + 1].text == "=" else end + 1
-            if tokens[listed].text == "{" and tokens[index - 1].kind == "word":
-                return tokens[listed : _value_end(tokens, listed)]
-        if following.text in ("(", "{") and (before in ("dim3", ",") and _declares_dim3(tokens, index)):
-            end = closing(tokens, index + 1)
-            return None if end is None else [_DIM3, *tokens[index + 1 : end + 1]]
-        if following.text in ("(", "{") and before in _CASTS and tokens[index - 1].kind == "word":
-            end = closing(tokens, index + 1)
-            return None if end is None else tokens[index + 2 : end]
-        if before == "&" and tokens[index - 2].text == "," and tokens[index - 4].text == "&":
-            return _pitch(tokens, index)
-        return None
+    def _where(self, value: HostValue) -> HostReader:
+        """Returns the reader of a value: where it is given, and for a macro, where that is used."""
+        return self if self.place.host.tokens[value.index].directive else self.at(value.index)
 
     def _named(self, name: str, depth: int) -> str:
         """Returns the value of a host identifier."""
         if name == self.block and name not in ("", *self.names):
             return "block"
         value = self._value_of(name)
-        if value is not None:
+        if value is None:
+            passed = self._passed(name, depth)
+            return self._freed(name) if passed is None else passed
+        if value.tokens:
             try:
-                return self._convert(value, depth + 1)
+                return self._where(value)._convert(value.tokens, depth + 1)
             except Untranslatable:
                 if name.isupper():
                     raise
-        elif (passed := self._passed(name, depth)) is not None:
-            return passed
         return self._freed(name)
 
     def _passed(self, name: str, depth: int) -> str | None:
@@ -215,10 +205,11 @@ class HostReader:
         """Returns the value of a macro or a constant of another file."""
         for host in self.reading.files.mentioning(name):
             for index in host.words.get(name, ()):
-                tokens = host.tokens[max(index - 4, 0) : index + 40]
-                at = min(index, 4)
-                constant = tokens[at - 1].text == "define" or {"const", "constexpr"} & {t.text for t in tokens[:at]}
-                found = self._value_at(tokens, at, name) if constant and at + 1 < len(tokens) else None
+                before = host.tokens[max(index - 4, 0) : index]
+                constant = before[-1:] and (
+                    before[-1].text == "define" or {"const", "constexpr"} & {t.text for t in before}
+                )
+                found = given_value(host.tokens, index) if constant else None
                 if found and host is not self.place.host:
                     return found
         return None
@@ -396,7 +387,7 @@ class HostReader:
                 return f"block_{last}"
             value = self._value_of(name)
             if value is not None:
-                sides = (*self._sides(value, depth + 1), "1", "1")
+                sides = (*self._where(value)._sides(value.tokens, depth + 1), "1", "1")
                 return f"({sides['xyz'.index(last)]})"
             for reader, text in self._arguments(name, depth):
                 reader.most_free = 0
@@ -416,10 +407,11 @@ class HostReader:
     def _element(self, name: str, depth: int) -> str:
         """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
         value = self._value_of(name)
-        listed = _constructor(value, most=64) if value is not None else None
-        if not listed:
+        listed = constructed(value.tokens, most=64) if value is not None else None
+        if value is None or not listed:
             raise Untranslatable(f"the elements of {name} are not plain to see")
-        values = [strip_parentheses(self._convert(part, depth + 1)) for part in listed]
+        reader = self._where(value)
+        values = [strip_parentheses(reader._convert(part, depth + 1)) for part in listed]
         return "256" if "256" in values else values[0]
 
     def _call(self, chain: Sequence[Token], depth: int) -> str:
@@ -429,7 +421,7 @@ class HostReader:
         parts = [chain[first:last] for first, last in split_list(chain, opening + 1, len(chain) - 1)]
         if not named:
             raise Untranslatable("a call without a name")
-        if head in ("static_cast", *_CASTS) and len(parts) == 1:
+        if head in ("static_cast", *WHOLE_TYPES) and len(parts) == 1:
             return self._convert(parts[0], depth)
         if re.fullmatch(r"(?:std)?ceilf?", head) and len(parts) == 1:
             return _ceiling(self._convert(parts[0], depth))
@@ -461,7 +453,7 @@ class HostReader:
                         raise Untranslatable(f"{name}() is called with too few arguments")
                     names[parameter.name] = self._convert(lex(text).tokens, depth + 1)
                 reader = HostReader(HostPlace(host, returns[0]), names, self.reading, most_free=0, depth=depth + 1)
-                value = host.tokens[returns[0] + 1 : _value_end(host.tokens, returns[0] + 1)]
+                value = host.tokens[returns[0] + 1 : value_end(host.tokens, returns[0] + 1)]
                 return reader._convert(value, depth + 1)
         raise Untranslatable(f"{name}() is not known")
 
@@ -533,47 +525,6 @@ def _is_angle(tokens: Sequence[Token], index: int) -> bool:
     return end is not None and end + 1 < len(tokens) and tokens[end + 1].text in ("(", "{")
 
 
-def _constructor(tokens: Sequence[Token], most: int = 3) -> list[Sequence[Token]] | None:
-    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else."""
-    start = 1 if tokens and tokens[0].text == "dim3" else 0
-    if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
-        return None
-    end = closing(tokens, start)
-    if end != len(tokens) - 1:
-        return None
-    parts = [tokens[first:last] for first, last in split_list(tokens, start + 1, end)]
-    return parts if 1 <= len(parts) <= most else None
-
-
-def _declares_dim3(tokens: Sequence[Token], index: int) -> bool:
-    start = index
-    while start and tokens[start - 1].text not in (";", "{", "}"):
-        start -= 1
-        if tokens[start].text == "dim3":
-            return True
-    return False
-
-
-def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
-    """Returns the width in bytes that `cudaMallocPitch(&array, &pitch, width, height)` is asked for."""
-    names = {token.text for token in tokens[max(index - 10, 0) : index]}
-    if not names & {"cudaMallocPitch", "cuMemAllocPitch"} or tokens[index + 1].text != ",":
-        return None
-    return tokens[index + 2 : _value_end(tokens, index + 2)]
-
-
-def _value_end(tokens: Sequence[Token], start: int) -> int:
-    index = start
-    while index < len(tokens) and tokens[index].text not in (";", ",", ")", "}"):
-        if tokens[index].text == "<" and index > start and tokens[index - 1].kind == "word":
-            angle = closing_angle(tokens, index)
-            if angle is not None and tokens[angle + 1 : angle + 2] and tokens[angle + 1].text == "(":
-                index = angle
-        end = closing(tokens, index) if tokens[index].text in ("(", "{", "[") else None
-        index = index + 1 if end is None else end + 1
-    return index
-
-
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[\d']+[uUlL]*", text) is not None
 
@@ -603,83 +554,3 @@ def _ceiling(text: str) -> str:
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
         return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
     raise Untranslatable("the argument of ceil() is no quotient")
-
-
-_DIM3 = Token("word", "dim3", 0, 0, 0)
-
-
-def tidied(expression: str, threads: int | None = None) -> str:
-    """Rewrite the usual spellings of a rounded-up quotient as `cdiv`.
-
-    Args:
-        expression: over contract names.
-        threads: threads of a one-dimensional block; an equal number, as a divisor or factor, is taken to mean the
-            block.
-    """
-    tree = _Tidying(threads).visit(parse_expression(expression))
-    return ast.unparse(tree)
-
-
-class _Tidying(ast.NodeTransformer):
-    def __init__(self, threads: int | None) -> None:
-        self.threads = threads
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
-        threads = isinstance(node.op, ast.Mult) and any(self._block_or(one) is not one for one in (left, right))
-        if (
-            not threads
-            and _is_whole(left)
-            and _is_whole(right)
-            and (folded := _folded(node.op, left.value, right.value)) is not None
-        ):
-            return ast.Constant(folded)
-        numerator = _rounded_up(left, right) if isinstance(node.op, ast.FloorDiv) else None
-        if numerator is not None:
-            return ast.Call(ast.Name("cdiv"), [numerator, self._block_or(right)], [])
-        if isinstance(node.op, ast.Mult):
-            return ast.BinOp(self._block_or(left), node.op, self._block_or(right))
-        return ast.BinOp(left, node.op, right)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        operands = [self.visit(operand) for operand in node.args]
-        if isinstance(node.func, ast.Name) and node.func.id == "cdiv":
-            if all(_is_whole(one) for one in operands) and operands[1].value:
-                return ast.Constant(-(-operands[0].value // operands[1].value))
-            operands[1] = self._block_or(operands[1])
-        return ast.Call(node.func, operands, [])
-
-    def _block_or(self, node: ast.expr) -> ast.expr:
-        is_block = isinstance(node, ast.Constant) and self.threads is not None and node.value == self.threads
-        return ast.Name("block") if is_block else node
-
-
-def _is_whole(node: ast.expr) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and type(node.value) is int
-
-
-def _folded(sign: ast.operator, left: Any, right: Any) -> int | None:
-    """Returns the value of two whole numbers; None for a sign that is not folded, and for values that are too large."""
-    if isinstance(sign, ast.FloorDiv | ast.Mod) and right == 0:
-        return None
-    values: dict[type[ast.operator], Callable[[], int]] = {
-        ast.Add: lambda: left + right,
-        ast.Sub: lambda: left - right,
-        ast.Mult: lambda: left * right,
-        ast.FloorDiv: lambda: left // right,
-        ast.Mod: lambda: left % right,
-    }
-    value = values[type(sign)]() if type(sign) in values else None
-    return value if value is not None and 0 <= value <= LARGEST else None
-
-
-def _rounded_up(left: ast.expr, divisor: ast.expr) -> ast.expr | None:
-    """Returns the `a` of `(a + d - 1) // d` in its usual spellings; None for any other quotient."""
-    match left:
-        case ast.BinOp(left=ast.BinOp(left=a, op=ast.Add(), right=d), op=ast.Sub(), right=ast.Constant(value=1)):
-            return a if ast.dump(d) == ast.dump(divisor) else None
-        case ast.BinOp(left=a, op=ast.Add(), right=ast.BinOp(left=d, op=ast.Sub(), right=ast.Constant(value=1))):
-            return a if ast.dump(d) == ast.dump(divisor) else None
-        case ast.BinOp(left=a, op=ast.Add(), right=ast.Constant(value=int() as less)):
-            return a if isinstance(divisor, ast.Constant) and divisor.value == less + 1 else None
-    return None

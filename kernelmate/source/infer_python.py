@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from kernelmate.records import Kernel
 from kernelmate.source.host_arrays import HostArray
 from kernelmate.source.host_code import Untranslatable
-from kernelmate.source.host_reader import tidied
 from kernelmate.source.infer_host import HostFacts
 from kernelmate.source.python_launches import PythonLaunch, PythonReader, find_python_launches
 from kernelmate.source.python_syntax import PythonFile
+from kernelmate.source.tidying import tidied
 
 _MADE = {
     "empty": False,

@@ -333,3 +333,72 @@ void last() { int threads = 64; }
 """
     )
     assert inference(find_kernels(text_unit(text))[0]).contract.block == ("512",)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "int g = 4; g++; LAUNCH",
+        "int g = 4; --g; LAUNCH",
+        "int g = 4; g <<= 2; LAUNCH",
+        "int g = 4; g >>= 1; LAUNCH",
+        "int g = 4; g -= n; LAUNCH",
+        "int g = 4; g |= 1; LAUNCH",
+        "int g = 4; if (n > 9) g = 8; LAUNCH",
+        "int g = 4; if (n > 9) n = 2; else g = 8; LAUNCH",
+        "int g = 4; if (n > 9) { g = 8; } LAUNCH",
+        "int g = 4; if (n > 9) { int h = 3; g++; } LAUNCH",
+        "int g = 4; switch (n) { case 1: g = 2; break; default: g = 3; } LAUNCH",
+        "int g = 4; switch (n) { case 1: g = 2; break; default: LAUNCH }",
+        "int g = 4; cudaOccupancyMaxPotentialBlockSize(&g, &b, scale, 0, 0); LAUNCH",
+        "int g = 4; std::cin >> g; LAUNCH",
+        "int g = 4; std::swap(g, n); LAUNCH",
+        "int g = 4; g = g * 2; LAUNCH",
+        "for (int g = 4; g < n; g *= 2) LAUNCH",
+        "for (int g = 4; g < n; ++g) { LAUNCH }",
+        "for (int g : {4, 8}) { LAUNCH }",
+        "int g = 4; while (g < n) { LAUNCH g = g + 1; }",
+        "int g = 4; auto run = [&](int g) { LAUNCH }; run(8);",
+        "int g = 4; for (auto [g, h] : pairs) { LAUNCH }",
+        "int g; LAUNCH",
+    ],
+)
+def test_a_variable_that_changes_has_no_value(host: str) -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n, int b) {{ {host.replace('LAUNCH', 'scale<<<g, 64>>>(x, y, 1, n);')} }}"
+    found = inference(find_kernels(text_unit(text))[0]).contract
+    assert found.grid == ("g",)
+    assert all("g" in size for size in found.sizes)
+
+
+@pytest.mark.parametrize(
+    ("host", "grid"),
+    [
+        ("int g = 4; if (n > 9) { int g = 8; g++; } LAUNCH", "4"),
+        ("int g = 4; for (int g = 0; g < n; g++) { h(g); } LAUNCH", "4"),
+        ("int g = 4; auto f = [](int g) { g++; }; LAUNCH", "4"),
+        ("int t = 256; int g = (n + t - 1) / t; t = 128; LAUNCH", "cdiv(n, 256)"),
+        ("int m = n; int g = m; m += 5; LAUNCH", "n"),
+        ("int g = 4; cudaMemcpyToSymbol(limit, &g, sizeof(int)); LAUNCH", "4"),
+        ("int g = 4; void* args[] = {&x, &g}; LAUNCH", "4"),
+        ("if (n > 9) { int g = 8; LAUNCH }", "8"),
+        ("switch (n) { case 1: { int g = 2; LAUNCH break; } }", "2"),
+    ],
+)
+def test_a_variable_has_the_value_of_its_own_place(host: str, grid: str) -> None:
+    text = f"{SCALE}void other(int g = 3);\nvoid run(float* x, float* y, int n) {{ {host.replace('LAUNCH', 'scale<<<g, 64>>>(x, y, 1, n);')} }}"
+    assert inference(find_kernels(text_unit(text))[0]).contract.grid == (grid,)
+
+
+def test_a_variable_of_the_file_may_change_in_any_function() -> None:
+    launch = "void run(float* x, float* y, int n) { scale<<<g, 64>>>(x, y, 1, n); }"
+    for change, grid in (("void other() { g = 5; }", "g"), ("void other(int g) { g = 5; }", "4")):
+        text = f"{SCALE}int g = 4;\n{launch}\n{change}"
+        assert inference(find_kernels(text_unit(text))[0]).contract.grid == (grid,)
+
+
+def test_a_macro_with_two_definitions_has_no_value() -> None:
+    launch = "void run(float* x, float* y, int n) { scale<<<n, THREADS>>>(x, y, 1, n); }"
+    either = f"{SCALE}#if FAST\n#define THREADS 512\n#else\n#define THREADS 128\n#endif\n{launch}"
+    assert inference(find_kernels(text_unit(either))[0]).contract.block == ("256",)
+    again = f"{SCALE}#define THREADS 512\n#undef THREADS\n#define THREADS 128\n{launch}"
+    assert inference(find_kernels(text_unit(again))[0]).contract.block == ("128",)
