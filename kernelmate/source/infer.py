@@ -307,7 +307,7 @@ class _Guess:
             shape = (*shape[:-1], f"{shape[-1]} * {vector}")
         direction: Direction = "in" if parameter.const else seen.direction or "inout"
         distribution = _index_range(extents) if direction == "in" and dtype in _INDEX_TYPES and vector == 1 else None
-        if direction == "inout" and host.filled is False and told:
+        if direction == "inout" and host.filled is False and told and not seen.is_read:
             direction = "out"
             origin += [facts.origins.get(parameter.name, "")]
         elif direction == "inout" and host.zeros:

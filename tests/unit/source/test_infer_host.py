@@ -402,3 +402,24 @@ def test_a_macro_with_two_definitions_has_no_value() -> None:
     assert inference(find_kernels(text_unit(either))[0]).contract.block == ("256",)
     again = f"{SCALE}#define THREADS 512\n#undef THREADS\n#define THREADS 128\n{launch}"
     assert inference(find_kernels(text_unit(again))[0]).contract.block == ("128",)
+
+
+@pytest.mark.parametrize(
+    ("body", "direction"),
+    [
+        ("if (i < n) x[i] = x[i] * 2;", "inout"),
+        ("if (i < n) x[i] += 1;", "inout"),
+        ("if (i < n) ++x[i];", "inout"),
+        ("if (i < n) atomicAdd(&x[i], 1.0f);", "inout"),
+        ("if (i < n) atomicAdd(x + i, 1.0f);", "inout"),
+        ("float* row = x + blockIdx.x; if (i < n) row[i] *= 2;", "inout"),
+        ("if (i % 2) x[i] = 1;", "out"),
+        ("store(x, i);", "out"),
+    ],
+)
+def test_an_array_that_its_kernel_reads_is_no_mere_output(body: str, direction: str) -> None:
+    text = f"""__global__ void k(float* x, int n) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; {body} }}
+void run(int n) {{ float* d; cudaMalloc(&d, n * sizeof(float)); k<<<(n + 63) / 64, 64>>>(d, n); }}
+"""
+    found = inference(find_kernels(text_unit(text))[0]).contract
+    assert (found.args[0].direction, found.args[0].shape) == (direction, ("n",))
