@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -262,10 +261,7 @@ class _LaunchReader:
     def _number(self, text: str) -> int | None:
         """Returns the number that an argument has, by constants alone."""
         value = self._tried(text, self.values)
-        try:
-            return None if value is None else evaluate_integer(value, {}, "size")
-        except ContractError:
-            return None
+        return None if value is None else whole_number(value)
 
     def _tried(self, text: str, names: Names) -> str | None:
         try:
@@ -353,14 +349,16 @@ def _is_literal(text: str) -> bool:
 
 def _tidy(expression: str, threads: int | None) -> str:
     text = tidied(expression, threads)
-    tree = ast.parse(text, mode="eval").body
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    if names or isinstance(tree, ast.Constant):
-        return text
+    number = whole_number(text)
+    return text if number is None else str(number)
+
+
+def whole_number(expression: str) -> int | None:
+    """Returns the value of an expression without names; None if it has some, or no whole number as its value."""
     try:
-        return str(evaluate_integer(text, {}, "value"))
+        return evaluate_integer(expression, {}, "value")
     except ContractError:
-        return text
+        return None
 
 
 def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:

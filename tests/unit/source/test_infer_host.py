@@ -423,3 +423,40 @@ void run(int n) {{ float* d; cudaMalloc(&d, n * sizeof(float)); k<<<(n + 63) / 6
 """
     found = inference(find_kernels(text_unit(text))[0]).contract
     assert (found.args[0].direction, found.args[0].shape) == (direction, ("n",))
+
+
+PYTHON = '''import cupy as cp
+kernel = cp.RawKernel(r"""
+extern "C" __global__ void add(float* x, int n, int m) { int i = blockIdx.x * 32 + threadIdx.x; if (i % 2) x[i] = m; }
+""", "add")
+'''
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("", "inout float32[n] ~ zeros"),
+        ("print(x.sum(), x[0])", "inout float32[n] ~ zeros"),
+        ("x[:] = 3", "inout float32[n]"),
+        ("x[0] += 3", "inout float32[n]"),
+        ("x.fill(3)", "inout float32[n]"),
+        ("x.reshape(2, -1)[0] = 3", "inout float32[n]"),
+        ("cp.copyto(x, y)", "inout float32[n]"),
+        ("cp.add(y, y, out=x)", "inout float32[n]"),
+        ("other((1,), (32,), (x, 64))", "inout float32[n]"),
+    ],
+)
+def test_an_array_of_zeros_that_python_changes_is_none(change: str, told: str, tmp_path: Path) -> None:
+    text = f"{PYTHON}n = 64\nx = cp.zeros(n, dtype=cp.float32)\n{change}\nkernel((2,), (32,), (x, n, 7))\n"
+    assert f'x = "{told}"' in "\n".join(told_in(tmp_path, {"a.py": text}, "a.py"))
+
+
+def test_an_empty_array_that_python_fills_is_no_mere_output(tmp_path: Path) -> None:
+    for change, told in (("", 'x = "out'), ("x.fill(3)", 'x = "inout')):
+        text = f"{PYTHON}n = 64\nx = cp.empty(n, dtype=cp.float32)\n{change}\nkernel((2,), (32,), (x, n, 7))\n"
+        assert told in "\n".join(told_in(tmp_path, {"a.py": text}, "a.py"))
+
+
+def test_a_size_whose_name_is_part_of_a_word_decides_nothing(tmp_path: Path) -> None:
+    text = f"{PYTHON}n = 64\nkernel((2,), (32,), (cp.zeros(n), n, min(7, 9)))\n"
+    assert "sizes = [{ n = 64, m = 7 }]  # inferred: line 6" in told_in(tmp_path, {"a.py": text}, "a.py")
