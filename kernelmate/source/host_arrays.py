@@ -11,7 +11,8 @@ from math import prod
 from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
-from kernelmate.source.host_reader import HostReader, HostTranslation, chain_end, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation
+from kernelmate.source.host_syntax import chain_end, unspaced
 from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import Token, assignment, closing, closing_angle, lex, split_list
 

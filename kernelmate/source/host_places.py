@@ -58,6 +58,10 @@ class HostPlace:
         """Returns the line, from 1, of a token of the same text."""
         return self.host.text.count("\n", 0, self.host.tokens[index].start) + 1
 
+    def moved(self, index: int) -> HostPlace:
+        """Returns the place of another token, for the same call of the function around it."""
+        return HostPlace(self.host, index, self.given, self.caller)
+
     def function(self) -> HostFunction | None:
         """Returns the innermost function around the place."""
         for opening in self.host.around(self.index):

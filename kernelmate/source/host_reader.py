@@ -14,25 +14,25 @@ from dataclasses import dataclass, field
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import RESERVED, ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable, strip_parentheses
+from kernelmate.source.host_fractions import divides, refuse_fractions
 from kernelmate.source.host_places import HostPlace, read_host_parameters
-from kernelmate.source.host_text import HostFiles
-from kernelmate.source.host_values import (
-    WHOLE_TYPES,
-    HostValue,
+from kernelmate.source.host_syntax import (
+    MOST_NESTED,
+    chain_end,
     constructed,
-    given_value,
-    is_changed,
-    is_conditional,
-    value_before,
+    is_cast,
+    opening_of,
+    outside,
+    unspaced,
     value_end,
 )
+from kernelmate.source.host_text import HostFiles
+from kernelmate.source.host_values import WHOLE_TYPES, HostValue, given_value, is_changed, is_conditional, value_before
 from kernelmate.source.signature import spell
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, closing, lex, split_list
 
 _ROUND_UP = re.compile(r"(?i)(?:(?:aten|i)?_?ceil_?div|c_?div|i?div_?(?:round_?)?up|divide_?up|ceildivide|updiv)\Z")
-_CAST = re.compile(
-    r"\((?:const |unsigned |signed |long |short |int |float |double |char |(?:std ?:: ?)?(?:size_t|u?int\d*_t|uint) )+\)"
-)
+_LOGIC = {"&&": "and", "||": "or"}
 _DEEPEST = 10
 _MOST_FREE = 2
 _MOST_STEPS = 400
@@ -58,6 +58,7 @@ class HostTranslation:
     used: list[tuple[HostPlace, int]] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
     steps: int = _MOST_STEPS
+    nested: int = 0
 
 
 class HostReader:
@@ -107,7 +108,7 @@ class HostReader:
 
     def at(self, index: int, *, most_free: int | None = None) -> HostReader:
         """Returns a reader at another token of the same function; names whose values change between both places are left out."""
-        place = HostPlace(self.place.host, index, self.place.given, self.place.caller)
+        place = self.place.moved(index)
         names = {
             text: size
             for text, size in self.names.items()
@@ -254,8 +255,15 @@ class HostReader:
 
     def _convert(self, tokens: Sequence[Token], depth: int) -> str:
         self.reading.steps -= 1
-        if depth > _DEEPEST or self.reading.steps < 0:
-            raise Untranslatable("variables refer to each other too deeply")
+        self.reading.nested += 1
+        try:
+            if depth > _DEEPEST or self.reading.steps < 0 or self.reading.nested > MOST_NESTED:
+                raise Untranslatable("the expression is nested too deeply")
+            return self._converted(tokens, depth)
+        finally:
+            self.reading.nested -= 1
+
+    def _converted(self, tokens: Sequence[Token], depth: int) -> str:
         if (known := self.names.get(unspaced(spell(tokens)), "")) != "":
             if known is None:
                 raise Untranslatable(f"{spell(tokens)} is passed for several sizes")
@@ -270,48 +278,50 @@ class HostReader:
         return f"({text})" if len(tokens) > 1 else text
 
     def _weakest(self, tokens: Sequence[Token], depth: int) -> str | None:
-        """Translates a conditional expression, a shift or a mask, which bind less than arithmetic; None for another one."""
-        for symbol in ("?", "<<", ">>", "&"):
-            at = _outside(tokens, symbol)
-            if at is None:
-                continue
-            left, right = tokens[:at], tokens[at + (2 if symbol == ">>" else 1) :]
-            if symbol == "?":
-                colon = _outside(right, ":")
-                if colon is None:
-                    raise Untranslatable("a condition without an alternative")
-                yes, no = self._convert(right[:colon], depth), self._convert(right[colon + 1 :], depth)
-                return f"{yes} if {self._condition(left, depth)} else {no}"
-            if symbol == "&":
-                if not right or right[0].text != "~":
-                    raise Untranslatable("& is beyond plain arithmetic")
-                low = strip_parentheses(self._convert(right[1:], depth))
-                step = str(int(low) + 1) if low.isdigit() else f"({low} + 1)"
-                return f"{self._convert(left, depth)} // {step} * {step}"
-            sign = "*" if symbol == "<<" else "//"
-            return f"{self._convert(left, depth)} {sign} {_power(self._convert(right, depth))}"
-        return None
+        """Translates a conditional expression, a mask or a shift, which bind less than arithmetic; None for another one."""
+        at = outside(tokens, "?")
+        if at is not None:
+            left, right = tokens[: at[0]], tokens[at[1] :]
+            colon = outside(right, ":")
+            if colon is None:
+                raise Untranslatable("a condition without an alternative")
+            yes, no = self._convert(right[: colon[0]], depth), self._convert(right[colon[1] :], depth)
+            return f"{yes} if {self._condition(left, depth)} else {no}"
+        at = outside(tokens, "&", last=True)
+        if at is not None:
+            return f"{self._convert(tokens[: at[0]], depth)} // {(step := self._step(tokens[at[1] :], depth))} * {step}"
+        at = outside(tokens, "<<", ">>", last=True)
+        if at is None:
+            return None
+        sign = "*" if tokens[at[0]].text == "<<" else "//"
+        return f"{self._convert(tokens[: at[0]], depth)} {sign} {_power(self._convert(tokens[at[1] :], depth))}"
+
+    def _step(self, mask: Sequence[Token], depth: int) -> str:
+        """Returns the power of two to whose multiples a mask such as `~255` rounds down."""
+        one = len(mask) == 2 or (len(mask) > 2 and mask[1].text == "(" and closing(mask, 1) == len(mask) - 1)
+        if not one or mask[0].text != "~":
+            raise Untranslatable("& is beyond plain arithmetic")
+        low = strip_parentheses(self._convert(mask[1:], depth))
+        if not low.isdigit():
+            return f"({low} + 1)"
+        if int(low) & (int(low) + 1):
+            raise Untranslatable("the mask is no power of two")
+        return str(int(low) + 1)
 
     def _condition(self, tokens: Sequence[Token], depth: int) -> str:
-        words = {
-            "&&": " and ",
-            "||": " or ",
-            "==": " == ",
-            "!=": " != ",
-            "<=": " <= ",
-            ">=": " >= ",
-            "<": " < ",
-            ">": " > ",
-        }
-        for symbol in words:
-            at = _outside(tokens, symbol)
+        if tokens and tokens[0].text == "(" and closing(tokens, 0) == len(tokens) - 1:
+            return f"({self._condition(tokens[1:-1], depth)})"
+        for symbols in (("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">")):
+            at = outside(tokens, *symbols)
             if at is not None:
-                left, right = tokens[:at], tokens[at + len(symbol) :]
-                convert = self._condition if symbol in ("&&", "||") else self._convert
-                return f"{convert(left, depth)}{words[symbol]}{convert(right, depth)}"
+                left, right = tokens[: at[0]], tokens[at[1] :]
+                sign = "".join(token.text for token in tokens[slice(*at)])
+                convert = self._condition if sign in ("&&", "||") else self._convert
+                return f"{convert(left, depth)} {_LOGIC.get(sign, sign)} {convert(right, depth)}"
         return self._convert(tokens, depth)
 
     def _pieces(self, tokens: Sequence[Token], depth: int) -> str:
+        refuse_fractions(tokens, self.place)
         out: list[str] = []
         index = 0
         while index < len(tokens):
@@ -350,7 +360,7 @@ class HostReader:
         if end is None:
             raise Untranslatable("a parenthesis is not closed")
         inside = tokens[index + 1 : end]
-        if _CAST.fullmatch(f"({' '.join(token.text for token in inside)} )"):
+        if is_cast(inside):
             return "", end + 1
         return f"({strip_parentheses(self._convert(inside, depth))})", end + 1
 
@@ -415,16 +425,17 @@ class HostReader:
         return "256" if "256" in values else values[0]
 
     def _call(self, chain: Sequence[Token], depth: int) -> str:
-        opening = len(chain) - 1 if chain[-1].text not in (")", "}") else _opening(chain)
+        opening = len(chain) - 1 if chain[-1].text not in (")", "}") else opening_of(chain)
         named = [token for token in chain[:opening] if token.kind == "word"]
         head = spell(chain[:opening]).split("<")[0].split("::")[-1].strip()
         parts = [chain[first:last] for first, last in split_list(chain, opening + 1, len(chain) - 1)]
         if not named:
             raise Untranslatable("a call without a name")
-        if head in ("static_cast", *WHOLE_TYPES) and len(parts) == 1:
+        if head in ("static_cast", "float", "double", *WHOLE_TYPES) and len(parts) == 1:
             return self._convert(parts[0], depth)
-        if re.fullmatch(r"(?:std)?ceilf?", head) and len(parts) == 1:
-            return _ceiling(self._convert(parts[0], depth))
+        if head in ("ceil", "ceilf", "floor", "floorf") and len(parts) == 1:
+            text = self._convert(parts[0], depth)
+            return _ceiling(text) if head.startswith("ceil") and divides(parts[0], self.place) else text
         if _ROUND_UP.match(head) and len(parts) == 2:
             head = "cdiv"
         if head in ("cdiv", "min", "max"):
@@ -456,73 +467,6 @@ class HostReader:
                 value = host.tokens[returns[0] + 1 : value_end(host.tokens, returns[0] + 1)]
                 return reader._convert(value, depth + 1)
         raise Untranslatable(f"{name}() is not known")
-
-
-# ------------------------------------------------------------------------------------------------------------ tokens
-
-
-def unspaced(text: str) -> str:
-    """Returns a text without blanks, by which host expressions are compared."""
-    return "".join(text.split())
-
-
-def chain_end(tokens: Sequence[Token], index: int) -> int:
-    """Returns the index after a name and all that is called, subscripted or selected of it."""
-    at = index
-    while at < len(tokens):
-        text = tokens[at].text
-        word = tokens[at].kind == "word" and (at == index or tokens[at - 1].text in (".", "->", "::"))
-        if word or text in (".", "->", "::"):
-            at += 1
-        elif text in ("(", "[", "{") and at > index:
-            end = closing(tokens, at)
-            if end is None:
-                raise Untranslatable("a parenthesis is not closed")
-            at = end + 1
-        elif text == "<" and at > index and tokens[at - 1].kind == "word":
-            end = closing_angle(tokens, at)
-            if end is None or end + 1 >= len(tokens) or tokens[end + 1].text not in ("(", "{"):
-                break
-            at = end + 1
-        else:
-            break
-    return max(at, index + 1)
-
-
-def _opening(chain: Sequence[Token]) -> int:
-    """Returns the index of the bracket that the last token closes."""
-    return next(at for at in range(len(chain)) if chain[at].text in ("(", "{") and closing(chain, at) == len(chain) - 1)
-
-
-def _outside(tokens: Sequence[Token], symbol: str) -> int | None:
-    """Returns the index at which a symbol, of one token or several, stands outside of all brackets; the last one of shifts."""
-    depth, found = 0, None
-    for index, token in enumerate(tokens):
-        if token.kind == "symbol" and token.text in "()[]{}":
-            depth += 1 if token.text in "([{" else -1
-        if depth or token.kind != "symbol":
-            continue
-        here = "".join(one.text for one in tokens[index : index + len(symbol)] if one.kind == "symbol")[: len(symbol)]
-        if (
-            here != symbol
-            or (symbol == "&" and _is_double(tokens, index))
-            or (symbol == "<" and _is_angle(tokens, index))
-        ):
-            continue
-        found = index
-        if symbol not in ("<<", ">>"):
-            break
-    return found
-
-
-def _is_double(tokens: Sequence[Token], index: int) -> bool:
-    around = (tokens[index - 1].text if index else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
-    return "&" in around or index == 0
-
-
-def _is_angle(tokens: Sequence[Token], index: int) -> bool:
-    end = closing_angle(tokens, index) if index and tokens[index - 1].kind == "word" else None
-    return end is not None and end + 1 < len(tokens) and tokens[end + 1].text in ("(", "{")
 
 
 def _is_number(text: str) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelmate.source.host_places import HostPlace
+from kernelmate.source.host_syntax import value_end
 from kernelmate.source.host_text import HostText
-from kernelmate.source.tokens import Token, closing, closing_angle, opening_angle, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, opening_angle
 
 WHOLE_TYPES = frozenset(
     ["int", "unsigned", "size_t", "dim3", "long", "uint32_t", "int32_t", "int64_t", "uint64_t", "uint"]
@@ -253,34 +254,6 @@ def _is_loop(host: HostText, brace: int) -> bool:
         return before == "do"
     opening = next((i for i in range(brace - 2, 0, -1) if closing(host.tokens, i) == brace - 1), 0)
     return host.tokens[opening - 1].text in ("for", "while")
-
-
-# ------------------------------------------------------------------------------------------------------------- values
-
-
-def constructed(tokens: Sequence[Token], most: int = 3) -> list[Sequence[Token]] | None:
-    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`, at most so many; None for anything else."""
-    start = 1 if tokens and tokens[0].text == "dim3" else 0
-    if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
-        return None
-    end = closing(tokens, start)
-    if end != len(tokens) - 1:
-        return None
-    parts = [tokens[first:last] for first, last in split_list(tokens, start + 1, end)]
-    return parts if 1 <= len(parts) <= most else None
-
-
-def value_end(tokens: Sequence[Token], start: int) -> int:
-    """Returns the index after the expression that begins at a token."""
-    index = start
-    while index < len(tokens) and tokens[index].text not in (";", ",", ")", "}"):
-        if tokens[index].text == "<" and index > start and tokens[index - 1].kind == "word":
-            angle = closing_angle(tokens, index)
-            if angle is not None and tokens[angle + 1 : angle + 2] and tokens[angle + 1].text == "(":
-                index = angle
-        end = closing(tokens, index) if tokens[index].text in ("(", "{", "[") else None
-        index = index + 1 if end is None else end + 1
-    return index
 
 
 def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:

@@ -15,7 +15,8 @@ from kernelmate.source.host_arrays import HostArray, HostArrays
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
 from kernelmate.source.host_places import HostPlace, place_words
-from kernelmate.source.host_reader import HostReader, HostTranslation, Names, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation, Names
+from kernelmate.source.host_syntax import unspaced
 from kernelmate.source.host_text import HostFiles, HostText
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.tidying import tidied

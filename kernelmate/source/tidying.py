@@ -39,6 +39,8 @@ class _Tidying(ast.NodeTransformer):
         if numerator is not None:
             return ast.Call(ast.Name("cdiv"), [numerator, self._block_or(right)], [])
         if isinstance(node.op, ast.Mult):
+            if _is_whole(left) and left.value == 1:
+                return right
             return ast.BinOp(self._block_or(left), node.op, self._block_or(right))
         return ast.BinOp(left, node.op, right)
 

@@ -300,6 +300,30 @@ def test_large_sizes_are_halved_and_said() -> None:
         ("scale << <(n + 255) / 256, 256 >> >(x, y, 1, n)", "cdiv(n, block)"),
         ("dim3 g; g.x = (n + 255) / 256; scale<<<g, 256>>>(x, y, 1, n)", "cdiv(n, block)"),
         ("int g = 5; g += n; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<ceil(n / 256), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<std::ceil((float)n / 256), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<ceil((float)(n / 256)), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<ceilf(1.0f * n / 256), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<ceil(n / static_cast<double>(256)), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<(int)ceil((n / 2) / 256.0) * 2, 256>>>(x, y, 1, n)", "cdiv(n // 2, block) * 2"),
+        ("const float t = 256; scale<<<ceil(n / t), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("double g = n / 256.0; scale<<<ceil(g), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("int t = 256; scale<<<ceil(n / t), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<n / 256.0 + 1, 256>>>(x, y, 1, n)", "n // 256 + 1"),
+        ("int g = n / 2.0 * 3; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = 2 * (n / 2.0); scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = n - n / 2.0; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("float h = n / 2.0f; int g = h * 3; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = ceil(n / 2.0 / 3); scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<n << 3 >> 1, 256>>>(x, y, 1, n)", "n * 8 // 2"),
+        ("scale<<<n >> 3 << 1, 256>>>(x, y, 1, n)", "n // 8 * 2"),
+        ("scale<<<n + 7 & ~7, 256>>>(x, y, 1, n)", "cdiv(n, 8) * 8"),
+        ("scale<<<n << 2 & ~3, 256>>>(x, y, 1, n)", "n * 4 // 4 * 4"),
+        ("int g = n & ~6; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<(n > 5) ? std::min(n, 3) : 4, 256>>>(x, y, 1, n)", "min(n, 3) if n > 5 else 4"),
+        ("scale<<<n <= 2 * 3 && n != 5 ? 1 : 2, 256>>>(x, y, 1, n)", "1 if n <= 6 and n != 5 else 2"),
+        ("scale<<<n >= -n ? 1 : 2, 256>>>(x, y, 1, n)", "1 if n >= -n else 2"),
+        ("scale<<<std::max<int>(n, 2) > 5 ? 1 : 2, 256>>>(x, y, 1, n)", "1 if max(n, 2) > 5 else 2"),
         ("if (n > 5) { int n = 7; } scale<<<n, 256>>>(x, y, 1, n)", "n"),
     ],
 )
@@ -460,3 +484,24 @@ def test_an_empty_array_that_python_fills_is_no_mere_output(tmp_path: Path) -> N
 def test_a_size_whose_name_is_part_of_a_word_decides_nothing(tmp_path: Path) -> None:
     text = f"{PYTHON}n = 64\nkernel((2,), (32,), (cp.zeros(n), n, min(7, 9)))\n"
     assert "sizes = [{ n = 64, m = 7 }]  # inferred: line 6" in told_in(tmp_path, {"a.py": text}, "a.py")
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        "(" * 250 + "n" + ")" * 250,
+        "n ? " * 500 + "1" + " : 2" * 500,
+        " << ".join(["n"] * 900),
+        " && ".join(["n"] * 900) + " ? 1 : 2",
+        "1" + " + 1" * 5000,
+        "min(" * 300 + "n" + ", 1)" * 300,
+        "f(" * 300 + "n" + ")" * 300,
+        "(int)" * 900 + "n",
+        "-" * 900 + "n",
+        "(" * 900,
+        "(" * 3000 + "n" + ")" * 3000,
+    ],
+)
+def test_an_expression_that_is_nested_too_deeply_is_not_known(grid: str) -> None:
+    text = f"{SCALE}int f(int a) {{ return a + 1; }}\nvoid run(float* x, float* y, int n) {{ scale<<<{grid}, 256>>>(x, y, 1, n); }}"
+    assert inference(find_kernels(text_unit(text))[0]).contract.grid[0] in ("cdiv(n, block)", "n")
