@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kernelmate.records import Kernel
 from kernelmate.source.host_places import HostPlace, read_host_parameters
-from kernelmate.source.host_text import HostFiles, HostText, host_text
+from kernelmate.source.host_text import HostFiles, HostText
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.tokens import closing, closing_angle
@@ -49,7 +49,7 @@ def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Ite
     simple = kernel.name.rpartition("::")[2]
     found = 0
     for host in files.mentioning(simple):
-        own = host.text == kernel.unit.text
+        own = host.source == kernel.unit.text
         for launch in _in_text(kernel, host, simple, own=own, files=files, instance=instance):
             yield launch
             found += 1
@@ -244,7 +244,7 @@ def _at_macro_calls(
 
 def _expanded(kernel: Kernel, text: str, place: HostPlace, instance: str | None) -> Iterator[HostLaunch]:
     simple = kernel.name.rpartition("::")[2]
-    for launch in find_launches(host_text(text).text):
+    for launch in find_launches(text):
         if launch.name.rpartition("::")[2] == simple and len(launch.configuration) >= 2:
             yield replace(_launch(text, launch, place, kernel, instance), before=text[: launch.start])
             return

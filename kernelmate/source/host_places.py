@@ -185,7 +185,7 @@ def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int
     """Returns where something is, as `line 12`, or `main.cu:12` in another file than the unit whose text is given."""
     lines = sorted({place.line_of(index) for index in indices or [place.index]})
     numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
-    if place.host.text == unit:
+    if place.host.source == unit:
         return f"line {numbers}" if len(lines) == 1 else f"lines {numbers}"
     path: Path | None = files.path_of(place.host)
     return f"{path.name if path is not None else 'another file'}:{numbers}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.config import project_folder
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, live_text, split_list
 
 _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
 _MOST_FILES = 4000
@@ -50,11 +50,12 @@ class Head:
 
 
 class HostText:
-    """The tokens of one text, with the opening bracket around each."""
+    """The tokens of one text, with the opening bracket around each; `source` is the text with the code that `#if 0` leaves out."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = lex(text).tokens
+        self.source = text
+        self.text = live_text(text)
+        self.tokens = lex(self.text).tokens
         self.parents = self._parents()
         self.words: dict[str, list[int]] = {}
         for index, token in enumerate(self.tokens):
@@ -277,6 +278,18 @@ def project_files(path: Path) -> tuple[Path, ...]:
         if len(found) > 4 * _MOST_FILES:
             break
     return tuple(file for _, file in sorted(found)[:_MOST_FILES])
+
+
+def project_state(path: Path) -> int:
+    """Returns a number that differs if a source file of a file's project was changed, added or removed."""
+    return hash(tuple((file, _changed(file)) for file in project_files(path)))
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _read(path: Path) -> str:

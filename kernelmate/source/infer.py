@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from math import log2, prod
 
-from kernelmate.caching import text_cache
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
@@ -65,7 +64,6 @@ def infer_contract(kernel: Kernel) -> Contract:
     return inference(kernel).contract
 
 
-@text_cache(64)
 def inference(kernel: Kernel) -> Inference:
     """Infer a contract, and say where each line of it comes from.
 

@@ -26,7 +26,8 @@ class _Tidying(ast.NodeTransformer):
         self.threads = threads
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
+        left: ast.expr = self.visit(node.left)
+        right: ast.expr = self.visit(node.right)
         threads = isinstance(node.op, ast.Mult) and any(self._block_or(one) is not one for one in (left, right))
         if (
             not threads

@@ -505,3 +505,37 @@ def test_a_size_whose_name_is_part_of_a_word_decides_nothing(tmp_path: Path) -> 
 def test_an_expression_that_is_nested_too_deeply_is_not_known(grid: str) -> None:
     text = f"{SCALE}int f(int a) {{ return a + 1; }}\nvoid run(float* x, float* y, int n) {{ scale<<<{grid}, 256>>>(x, y, 1, n); }}"
     assert inference(find_kernels(text_unit(text))[0]).contract.grid[0] in ("cdiv(n, block)", "n")
+
+
+def test_a_change_of_another_file_is_seen(tmp_path: Path) -> None:
+    template = "template <int T> __global__ void k(float* x, int n) { x[blockIdx.x * T + threadIdx.x] = n; }\n"
+    host = '#include "k.cuh"\nvoid run(float* x, int n) { k<T><<<n, T>>>(x, n); }\n'
+    for threads in (64, 128):
+        files = {"k.cuh": template, "main.cu": host.replace("T", str(threads))}
+        found = told_in(tmp_path, files, "k.cuh")
+        assert found[2] == f"block = {threads}  # inferred: main.cu:2"
+        assert found[3].startswith(f'instances = ["k<{threads}>"]')
+
+
+@pytest.mark.parametrize(
+    ("lines", "block"),
+    [
+        ("#if 0\nDEAD\n#endif\nLIVE", "64"),
+        ("#if 0\nDEAD\n#else\nLIVE\n#endif", "64"),
+        ("#if 1\nLIVE\n#else\nDEAD\n#endif", "64"),
+        ("#if 0\n#if FAST\nDEAD\n#else\nDEAD\n#endif\n#endif\nLIVE", "64"),
+        ("#if FAST\nLIVE\n#elif 0\nDEAD\n#endif", "64"),
+        ("#  if 0 // don't\nDEAD \\\n#endif\nDEAD\n#endif\nLIVE", "64"),
+        ("#if 0 + FAST\nDEAD\n#endif\nLIVE", "32"),
+        ("/*\n#if 0\n*/\nDEAD\nLIVE", "32"),
+    ],
+)
+def test_code_that_is_left_out_launches_nothing(lines: str, block: str) -> None:
+    dead, live = "scale<<<n, 32>>>(x, y, 1, n);", "scale<<<n, THREADS>>>(x, y, 1, n);"
+    start = "#define THREADS 64\n#if 0\n#define THREADS 96\n#endif\n"
+    text = f"{SCALE}{start}void run(float* x, float* y, int n) {{\n{lines}\n}}\n".replace("DEAD", dead).replace(
+        "LIVE", live
+    )
+    kernel = find_kernels(text_unit(text))[0]
+    assert inference(kernel).contract.block == (block,)
+    assert [site.block for site in kernel.launches][:1] == ["32" if block == "32" else "THREADS"]
