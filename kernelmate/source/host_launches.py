@@ -14,7 +14,6 @@ from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.tokens import closing, closing_angle
 
 _BY_POINTER = frozenset({"cudaLaunchKernel", "cudaLaunchCooperativeKernel", "hipLaunchKernel"})
-_MOST_LAUNCHES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class HostLaunch:
 
 
 def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Iterator[HostLaunch]:
-    """Yields the launches of a kernel, those of its own file first.
+    """Yields the launches of a kernel in its own file, else in the nearest one that has some.
 
     Args:
         kernel: the kernel.
@@ -47,14 +46,12 @@ def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Ite
         instance: the instance that a contract names, whose arguments say what the host's template parameters are.
     """
     simple = kernel.name.rpartition("::")[2]
-    found = 0
     for host in files.mentioning(simple):
         own = host.source == kernel.unit.text
+        found = False
         for launch in _in_text(kernel, host, simple, own=own, files=files, instance=instance):
+            found = True
             yield launch
-            found += 1
-            if found >= _MOST_LAUNCHES:
-                return
         if found:
             return
 

@@ -15,7 +15,7 @@ from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS, RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts, shrunk
+from kernelmate.source.infer_host import HostFacts, Selection, host_facts, shrunk
 from kernelmate.source.infer_launch import LaunchGuess, is_legal, launch_by_indices, partly_written, written_launch
 from kernelmate.source.infer_python import python_facts
 from kernelmate.source.instances import template_arguments, used_instances
@@ -215,27 +215,32 @@ class _Guess:
             if one.selection is not None
             and (one.selection.size, one.selection.position) == (chosen.size, chosen.position)
         ]
-        values = {one.selection.value: one for one in others if one.selection is not None}
+        values = {one.selection.value: one for one in reversed(others) if one.selection is not None}
         parsed = template_arguments(instances[0])
-        if len(values) < 2 or parsed is None or chosen.position >= len(parsed[1]):
+        if parsed is None or chosen.position >= len(parsed[1]):
             return None
-        arguments = list(parsed[1])
-        arguments[chosen.position] = f"{{{chosen.size}}}"
-        if all(one.block == (str(value),) for value, one in values.items()):
-            launch = replace(launch, block=(chosen.size,))
+        followed = _following(launch, values, chosen)
         sizes: list[Mapping[str, int]] = []
         for value in sorted(values):
-            own = replace(facts, values={**facts.values, chosen.size: value})
-            sizes += [
-                size for size in self.legal_sizes(launch, own, fixed=chosen.size)[:1] if size[chosen.size] == value
-            ]
-        if len(sizes) < 2:
+            if _launched(values[value], followed, chosen.size, value):
+                own = replace(facts, values={**facts.values, chosen.size: value})
+                sizes += [
+                    size
+                    for size in self.legal_sizes(followed, own, fixed=chosen.size)[:1]
+                    if size[chosen.size] == value
+                ]
+        if not sizes:
             return None
+        arguments = list(parsed[1])
+        arguments[chosen.position] = f"{{{chosen.size}}}" if len(sizes) > 1 else str(sizes[0][chosen.size])
         found = self.contract(
-            launch, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
+            followed, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
         )
         where = facts.origins.get("grid", "its launches")
-        return Inference(found.contract, {**found.origins, "sizes": where, "instances": where})
+        others_left = [str(value) for value in sorted(values) if all(size[chosen.size] != value for size in sizes)]
+        left = f"; launched otherwise at {chosen.size} = {', '.join(others_left)}" if others_left else ""
+        unread = f"; {facts.unread} more launches are not read" if facts.unread else ""
+        return Inference(found.contract, {**found.origins, "sizes": where + left + unread, "instances": where})
 
     def contract(
         self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]
@@ -350,6 +355,40 @@ class _Guess:
             if shape is not None and sure and _count(shape, sizes) is not None:
                 return shape, origin
         return None, ""
+
+
+def _following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:
+    """Returns a launch in which numbers that are the same multiple of the selecting size in most launches follow that size."""
+    own = (*launch.grid, *launch.block, launch.shared)
+    shapes = [(value, (*one.grid, *one.block, str(one.shared))) for value, one in values.items()]
+    shapes = [(value, shape) for value, shape in shapes if len(shape) == len(own)]
+    texts = []
+    for number, text in enumerate(own):
+        factor = int(text) // chosen.value if text.isdigit() else 0
+        same = sum(shape[number] == text for _, shape in shapes)
+        multiples = sum(shape[number] == str(value * factor) for value, shape in shapes)
+        follows = factor and multiples > same
+        texts.append(text if not follows else chosen.size if factor == 1 else f"{chosen.size} * {factor}")
+    first, last = len(launch.grid), len(own) - 1
+    return replace(launch, grid=tuple(texts[:first]), block=tuple(texts[first:last]), shared=texts[last])
+
+
+def _launched(facts: HostFacts, launch: LaunchGuess, size: str, value: int) -> bool:
+    """Returns True if what is known of a launch is a launch's shape at a value of the selecting size."""
+    known = (
+        *zip(facts.grid, launch.grid, strict=False),
+        *zip(facts.block, launch.block, strict=False),
+        (facts.shared or launch.shared, launch.shared),
+    )
+    lengths = len(facts.grid) in (0, len(launch.grid)) and len(facts.block) in (0, len(launch.block))
+    return lengths and all(text == one or text == str(_at(one, size, value)) for text, one in known)
+
+
+def _at(text: str, size: str, value: int) -> int | None:
+    try:
+        return evaluate_integer(text, {size: value}, "side")
+    except ContractError:
+        return None
 
 
 def _origin_of(kernel: Kernel, instance: str) -> str:

@@ -25,6 +25,9 @@ from kernelmate.source.tokens import closing
 _MOST_FILES = 500
 """Files of a project, the nearest first, in which launches, calls and constants are looked for."""
 
+_MOST_LAUNCHES = 16
+"""Launches of one kernel that are read."""
+
 _PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
 _QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
 
@@ -59,6 +62,7 @@ class HostFacts:
         scalars: values of other scalars.
         arrays: by parameter.
         selection: the condition under which it is reached, where that selects an instance.
+        unread: number of launches of the same kernel that are not read.
         origins: where each comes from, by `grid`, `block`, `shared`, `sizes` and the names of parameters.
     """
 
@@ -71,6 +75,7 @@ class HostFacts:
     scalars: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, HostArray] = field(default_factory=dict)
     selection: Selection | None = None
+    unread: int = 0
     origins: dict[str, str] = field(default_factory=dict)
 
 
@@ -88,8 +93,11 @@ def host_facts(
     unit = kernel.unit
     path = Path(unit.path)
     files = HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
-    for launch in host_launches(kernel, files, instance):
-        yield _LaunchReader(kernel, extents, launch, files, is_size).facts()
+    launches = list(host_launches(kernel, files, instance))
+    for launch in launches[:_MOST_LAUNCHES]:
+        facts = _LaunchReader(kernel, extents, launch, files, is_size).facts()
+        facts.unread = max(len(launches) - _MOST_LAUNCHES, 0)
+        yield facts
 
 
 class _LaunchReader:
