@@ -176,7 +176,7 @@ class HostArrays:
             found.filled = False
         try:
             if call in _PITCHED and len(arguments) > 3:
-                found.nbytes = f"{where.expression(arguments[2])} * ({where.expression(arguments[3])})"
+                found.nbytes = f"({where.expression(arguments[3])}) * ({where.expression(arguments[2])})"
             elif len(arguments) > 1:
                 found.nbytes = where.expression(arguments[_BYTES_AT.get(call, 1)])
         except Untranslatable:

@@ -15,8 +15,16 @@ from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS, RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, Selection, host_facts, shrunk
-from kernelmate.source.infer_launch import LaunchGuess, is_legal, launch_by_indices, partly_written, written_launch
+from kernelmate.source.infer_host import HostFacts, host_facts, shrunk
+from kernelmate.source.infer_launch import (
+    LaunchGuess,
+    following,
+    is_launched,
+    is_legal,
+    launch_by_indices,
+    partly_written,
+    written_launch,
+)
 from kernelmate.source.infer_python import python_facts
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
@@ -219,10 +227,10 @@ class _Guess:
         parsed = template_arguments(instances[0])
         if parsed is None or chosen.position >= len(parsed[1]):
             return None
-        followed = _following(launch, values, chosen)
+        followed = following(launch, values, chosen)
         sizes: list[Mapping[str, int]] = []
         for value in sorted(values):
-            if _launched(values[value], followed, chosen.size, value):
+            if is_launched(values[value], followed, chosen.size, value):
                 own = replace(facts, values={**facts.values, chosen.size: value})
                 sizes += [
                     size
@@ -355,40 +363,6 @@ class _Guess:
             if shape is not None and sure and _count(shape, sizes) is not None:
                 return shape, origin
         return None, ""
-
-
-def _following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:
-    """Returns a launch in which numbers that are the same multiple of the selecting size in most launches follow that size."""
-    own = (*launch.grid, *launch.block, launch.shared)
-    shapes = [(value, (*one.grid, *one.block, str(one.shared))) for value, one in values.items()]
-    shapes = [(value, shape) for value, shape in shapes if len(shape) == len(own)]
-    texts = []
-    for number, text in enumerate(own):
-        factor = int(text) // chosen.value if text.isdigit() else 0
-        same = sum(shape[number] == text for _, shape in shapes)
-        multiples = sum(shape[number] == str(value * factor) for value, shape in shapes)
-        follows = factor and multiples > same
-        texts.append(text if not follows else chosen.size if factor == 1 else f"{chosen.size} * {factor}")
-    first, last = len(launch.grid), len(own) - 1
-    return replace(launch, grid=tuple(texts[:first]), block=tuple(texts[first:last]), shared=texts[last])
-
-
-def _launched(facts: HostFacts, launch: LaunchGuess, size: str, value: int) -> bool:
-    """Returns True if what is known of a launch is a launch's shape at a value of the selecting size."""
-    known = (
-        *zip(facts.grid, launch.grid, strict=False),
-        *zip(facts.block, launch.block, strict=False),
-        (facts.shared or launch.shared, launch.shared),
-    )
-    lengths = len(facts.grid) in (0, len(launch.grid)) and len(facts.block) in (0, len(launch.block))
-    return lengths and all(text == one or text == str(_at(one, size, value)) for text, one in known)
-
-
-def _at(text: str, size: str, value: int) -> int | None:
-    try:
-        return evaluate_integer(text, {size: value}, "side")
-    except ContractError:
-        return None
 
 
 def _origin_of(kernel: Kernel, instance: str) -> str:
