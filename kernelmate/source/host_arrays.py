@@ -40,7 +40,7 @@ _MADE = re.compile(r"(empty|zeros|ones|full|rand|randn|randint|arange)(_like)?\Z
 _SAME = frozenset(["contiguous", "clone", "to", "detach", "cuda", "toType", "view_as", "type"])
 _POINTER_CALLS = re.compile(r"\.(?:mutable_|const_)?(?:data_ptr|data|get|ptr|raw_ptr|begin)(?:<[^()]*>)?\(\)\Z")
 _SAME_CALLS = re.compile(r"\.(?:contiguous|clone|detach|cuda|flatten)\(\)\Z")
-_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\((?:(?:const|unsigned|struct)?[\w:]+(?:<[^()]*>)?\**\s*)+\)(.+)\Z")  # fmt: skip
+_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\([\w:\s*<>,&]+\)(.+)\Z")  # fmt: skip
 _LEAVES = re.compile(r"(?i)prefetch|advise|free|print|check|attribute|data_ptr|size")
 """Calls that leave the contents of an array as they are."""
 

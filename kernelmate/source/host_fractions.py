@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from kernelmate.source.expressions import parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
 from kernelmate.source.host_syntax import MOST_NESTED, chain_end, deepest, is_cast, operand_end
@@ -63,13 +65,13 @@ def _is_fraction(name: str, place: HostPlace) -> bool:
     if not _is_real_variable(name, place):
         return False
     value = value_before(place, name)
-    return value is not None and divides(value.tokens, place.moved(value.index))
+    return value is not None and divides(value.tokens, value.place)
 
 
 def _is_real_variable(name: str, place: HostPlace) -> bool:
     value, function = value_before(place, name), place.function()
     if value is not None:
-        return place.host.tokens[value.index - 1].text in _REAL_TYPES
+        return value.place.host.tokens[value.place.index - 1].text in _REAL_TYPES
     parameters = function.parameters if function is not None else ()
     return any(one.name == name and re.search(r"\b(?:float|double)\b", one.text) for one in parameters)
 
@@ -96,3 +98,15 @@ def _is_real(tokens: Sequence[Token], place: HostPlace) -> bool:
                 return True
         index = end
     return False
+
+
+def ceiling(text: str) -> str:
+    """Returns a translated quotient rounded up.
+
+    Raises:
+        Untranslatable: the expression is none.
+    """
+    tree = parse_expression(text)
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
+        return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
+    raise Untranslatable("the argument of ceil() is no quotient")

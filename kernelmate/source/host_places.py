@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelmate.source.host_syntax import value_end
 from kernelmate.source.host_text import HostFiles, HostText
-from kernelmate.source.tokens import closing, closing_angle, lex, split_list
+from kernelmate.source.signature import spell
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 _NOT_CALLERS = frozenset({"return", "else", "do", "case", "throw", "co_return"})
 _MOST_CALLERS = 4
@@ -179,6 +181,45 @@ def read_host_parameters(text: str) -> tuple[HostParameter, ...]:
         if words:
             found.append(HostParameter(words[-1], text[part[0].start : part[-1].end], default))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class HostBody:
+    """A function with a single `return`: its type, its parameters, the place of the `return`, and the value that it gives."""
+
+    result: str
+    parameters: tuple[HostParameter, ...]
+    place: HostPlace
+    value: Sequence[Token]
+
+
+def _body_at(host: HostText, index: int, count: int) -> HostBody | None:
+    """Returns the function whose definition a name begins, if it takes so many arguments and has a single `return`."""
+    tokens = host.tokens
+    end = closing(tokens, index + 1) if tokens[index + 1 : index + 2] and tokens[index + 1].text == "(" else None
+    if end is None:
+        return None
+    brace = next((at for at in range(end + 1, len(tokens)) if tokens[at].text not in ("const", "noexcept")), end)
+    last = closing(tokens, brace) if tokens[brace].text == "{" else None
+    if last is None:
+        return None
+    parameters = read_host_parameters(host.text[tokens[index + 1].end : tokens[end].start])
+    least = sum(one.default is None and one.text != "void" for one in parameters)
+    returns = [at for at in host.words.get("return", ()) if brace < at < last]
+    alone = len(returns) == 1 and host.parents[returns[0]] == brace and not host.is_conditional(returns[0])
+    if not alone or not least <= count <= len(parameters):
+        return None
+    value = tokens[returns[0] + 1 : value_end(tokens, returns[0] + 1)]
+    return HostBody(tokens[index - 1].text, parameters, HostPlace(host, returns[0], {}, None), value)
+
+
+def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
+    """Returns the function of a name that takes so many arguments and has a single `return`; None for none and for several."""
+    for host in files.mentioning(name):
+        bodies = [body for index in host.words.get(name, ()) if (body := _body_at(host, index, count)) is not None]
+        if bodies:
+            return bodies[0] if all(spell(body.value) == spell(bodies[0].value) for body in bodies) else None
+    return None
 
 
 def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:

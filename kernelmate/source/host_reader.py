@@ -6,7 +6,6 @@ its project, and, for a parameter, in the calls of its function. Nothing is exec
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,20 +13,23 @@ from dataclasses import dataclass, field
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import RESERVED, ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable, strip_parentheses
-from kernelmate.source.host_fractions import divides, refuse_fractions
-from kernelmate.source.host_places import HostPlace, read_host_parameters
+from kernelmate.source.host_fractions import ceiling, divides, refuse_fractions
+from kernelmate.source.host_places import HostBody, HostPlace, function_body
 from kernelmate.source.host_syntax import (
     MOST_NESTED,
     chain_end,
     constructed,
     is_cast,
+    is_number,
     opening_of,
     outside,
+    power_of_two,
+    read_number,
     unspaced,
     value_end,
 )
 from kernelmate.source.host_text import HostFiles
-from kernelmate.source.host_values import WHOLE_TYPES, HostValue, given_value, is_changed, is_conditional, value_before
+from kernelmate.source.host_values import WHOLE_TYPES, HostValue, constant_value, is_changed, value_before
 from kernelmate.source.signature import spell
 from kernelmate.source.tokens import Token, closing, lex, split_list
 
@@ -50,6 +52,7 @@ class HostTranslation:
         members: gives the value of a member call such as `x.size(0)` at a place, where something is known of `x`.
         used: the places of the definitions that were followed, as file and token.
         free: host variables of unknown value, which become sizes of their own, in order of appearance.
+        taken: names that mean something else in the contract.
     """
 
     files: HostFiles
@@ -57,6 +60,7 @@ class HostTranslation:
     members: Callable[[str, str, HostReader], str | None] | None = None
     used: list[tuple[HostPlace, int]] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
+    taken: frozenset[str] = frozenset()
     steps: int = _MOST_STEPS
     nested: int = 0
 
@@ -71,10 +75,12 @@ class HostReader:
         block: the launch's block as written; if it is a variable, that name means the block.
         most_free: host variables of unknown value that may become sizes.
         depth: of the definitions and calls that were followed to this place.
+        expanded: the same place in the expansion of the macro that is called there.
     """
 
     def __init__(
-        self, place: HostPlace, names: Names, reading: HostTranslation, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0
+        self, place: HostPlace, names: Names, reading: HostTranslation, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0,
+        expanded: HostPlace | None = None,
     ) -> None:  # fmt: skip
         self.place = place
         self.names = names
@@ -82,6 +88,7 @@ class HostReader:
         self.block = block
         self.most_free = most_free
         self.depth = depth
+        self.expanded = expanded
         products = [lex(text).tokens for text, name in names.items() if "*" in text and name is not None]
         self._products = [[token.text for token in one] for one in sorted(products, key=len, reverse=True)]
 
@@ -107,12 +114,12 @@ class HostReader:
         return None if found is None else found.tokens or None
 
     def at(self, index: int, *, most_free: int | None = None) -> HostReader:
-        """Returns a reader at another token of the same function; names whose values change between both places are left out."""
+        """Returns a reader at another token of the same function; names whose values change from there to this place are left out."""
         place = self.place.moved(index)
         names = {
             text: size
             for text, size in self.names.items()
-            if not (text.isidentifier() and is_changed(self.place, text, index))
+            if not (text.isidentifier() and is_changed(self.place, text, index, again=False))
         }
         most_free = self.most_free if most_free is None else most_free
         return HostReader(place, names, self.reading, block=self.block, most_free=most_free, depth=self.depth)
@@ -131,17 +138,34 @@ class HostReader:
             members = self._assigned_sides(name, depth, value)
             if members is not None:
                 return members
-            if value is not None and (constructed(value.tokens) is not None or len(value.tokens) == 1):
+            if value is not None and (
+                len(value.tokens) == 1
+                or constructed(value.tokens) is not None
+                or self._called(value.tokens) is not None
+            ):
                 return self._where(value)._sides(value.tokens, depth + 1)
             if value is None:
                 for reader, text in self._arguments(name, depth):
                     return reader._sides(lex(text).tokens, depth + 1)
+        if (called := self._called(tokens)) is not None:
+            body, parts = called
+            return self._inlined(body, parts, depth)._sides(body.value, depth + 1)
         return (strip_parentheses(self._convert(tokens, depth)),)
+
+    def _called(self, tokens: Sequence[Token]) -> tuple[HostBody, Sequence[Sequence[Token]]] | None:
+        """Returns the function that gives a `dim3`, and the arguments, of tokens that are a call of one; else None."""
+        if len(tokens) < 3 or tokens[1].text != "(" or closing(tokens, 1) != len(tokens) - 1:
+            return None
+        parts = [tokens[first:last] for first, last in split_list(tokens, 2, len(tokens) - 1)]
+        body = function_body(self.reading.files, tokens[0].text, len(parts))
+        return (body, parts) if body is not None and body.result == "dim3" else None
 
     def _assigned_sides(self, name: str, depth: int, made: HostValue | None) -> tuple[str, ...] | None:
         """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
         host, tokens = self.place.host, self.place.host.tokens
-        since = made.index if made is not None else self.place.region()[0]
+        if made is not None and made.place.host is not host:
+            return None
+        since = made.place.index if made is not None else self.place.region()[0]
         sides: dict[str, str] = {}
         if made is not None and (listed := constructed(made.tokens)) is not None:
             reader = self._where(made)
@@ -151,7 +175,7 @@ class HostReader:
             texts = [token.text for token in tokens[at + 1 : at + 4]]
             if not since < at < self.place.index or texts[:1] != ["."] or texts[2:] != ["="]:
                 continue
-            if is_conditional(host, at) or not self.place.sees(at):
+            if host.is_conditional(at) or not self.place.sees(at):
                 raise Untranslatable(f"{name} is set under a condition")
             value = tokens[at + 4 : value_end(tokens, at + 4)]
             sides[texts[1]], assigned = self.at(at)._convert(value, depth + 1), True
@@ -163,14 +187,30 @@ class HostReader:
 
     def _value_of(self, name: str) -> HostValue | None:
         """Returns the last value given to a variable or macro before the place; None without one."""
+        found = None if self.expanded is None else value_before(self.expanded, name)
+        if found is not None:
+            return found
         found = value_before(self.place, name)
         if found is not None and found.tokens:
-            self.reading.used.append((self.place, found.index))
+            self.reading.used.append((self.place, found.place.index))
         return found
 
     def _where(self, value: HostValue) -> HostReader:
         """Returns the reader of a value: where it is given, and for a macro, where that is used."""
-        return self if self.place.host.tokens[value.index].directive else self.at(value.index)
+        place = value.place
+        if place.host.tokens[place.index].directive:
+            return self
+        if place.host is self.place.host:
+            return self.at(place.index)
+        return HostReader(
+            self.place,
+            self.names,
+            self.reading,
+            block=self.block,
+            most_free=self.most_free,
+            depth=self.depth,
+            expanded=place,
+        )
 
     def _named(self, name: str, depth: int) -> str:
         """Returns the value of a host identifier."""
@@ -197,22 +237,9 @@ class HostReader:
             except Untranslatable:
                 continue
         if name.isupper() or re.match(r"k[A-Z]|[A-Z]\w*_", name):
-            value = self._constant(name)
+            value = constant_value(self.reading.files, name)
             if value is not None:
                 return self._convert(value, depth + 1)
-        return None
-
-    def _constant(self, name: str) -> Sequence[Token] | None:
-        """Returns the value of a macro or a constant of another file."""
-        for host in self.reading.files.mentioning(name):
-            for index in host.words.get(name, ()):
-                before = host.tokens[max(index - 4, 0) : index]
-                constant = before[-1:] and (
-                    before[-1].text == "define" or {"const", "constexpr"} & {t.text for t in before}
-                )
-                found = given_value(host.tokens, index) if constant else None
-                if found and host is not self.place.host:
-                    return found
         return None
 
     def _arguments(self, name: str, depth: int) -> list[tuple[HostReader, str]]:
@@ -240,11 +267,13 @@ class HostReader:
             if all(part in place.given for part in parts):
                 names["*".join(unspaced(place.given[part]) for part in parts)] = size
         block = unspaced(place.given.get(self.block, ""))
-        known = {text: size for text, size in names.items() if not _is_number(text)}
+        known = {text: size for text, size in names.items() if not is_number(text)}
         return HostReader(place.caller, known, self.reading, block=block, most_free=self.most_free, depth=depth + 1)
 
     def _freed(self, name: str) -> str:
-        usable = name.isascii() and name.isidentifier() and not name.isupper() and name not in RESERVED
+        usable = (
+            name.isascii() and name.isidentifier() and not name.isupper() and name not in RESERVED | self.reading.taken
+        )
         if name not in self.reading.free:
             if not usable or len(self.reading.free) >= self.most_free:
                 raise Untranslatable(f"the value of {name} is not plain to see")
@@ -294,7 +323,7 @@ class HostReader:
         if at is None:
             return None
         sign = "*" if tokens[at[0]].text == "<<" else "//"
-        return f"{self._convert(tokens[: at[0]], depth)} {sign} {_power(self._convert(tokens[at[1] :], depth))}"
+        return f"{self._convert(tokens[: at[0]], depth)} {sign} {power_of_two(self._convert(tokens[at[1] :], depth))}"
 
     def _step(self, mask: Sequence[Token], depth: int) -> str:
         """Returns the power of two to whose multiples a mask such as `~255` rounds down."""
@@ -332,7 +361,7 @@ class HostReader:
     def _piece(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
         token = tokens[index]
         if token.kind == "number":
-            return _number(token.text), index + 1
+            return read_number(token.text), index + 1
         if token.text == "(":
             return self._parenthesis(tokens, index, depth)
         if token.kind == "word" or token.text == "::":
@@ -435,66 +464,35 @@ class HostReader:
             return self._convert(parts[0], depth)
         if head in ("ceil", "ceilf", "floor", "floorf") and len(parts) == 1:
             text = self._convert(parts[0], depth)
-            return _ceiling(text) if head.startswith("ceil") and divides(parts[0], self.place) else text
+            return ceiling(text) if head.startswith("ceil") and divides(parts[0], self.place) else text
         if _ROUND_UP.match(head) and len(parts) == 2:
             head = "cdiv"
         if head in ("cdiv", "min", "max"):
             return f"{head}({', '.join(strip_parentheses(self._convert(part, depth)) for part in parts)})"
-        return self._inlined(head, parts, depth)
-
-    def _inlined(self, name: str, parts: Sequence[Sequence[Token]], depth: int) -> str:
-        """Returns the value of a call of a function with a single `return`, or of a macro."""
-        macro = self.reading.files.macro(name)
+        macro = self.reading.files.macro(head)
         if macro is not None and len(macro.parameters) == len(parts):
             return self._convert(lex(macro.expanded([f"({spell(part)})" for part in parts])).tokens, depth + 1)
-        for host in self.reading.files.mentioning(name):
-            for index in host.words.get(name, ()):
-                end = closing(host.tokens, index + 1) if host.tokens[index + 1 : index + 2] and host.tokens[index + 1].text == "(" else None  # fmt: skip
-                if end is None or end + 1 >= len(host.tokens) or host.tokens[end + 1].text != "{":
-                    continue
-                last = closing(host.tokens, end + 1) or end
-                returns = [at for at in range(end, last) if host.tokens[at].text == "return"]
-                if len(returns) != 1:
-                    continue
-                names: dict[str, str | None] = {}
-                given = read_host_parameters(host.text[host.tokens[index + 1].end : host.tokens[end].start])
-                for number, parameter in enumerate(given):
-                    text = spell(parts[number]) if number < len(parts) else parameter.default
-                    if text is None:
-                        raise Untranslatable(f"{name}() is called with too few arguments")
-                    names[parameter.name] = self._convert(lex(text).tokens, depth + 1)
-                reader = HostReader(HostPlace(host, returns[0]), names, self.reading, most_free=0, depth=depth + 1)
-                value = host.tokens[returns[0] + 1 : value_end(host.tokens, returns[0] + 1)]
-                return reader._convert(value, depth + 1)
-        raise Untranslatable(f"{name}() is not known")
+        body = function_body(self.reading.files, head, len(parts))
+        if body is None:
+            raise Untranslatable(f"{head}() is not known")
+        return self._inlined(body, parts, depth)._convert(body.value, depth + 1)
 
+    def _inlined(self, body: HostBody, parts: Sequence[Sequence[Token]], depth: int) -> HostReader:
+        """Returns the reader of the value of a function that is called with arguments."""
+        names = {text: size for text, size in self.names.items() if re.fullmatch(r"\w+_", text)}  # members
+        for number, parameter in enumerate(body.parameters):
+            given = parts[number] if number < len(parts) else lex(parameter.default or "").tokens
+            if not is_changed(body.place, parameter.name, body.place.region()[0]):
+                names.update(self._bound(parameter.name, given, depth + 1))
+        return HostReader(body.place, names, self.reading, most_free=0, depth=depth + 1)
 
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[\d']+[uUlL]*", text) is not None
-
-
-def _number(text: str) -> str:
-    plain = text.replace("'", "")
-    try:
-        return str(int(plain.rstrip("uUlLzZ"), 0))
-    except ValueError:
-        pass
-    try:
-        number = float(plain.rstrip("fF"))
-    except ValueError:
-        raise Untranslatable(f"{text} is no number") from None
-    if not number.is_integer():
-        raise Untranslatable(f"{text} is no whole number")
-    return str(int(number))
-
-
-def _power(text: str) -> str:
-    plain = strip_parentheses(text)
-    return str(2 ** int(plain)) if plain.isdigit() and int(plain) < 63 else f"2 ** {text}"
-
-
-def _ceiling(text: str) -> str:
-    tree = parse_expression(text)
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
-        return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
-    raise Untranslatable("the argument of ceil() is no quotient")
+    def _bound(self, name: str, given: Sequence[Token], depth: int) -> dict[str, str | None]:
+        """Returns what a parameter stands for in the call of a function: a number, or the sides of a `dim3`."""
+        if given and spell(given) == self.block:
+            return {f"{name}.{axis}": f"block_{axis}" for axis in "xyz"}
+        try:
+            sides = self._sides(given, depth)
+        except Untranslatable:
+            return {}
+        members = {f"{name}.{axis}": side for axis, side in zip("xyz", (*sides, "1", "1"), strict=False)}
+        return {**members, name: sides[0] if sides[0].isidentifier() or len(sides) > 1 else f"({sides[0]})"}

@@ -6,8 +6,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from kernelmate.source.host_code import Untranslatable
-from kernelmate.source.tokens import Token, closing, closing_angle, split_list
+from kernelmate.source.host_code import Untranslatable, strip_parentheses
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 _CAST = re.compile(
     r"(?:const |unsigned |signed |long |short |int |float |double |char |(?:std :: )?(?:size_t|u?int\d*_t|uint) )+"
@@ -55,6 +55,27 @@ def deepest(tokens: Sequence[Token]) -> int:
 def is_cast(inside: Sequence[Token]) -> bool:
     """Returns True for the type between the parentheses of a cast."""
     return _CAST.fullmatch("".join(f"{token.text} " for token in inside)) is not None
+
+
+def uncast(text: str) -> str:
+    """Returns the text of a whole number without parentheses and casts to whole types around all of it."""
+    tokens = lex(text).tokens
+    last = len(tokens) - 1
+    inner: Sequence[Token] = ()
+    end = closing(tokens, 0) if tokens and tokens[0].text == "(" else None
+    if end is not None:
+        whole = is_cast(tokens[1:end]) and not {"float", "double"} & {token.text for token in tokens[1:end]}
+        if whole and end < last and operand_end(tokens, end + 1) == last + 1:
+            inner = tokens[end + 1 :]
+        elif end == last and not whole:
+            inner = tokens[1:-1]
+    elif re.match(
+        r"(?:static_cast\s*<(?:const |unsigned |long |int|(?:std::)?u?int\d+_t|size_t|\s)+>|(?:std::)?u?int(?:\d+_t)?|size_t|unsigned|long)\s*\(",
+        text,
+    ):
+        opening = next(at for at, token in enumerate(tokens) if token.text == "(")
+        inner = tokens[opening + 1 : -1] if closing(tokens, opening) == last else ()
+    return uncast(text[inner[0].start : inner[-1].end]) if inner else text
 
 
 def operand_end(tokens: Sequence[Token], index: int) -> int:
@@ -124,3 +145,34 @@ def value_end(tokens: Sequence[Token], start: int) -> int:
         end = closing(tokens, index) if tokens[index].text in ("(", "{", "[") else None
         index = index + 1 if end is None else end + 1
     return index
+
+
+def is_number(text: str) -> bool:
+    """Returns True for a whole number of C++ in decimal digits."""
+    return re.fullmatch(r"[\d']+[uUlL]*", text) is not None
+
+
+def read_number(text: str) -> str:
+    """Returns a number of C++ as one of contracts.
+
+    Raises:
+        Untranslatable: it is not whole.
+    """
+    plain = text.replace("'", "")
+    try:
+        return str(int(plain.rstrip("uUlLzZ"), 0))
+    except ValueError:
+        pass
+    try:
+        number = float(plain.rstrip("fF"))
+    except ValueError:
+        raise Untranslatable(f"{text} is no number") from None
+    if not number.is_integer():
+        raise Untranslatable(f"{text} is no whole number")
+    return str(int(number))
+
+
+def power_of_two(text: str) -> str:
+    """Returns the power of two whose exponent is a contract expression."""
+    plain = strip_parentheses(text)
+    return str(2 ** int(plain)) if plain.isdigit() and int(plain) < 63 else f"2 ** {text}"

@@ -100,6 +100,10 @@ class HostText:
         texts = [self.text[self.tokens[a].start : self.tokens[b - 1].end] if b > a else "" for a, b in parts]
         return [_COMMENT.sub(" ", text) for text in texts]
 
+    def is_conditional(self, index: int) -> bool:
+        """Returns True for the first token of a statement without braces under a condition: `if (c) n = 5;`, `else n = 6;`."""
+        return bool(index) and self.tokens[index - 1].text in (")", "else", "do")
+
     def head(self, brace: int) -> Head | None:
         """Returns the function or class whose body a brace opens; None for another block."""
         start = brace

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kernelmate.source.host_places import HostPlace
 from kernelmate.source.host_syntax import value_end
-from kernelmate.source.host_text import HostText
+from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.signature import spell
 from kernelmate.source.tokens import Token, closing, closing_angle, opening_angle
 
 WHOLE_TYPES = frozenset(
@@ -29,10 +30,10 @@ _DIM3 = Token("word", "dim3", 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class HostValue:
-    """The value of a variable or a macro: its tokens, none where it is unknown; `index` is the token of the name that is given it."""
+    """The value of a variable or a macro: its tokens, none where it is unknown; `place` is the name that is given it."""
 
     tokens: Sequence[Token]
-    index: int
+    place: HostPlace
 
 
 def value_before(place: HostPlace, name: str) -> HostValue | None:
@@ -43,18 +44,18 @@ def value_before(place: HostPlace, name: str) -> HostValue | None:
         if at >= place.index or not place.sees(at):
             continue
         if function is not None and own and at < function.brace:
-            return HostValue((), at) if is_changed(place, name, function.brace) else None
+            return HostValue((), place.moved(at)) if is_changed(place, name, function.brace) else None
         scope = _narrow_scope(host, at)
         if scope is not None and not at < place.index <= scope:
             continue
         if scope is not None and not _in_for(host, at):
-            return HostValue((), at)  # a parameter of a lambda or a template
+            return HostValue((), place.moved(at))  # a parameter of a lambda or a template
         value = given_value(host.tokens, at)
         if value is None and not _declares(host, at):
             continue
         if not value or _is_uncertain(place, name, at, value):
-            return HostValue((), at)
-        return HostValue(value, at)
+            return HostValue((), place.moved(at))
+        return HostValue(value, place.moved(at))
     return None
 
 
@@ -82,26 +83,39 @@ def given_value(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
     return _pitch(tokens, index)
 
 
-def is_changed(place: HostPlace, name: str, since: int) -> bool:
+def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
+    """Returns the value of a macro or a constant outside of functions, wherever it stands; None for several."""
+    for host in files.mentioning(name):
+        found = []
+        for index in host.words.get(name, ()):
+            before = [token.text for token in host.tokens[max(index - 4, 0) : index]]
+            value = (
+                given_value(host.tokens, index)
+                if {"const", "constexpr"} & set(before) or before[-1:] == ["define"]
+                else None
+            )
+            if value and HostPlace(host, index).function() is None:
+                found.append(value)
+        if found:
+            return found[0] if all(spell(one) == spell(found[0]) for one in found) else None
+    return None
+
+
+def is_changed(place: HostPlace, name: str, since: int, *, again: bool = True) -> bool:
     """Returns True if a variable may have another value at a place than behind the token `since` of its text.
 
-    In a loop, and for a variable of the whole file, changes behind the place count too.
+    Changes behind the place count too for a variable of the whole file, and, unless `again` is False, in a loop around the place.
     """
     host = place.host
     around = [at for at in host.around(place.index) if host.tokens[at].text == "{"]
     loops = [at for at in around if at > since and _is_loop(host, at)]
-    until = max([place.index, *(closing(host.tokens, at) or place.index for at in loops)])
+    until = max([place.index, *(closing(host.tokens, at) or place.index for at in loops if again)])
     if since < place.region()[0]:
         until = len(host.tokens)
     return any(
         since < at < until and at != place.index and _changes(host, at) and not _is_hidden(place, name, at, since)
         for at in host.words.get(name, ())
     )
-
-
-def is_conditional(host: HostText, index: int) -> bool:
-    """Returns True for a statement without braces under a condition: `if (c) n = 5;`, `else n = 6;`."""
-    return bool(index) and host.tokens[index - 1].text in (")", "else", "do")
 
 
 def _is_uncertain(place: HostPlace, name: str, at: int, value: Sequence[Token]) -> bool:
@@ -112,7 +126,7 @@ def _is_uncertain(place: HostPlace, name: str, at: int, value: Sequence[Token]) 
         texts = {tuple(token.text for token in other) for other in others if other is not None}
         undefined = any(host.tokens[other - 1].text == "undef" for other in host.words[name])
         return len(texts) > 1 and not undefined
-    if is_conditional(host, at) or is_changed(place, name, at):
+    if host.is_conditional(at) or is_changed(place, name, at):
         return True
     if any(token.text == name and value[max(i - 1, 0)].text not in (".", "->") for i, token in enumerate(value)):
         return True
@@ -258,7 +272,7 @@ def _is_loop(host: HostText, brace: int) -> bool:
 
 def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
     """Returns the width in bytes that `cudaMallocPitch(&array, &pitch, width, height)` is asked for."""
-    before = [token.text for token in tokens[max(index - 10, 0) : index]]
+    before = [token.text for token in tokens[max(index - 16, 0) : index]]
     if before[-2:] != [",", "&"] or not {"cudaMallocPitch", "cuMemAllocPitch"} & set(before):
         return None
     return tokens[index + 2 : value_end(tokens, index + 2)] if tokens[index + 1].text == "," else None

@@ -293,7 +293,7 @@ class _Guess:
             if name in facts.origins:
                 origins[name] = facts.origins[name]
             return Argument(name, None, dtype, value=value)
-        own = [*(one for one in self.whole if one in extents), *([name] if name in extents else [])]
+        own = [*(one for one in extents if one in self.whole), *([name] if name in extents else [])]
         return Argument(name, None, dtype, value=_value(name, dtype, own))
 
     def _array(
@@ -476,7 +476,8 @@ def _is_size(parameter: Parameter, dtype: str) -> bool:
 
 
 def _is_leading(name: str) -> bool:
-    return re.fullmatch(r"ld[a-d]?", name.lower()) is not None
+    """Returns True for the name of a row's length in memory."""
+    return re.fullmatch(r"ld[a-d]?|(?:\w+_)?pitch", name.lower()) is not None
 
 
 def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
@@ -484,7 +485,7 @@ def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
         return None
     if _is_leading(name):
         by_letter = {extent.lower(): extent for extent in whole}
-        inner = by_letter.get("k" if name.lower() == "lda" else "n")
+        inner = by_letter.get("k" if name.lower() == "lda" else "n" if name.lower().startswith("ld") else "")
         return inner or (whole[-1] if whole else "1")
     return "1.0" if "float" in dtype or "complex" in dtype else "1"
 

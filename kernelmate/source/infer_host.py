@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
 from kernelmate.source.host_places import HostPlace, place_words
 from kernelmate.source.host_reader import HostReader, HostTranslation, Names
-from kernelmate.source.host_syntax import unspaced
+from kernelmate.source.host_syntax import uncast, unspaced
 from kernelmate.source.host_text import HostFiles, HostText
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.tidying import tidied
@@ -107,11 +107,14 @@ class _LaunchReader:
         self, kernel: Kernel, extents: Sequence[str], launch: HostLaunch, files: HostFiles, is_size: Callable[[str], bool]
     ) -> None:  # fmt: skip
         self.kernel, self.extents, self.launch, self.files, self.is_size = kernel, extents, launch, files, is_size
-        self.reading = HostTranslation(files, launch.types)
+        taken = frozenset(parameter.name for parameter in kernel.signature.parameters)
+        self.reading = HostTranslation(files, launch.types, taken=taken)
         self.arrays = HostArrays(self.reading)
         self.found = HostFacts()
         pairs = zip(kernel.signature.parameters, launch.arguments, strict=False)
-        self.passed: dict[str, tuple[Parameter, str]] = {one.name: (one, text) for one, text in pairs}
+        self.passed: dict[str, tuple[Parameter, str]] = {
+            one.name: (one, text if one.pointer else uncast(text)) for one, text in pairs
+        }
         self.values = {name: value for name, value in launch.types.items() if _is_literal(value)}
 
     def facts(self) -> HostFacts:
@@ -169,7 +172,9 @@ class _LaunchReader:
 
     def _reader(self, names: Names, *, block: str = "", most_free: int = 0) -> HostReader:
         self.reading.used.clear()
-        return HostReader(self.launch.place, names, self.reading, block=block, most_free=most_free)
+        return HostReader(
+            self.launch.place, names, self.reading, block=block, most_free=most_free, expanded=self.launch.expanded
+        )
 
     def _note(self, key: str, places: Sequence[tuple[HostPlace, int]] = ()) -> None:
         """Records where something comes from: the launch, or the places that were followed, in the launch's file first."""
@@ -196,7 +201,7 @@ class _LaunchReader:
         if parsed is None:
             return None
         given = [self._number(argument) for argument in parsed[1]]
-        for written, text in conditions_around(self.launch.place, self.launch.before):
+        for written, text in conditions_around(self.launch.place, self.launch.expanded):
             value = self._number(text)
             if value is None or value not in given:
                 continue
@@ -213,7 +218,7 @@ class _LaunchReader:
     def _shape(self, names: Names) -> None:
         block_name = unspaced(self.launch.block)
         try:
-            self.found.block = tuple(_tidy(side, None) for side in self._reader(names).sides(self.launch.block))
+            self.found.block = _trimmed(_tidy(side, None) for side in self._reader(names).sides(self.launch.block))
             self._note("block", self.reading.used)
         except Untranslatable:
             pass
@@ -222,7 +227,7 @@ class _LaunchReader:
         try:
             reader = self._reader(names, block=block_name if block_name.isidentifier() else "", most_free=1)
             grid = reader.sides(self.launch.grid)
-            self.found.grid = tuple(_tidy(side, threads) for side in grid)
+            self.found.grid = _trimmed(_tidy(side, threads) for side in grid)
             self._note("grid", self.reading.used)
             words = set(re.findall(r"\w+", " ".join((*self.found.grid, *self.found.block))))
             others = [name for name in self._others() if name in words]
@@ -316,14 +321,15 @@ class _LaunchReader:
                 self._note(name, list(found.lines))
 
 
-def conditions_around(place: HostPlace, before: str) -> Iterator[tuple[str, str]]:
+def conditions_around(place: HostPlace, expanded: HostPlace | None) -> Iterator[tuple[str, str]]:
     """Yields the expressions that are equal where a place is reached: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
 
     Args:
         place: the place.
-        before: what stands before it in the expansion of a macro.
+        expanded: the same place in the expansion of a macro.
     """
     host = place.host
+    before = "" if expanded is None else expanded.host.text[: expanded.host.tokens[expanded.index].start]
     for opening in (place.index, *(at for at in host.around(place.index) if host.tokens[at].text == "{")):
         head = _head_before(host, opening)
         if head is None:
@@ -354,6 +360,12 @@ _OF_LAUNCH = frozenset({"grid", "block", "shared"})
 
 def _is_literal(text: str) -> bool:
     return re.fullmatch(r"-?[\d']+[uUlL]*|0[xX][\da-fA-F]+", text) is not None
+
+
+def _trimmed(sides: Iterable[str]) -> tuple[str, ...]:
+    """Returns the sides of a grid or block without ones at their end."""
+    found = tuple(sides)
+    return found[: max((at + 1 for at, side in enumerate(found) if side != "1"), default=1)]
 
 
 def _tidy(expression: str, threads: int | None) -> str:

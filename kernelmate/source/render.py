@@ -47,7 +47,7 @@ def _with_origins(lines: Sequence[str], origins: Mapping[str, str]) -> list[str]
         elif key[1] in origins:
             found.append(f"{line}  # inferred: {origins[key[1]]}")
         else:
-            found.append(line if _PLAIN.fullmatch(line) else f"{line}  # a guess")
+            found.append(line if _PLAIN.fullmatch(line) and key[1] not in ("grid", "block") else f"{line}  # a guess")
     return found
 
 

@@ -541,3 +541,30 @@ def test_code_that_is_left_out_launches_nothing(lines: str, block: str) -> None:
     kernel = find_kernels(text_unit(text))[0]
     assert inference(kernel).contract.block == (block,)
     assert [site.block for site in kernel.launches][:1] == ["32" if block == "32" else "THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("functions", "grid"),
+    [
+        ("int g(int a) { return a / 2; }", "n // 2"),
+        ("int g(int a) { if (a > 9) a = 9; return a; }", "h"),
+        ("int g(int a) { if (a > 9) { return a; } }", "h"),
+        ("int g(int a) { int b = a; if (b > 9) b = 9; return b; }", "h"),
+        ("struct A { int g(int a) { return 1; } }; struct B { int g(int a) { return 2; } };", "h"),
+        ("int g(int a) { return 3; } int g(int a, int b) { return 4; }", "3"),
+        ("dim3 g(int a) { dim3 d(a, 2); return d; }", "n"),
+    ],
+)
+def test_a_function_with_one_value_is_read(functions: str, grid: str) -> None:
+    host = "void run(float* x, float* y, int n) { const auto h = g(n); scale<<<h, 64>>>(x, y, 1, n); }"
+    assert inference(find_kernels(text_unit(f"{SCALE}{functions}\n{host}"))[0]).contract.grid[0] == grid
+
+
+def test_a_host_variable_is_not_mixed_up_with_a_parameter_of_its_name() -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n, int m) {{ scale<<<n, 64>>>(x, y, 1, m); }}"
+    assert told(text)[1] == 'grid = "cdiv(n, block)"  # a guess'
+
+
+def test_a_long_name_in_parentheses_takes_no_time() -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n) {{ scale<<<n, 64>>>(({'longName' * 9} + offset), y, 1, n); }}"
+    assert told(text)[1] == 'grid = "n"  # inferred: line 5'
