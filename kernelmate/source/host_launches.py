@@ -115,7 +115,7 @@ def _aliased(kernel: Kernel, host: HostText, index: int, instance: str | None) -
         return
     template = host.between(index, end).strip()
     for launch in find_launches(host.text):
-        if launch.name != tokens[equals - 1].text:
+        if launch.name != tokens[equals - 1].text or len(launch.configuration) < 2:
             continue
         place = HostPlace(host, next(at for at, token in enumerate(tokens) if token.start == launch.start))
         value = value_before(place, launch.name)

@@ -399,6 +399,8 @@ class HostReader:
         chain = tokens[index:end]
         while chain and (chain[0].text == "::" or (chain[0].text == "std" and len(chain) > 2)):
             chain = chain[1:]
+        if not chain:
+            raise Untranslatable("a name is missing")
         text = unspaced(spell(chain))
         if self.names.get(text) is not None:
             return str(self.names[text]), end

@@ -568,3 +568,17 @@ def test_a_host_variable_is_not_mixed_up_with_a_parameter_of_its_name() -> None:
 def test_a_long_name_in_parentheses_takes_no_time() -> None:
     text = f"{SCALE}void run(float* x, float* y, int n) {{ scale<<<n, 64>>>(({'longName' * 9} + offset), y, 1, n); }}"
     assert told(text)[1] == 'grid = "n"  # inferred: line 5'
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "void run(const torch::Tensor& x, float* y, int n) { scale<<<x.size(0), 64>>>(x.data_ptr<float>(), y, 1, n);",
+        "void run(float* x, float* y, int n) { scale<<<std::, 64>>>(x, y, 1, n); }",
+        "void run(float* x, float* y, int n) { auto k = &scale; k<<<n>>>(x, y, 1, n); }",
+        "void run(float* x, float* y, int n) { int g[3] =",
+        "void run( { scale<<<((n + 2, 256>>>(x, n); scale<<<, 256>>>(x); scale<<<n>>>(x, n); scale<<<n, 2>>>();",
+    ],
+)
+def test_host_code_that_is_being_written_is_no_error(host: str) -> None:
+    assert told(f"{SCALE}{host}")[1] == 'grid = "cdiv(n, block)"  # a guess'
