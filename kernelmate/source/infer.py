@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from math import log2, prod
@@ -245,10 +245,15 @@ class _Guess:
             followed, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
         )
         where = facts.origins.get("grid", "its launches")
+        given = {name: value for name, value in facts.values.items() if name != chosen.size}
+        smaller = [
+            f"{name} = {value} there" for name, value in given.items() if any(size[name] != value for size in sizes)
+        ]
+        listed = ", ".join([where, *smaller, *_guesses(sizes[0], {**given, chosen.size: 0})])
         others_left = [str(value) for value in sorted(values) if all(size[chosen.size] != value for size in sizes)]
         left = f"; launched otherwise at {chosen.size} = {', '.join(others_left)}" if others_left else ""
         unread = f"; {facts.unread} more launches are not read" if facts.unread else ""
-        return Inference(found.contract, {**found.origins, "sizes": where + left + unread, "instances": where})
+        return Inference(found.contract, {**found.origins, "sizes": listed + left + unread, "instances": where})
 
     def contract(
         self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]
@@ -258,7 +263,7 @@ class _Guess:
         origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
-            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller])
+            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
@@ -363,6 +368,11 @@ class _Guess:
             if shape is not None and sure and _count(shape, sizes) is not None:
                 return shape, origin
         return None, ""
+
+
+def _guesses(sizes: Iterable[str], known: Mapping[str, int]) -> list[str]:
+    """Returns a phrase for each size of unknown value beside some that are known."""
+    return [f"{name} is a guess" for name in sizes if name not in known]
 
 
 def _origin_of(kernel: Kernel, instance: str) -> str:

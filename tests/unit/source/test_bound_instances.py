@@ -134,9 +134,9 @@ def test_all_cases_of_a_switch_are_sizes_and_those_that_are_not_read_are_counted
         found = inference(find_kernels(text_unit(text))[0])
         assert [size["n"] for size in found.contract.sizes] == values[:16]
         assert (found.contract.block, found.contract.shared) == (("n",), "n * 4")
-        assert found.origins["sizes"] == f"line 2{note}"
+        assert found.origins["sizes"] == f"line 2, rows is a guess{note}"
         written = render_contract(found.contract, origins=found.origins)
-        assert f"sizes = [  # inferred: line 2{note}\n" in written
+        assert f"sizes = [  # inferred: line 2, rows is a guess{note}\n" in written
 
 
 def test_a_case_with_another_launch_is_left_out_and_said() -> None:
@@ -147,4 +147,4 @@ def test_a_case_with_another_launch_is_left_out_and_said() -> None:
     text = f"{KERNEL}void run(const float* x, float* y, int rows, int n) {{ switch (n) {{ {cases} }} }}\n"
     found = inference(find_kernels(text_unit(text))[0])
     assert [size["n"] for size in found.contract.sizes] == [64, 128]
-    assert found.origins["sizes"] == "line 2; launched otherwise at n = 256, 512"
+    assert found.origins["sizes"] == "line 2, rows is a guess; launched otherwise at n = 256, 512"

@@ -582,3 +582,8 @@ def test_a_long_name_in_parentheses_takes_no_time() -> None:
 )
 def test_host_code_that_is_being_written_is_no_error(host: str) -> None:
     assert told(f"{SCALE}{host}")[1] == 'grid = "cdiv(n, block)"  # a guess'
+
+
+def test_a_size_that_is_not_known_beside_one_that_is_is_called_a_guess() -> None:
+    text = f"{GRID_OF_ROWS}void run(float* x, float* b, int h) {{ rows<<<h, 64>>>(x, b, h, 80); }}"
+    assert told(text)[0].endswith("# inferred: line 4, height is a guess")

@@ -41,7 +41,7 @@ void run(torch::Tensor& out, torch::Tensor& query, torch::Tensor& key) {
 }
 """,
         """
-sizes = [  # inferred: lines 16 and 20
+sizes = [  # inferred: lines 16 and 20, seq = 128 there, heads is a guess
   { head_size = 32, heads = 32, seq = 128 },
   { head_size = 64, heads = 32, seq = 64 },
   { head_size = 80, heads = 32, seq = 32 },
