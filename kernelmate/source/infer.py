@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from math import log2, prod
+from math import prod
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import FUNCTIONS, RESERVED, evaluate_integer
+from kernelmate.source.expressions import FUNCTIONS, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts, shrunk
+from kernelmate.source.infer_host import HostFacts, host_facts
 from kernelmate.source.infer_launch import (
     LaunchGuess,
     following,
@@ -26,13 +24,11 @@ from kernelmate.source.infer_launch import (
     written_launch,
 )
 from kernelmate.source.infer_python import python_facts
+from kernelmate.source.infer_sizes import ELEMENTS, is_leading, is_size, matmul, matrix_of, ordered, shrunk, sizes_of
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
-ELEMENTS = 65536
-"""Approximate number of elements at the first inferred size."""
-
 MOST_ELEMENTS = 2 * ELEMENTS
 """Largest product of the sizes that host code gives, above which they are halved."""
 
@@ -41,13 +37,6 @@ LARGEST_FIXED = 1024
 
 SMALL = 16
 """Multiprocessors of a first run, where a launch depends on their number."""
-
-_NOT_EXTENTS = re.compile(
-    r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
-    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+)\Z"
-)
-_INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
-_ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +75,7 @@ def inference(kernel: Kernel) -> Inference:
     """
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
-    whole = [p.name for p in kernel.signature.parameters if not p.pointer and _is_size(p, types[p.name][0])]
+    whole = [p.name for p in kernel.signature.parameters if not p.pointer and is_size(p, types[p.name][0])]
     guess = _Guess(kernel, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
@@ -178,14 +167,14 @@ class _Guess:
 
     def extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the parameters that are sizes, the outermost in memory first."""
-        return _ordered([name for name in self.whole if name not in facts.derived])
+        return ordered([name for name in self.whole if name not in facts.derived])
 
     def launch_extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the extents that a launch by the kernel's indices runs over."""
         return matrix_of(self.whole) if self._matrix() else self.extents(facts)
 
     def _matrix(self) -> dict[str, tuple[str, ...]]:
-        return _matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
+        return matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
 
     def legal_sizes(self, launch: LaunchGuess, facts: HostFacts, *, fixed: str = "") -> tuple[Mapping[str, int], ...]:
         """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none.
@@ -479,58 +468,11 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
     return dtype, vector
 
 
-def _is_size(parameter: Parameter, dtype: str) -> bool:
-    name = parameter.name
-    usable = name.isascii() and not keyword.iskeyword(name) and name not in RESERVED
-    return "int" in dtype and usable and not _NOT_EXTENTS.match(name) and not _is_leading(name)
-
-
-def _is_leading(name: str) -> bool:
-    """Returns True for the name of a row's length in memory."""
-    return re.fullmatch(r"ld[a-d]?|(?:\w+_)?pitch", name.lower()) is not None
-
-
 def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
     if name in whole:
         return None
-    if _is_leading(name):
+    if is_leading(name):
         by_letter = {extent.lower(): extent for extent in whole}
         inner = by_letter.get("k" if name.lower() == "lda" else "n" if name.lower().startswith("ld") else "")
         return inner or (whole[-1] if whole else "1")
     return "1.0" if "float" in dtype or "complex" in dtype else "1"
-
-
-def _ordered(whole: Sequence[str]) -> tuple[str, ...]:
-    """Orders extents, the outermost first; some pairs of names indicate that the inner one comes first."""
-    lower = [name.lower() for name in whole]
-    for inner, outer in _INNER_FIRST:
-        if inner in lower and outer in lower and lower.index(inner) < lower.index(outer):
-            ordered = list(whole)
-            first, second = lower.index(inner), lower.index(outer)
-            ordered[first], ordered[second] = ordered[second], ordered[first]
-            return tuple(ordered)
-    return tuple(whole)
-
-
-def matrix_of(whole: Sequence[str]) -> tuple[str, ...]:
-    """Returns rows and columns of the product if the sizes are called M, N, K; else nothing."""
-    letters = {name.lower(): name for name in whole}
-    return (letters["m"], letters["n"]) if sorted(letters) == ["k", "m", "n"] else ()
-
-
-def _matmul(whole: Sequence[str], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the shapes of the three matrices if the sizes are called M, N, K."""
-    if not matrix_of(whole) or len(pointers) < 3:
-        return {}
-    m, n = matrix_of(whole)
-    k = next(name for name in whole if name.lower() == "k")
-    return {pointers[0]: (m, k), pointers[1]: (k, n), **dict.fromkeys(pointers[2:], (m, n))}
-
-
-def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
-    """Returns two initial sizes: about 65536 elements with round dimensions, and a small one with odd dimensions."""
-    if not extents:
-        return ({},)
-    side = max(2, 2 ** round(log2(ELEMENTS) / len(extents)))
-    odd = (*_ODD[min(len(extents), len(_ODD)) - 1], *repeat(1, len(extents)))
-    return (dict.fromkeys(extents, side), dict(zip(extents, odd, strict=False)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -380,14 +380,3 @@ def whole_number(expression: str) -> int | None:
         return evaluate_integer(expression, {}, "value")
     except ContractError:
         return None
-
-
-def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
-    """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
-    found = dict(values)
-    while math.prod(found.values()) > most:
-        largest = max(found, key=lambda name: found[name])
-        if found[largest] < 2:
-            break
-        found[largest] //= 2
-    return found
