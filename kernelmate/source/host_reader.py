@@ -89,8 +89,8 @@ class HostReader:
         self.most_free = most_free
         self.depth = depth
         self.expanded = expanded
-        products = [lex(text).tokens for text, name in names.items() if "*" in text and name is not None]
-        self._products = [[token.text for token in one] for one in sorted(products, key=len, reverse=True)]
+        products = [([t.text for t in lex(text).tokens], name) for text, name in names.items() if "*" in text and name]
+        self._products = sorted(products, key=lambda product: -len(product[0]))
 
     def sides(self, text: str) -> tuple[str, ...]:
         """Return a grid or a block as one to three contract expressions.
@@ -377,11 +377,11 @@ class HostReader:
         """Returns the size that a part of a product stands for: `B * T` in `B * T * C`, where `B * T` is passed."""
         if index and tokens[index - 1].text in ("/", "%", ".", "->"):
             return None
-        for one in self._products:
+        for one, size in self._products:
             end = index + len(one)
             follows = tokens[end].text if end < len(tokens) else ""
             if [token.text for token in tokens[index:end]] == one and follows not in (".", "->", "(", "["):
-                return str(self.names["".join(one)]), end
+                return size, end
         return None
 
     def _parenthesis(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:

@@ -266,8 +266,8 @@ def _is_loop(host: HostText, brace: int) -> bool:
     before = host.tokens[brace - 1].text if brace else ""
     if before != ")":
         return before == "do"
-    opening = next((i for i in range(brace - 2, 0, -1) if closing(host.tokens, i) == brace - 1), 0)
-    return host.tokens[opening - 1].text in ("for", "while")
+    opening = brace - 2 if host.tokens[brace - 2].text == "(" else host.parents[brace - 2]
+    return opening > 0 and host.tokens[opening - 1].text in ("for", "while")
 
 
 def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:

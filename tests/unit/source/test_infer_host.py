@@ -577,6 +577,7 @@ def test_a_long_name_in_parentheses_takes_no_time() -> None:
         "void run(float* x, float* y, int n) { scale<<<std::, 64>>>(x, y, 1, n); }",
         "void run(float* x, float* y, int n) { auto k = &scale; k<<<n>>>(x, y, 1, n); }",
         "void run(float* x, float* y, int n) { int g[3] =",
+        "void run(float* x, float* y, int n) { scale<<<a */**/ b * c + d, 64>>>(x, y, 1, a */**/ b); }",
         "void run( { scale<<<((n + 2, 256>>>(x, n); scale<<<, 256>>>(x); scale<<<n>>>(x, n); scale<<<n, 2>>>();",
     ],
 )
@@ -587,3 +588,14 @@ def test_host_code_that_is_being_written_is_no_error(host: str) -> None:
 def test_a_size_that_is_not_known_beside_one_that_is_is_called_a_guess() -> None:
     text = f"{GRID_OF_ROWS}void run(float* x, float* b, int h) {{ rows<<<h, 64>>>(x, b, h, 80); }}"
     assert told(text)[0].endswith("# inferred: line 4, height is a guess")
+
+
+def test_a_guessed_grid_of_one_name_is_called_a_guess() -> None:
+    assert told(GRID_OF_ROWS)[1] == 'grid = "height"  # a guess'
+
+
+def test_a_pitch_is_no_size_of_its_own() -> None:
+    text = "__global__ void k(unsigned char* x, int width, int height, int pitch) { x[blockIdx.y * pitch + threadIdx.x] = 1; }\n"
+    assert told(text)[-1] == 'pitch = "int32 = width"  # a guess'
+    host = "void run(int w, int h) { unsigned char* x; size_t pitch; cudaMallocPitch((void**)&x, &pitch, 2 * w, h); k<<<dim3(1, h), w>>>(x, w, h, (int)pitch); }"
+    assert told(text + host)[-1] == 'pitch = "int32 = 2 * width"  # inferred: line 2'
