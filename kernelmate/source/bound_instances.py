@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 
 from kernelmate.records import Contract, Size
-from kernelmate.source.expressions import evaluate_integer
+from kernelmate.source.expressions import evaluate_integer, parse_expression
 from kernelmate.source.launch import size_allowed
 
 BOUND = re.compile(r"\{([^{}]*)\}")
@@ -43,12 +44,14 @@ def at_instance(contract: Contract, instance: str | None) -> Contract:
         if not own:
             continue
         size = contract.sizes[own[0]]
-        required = tuple(f"{text.strip()} == {evaluate_integer(text, size, text)}" for text in BOUND.findall(bound))
+        required = (f"({text.strip()}) == {evaluate_integer(text, size, text)}" for text in BOUND.findall(bound))
         return replace(
             contract,
             sizes=tuple(contract.sizes[at] for at in own),
             weights=tuple(contract.weights[at] for at in own) if contract.weights else (),
-            require=tuple(dict.fromkeys((*contract.require, *required))),
+            require=tuple(
+                dict.fromkeys((*contract.require, *(ast.unparse(parse_expression(one)) for one in required)))
+            ),
             instances=(instance,),
         )
     return contract

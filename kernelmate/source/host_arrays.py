@@ -11,7 +11,9 @@ from math import prod
 from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
-from kernelmate.source.host_reader import HostReader, HostTranslation, chain_end, tidied, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation
+from kernelmate.source.host_syntax import chain_end, unspaced
+from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import Token, assignment, closing, closing_angle, lex, split_list
 
 Shape = tuple[str, ...]
@@ -30,7 +32,6 @@ _BYTES_AT = {
 }
 """Position of the number of bytes in calls whose first argument is the address of a pointer."""
 
-_UNIFIED = frozenset({"cudaMallocManaged", "hipMallocManaged", "cuMemAllocManaged", "cudaMallocHost", "cudaHostAlloc"})
 _PITCHED = frozenset({"cudaMallocPitch", "cuMemAllocPitch"})
 _COPIES = frozenset(["cudaMemcpy", "cudaMemcpyAsync", "hipMemcpy", "hipMemcpyAsync"])
 _COPIES_2D = frozenset(["cudaMemcpy2D", "cudaMemcpy2DAsync"])
@@ -39,7 +40,7 @@ _MADE = re.compile(r"(empty|zeros|ones|full|rand|randn|randint|arange)(_like)?\Z
 _SAME = frozenset(["contiguous", "clone", "to", "detach", "cuda", "toType", "view_as", "type"])
 _POINTER_CALLS = re.compile(r"\.(?:mutable_|const_)?(?:data_ptr|data|get|ptr|raw_ptr|begin)(?:<[^()]*>)?\(\)\Z")
 _SAME_CALLS = re.compile(r"\.(?:contiguous|clone|detach|cuda|flatten)\(\)\Z")
-_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\((?:(?:const|unsigned|struct)?[\w:]+(?:<[^()]*>)?\**\s*)+\)(.+)\Z")  # fmt: skip
+_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\([\w:\s*<>,&]+\)(.+)\Z")  # fmt: skip
 _LEAVES = re.compile(r"(?i)prefetch|advise|free|print|check|attribute|data_ptr|size")
 """Calls that leave the contents of an array as they are."""
 
@@ -169,15 +170,13 @@ class HostArrays:
 
     def _allocated(self, found: HostArray, call: str, opening: int, at: int, reader: HostReader) -> None:
         arguments = reader.place.host.arguments(opening)
-        where = HostReader(
-            _at(reader.place, at), reader.names, self.reading, block=reader.block, most_free=0, depth=reader.depth
-        )
+        where = reader.at(at, most_free=0)
         found.lines.append((reader.place, at))
         if found.filled is None:
             found.filled = False
         try:
             if call in _PITCHED and len(arguments) > 3:
-                found.nbytes = f"{where.expression(arguments[2])} * ({where.expression(arguments[3])})"
+                found.nbytes = f"({where.expression(arguments[3])}) * ({where.expression(arguments[2])})"
             elif len(arguments) > 1:
                 found.nbytes = where.expression(arguments[_BYTES_AT.get(call, 1)])
         except Untranslatable:
@@ -213,9 +212,7 @@ class HostArrays:
             end = end + 1 if close is None else close + 1
         value = tokens[start:end]
         text = reader.place.host.text[tokens[start].start : tokens[end - 1].end] if value else ""
-        where = HostReader(
-            _at(reader.place, at), reader.names, self.reading, block=reader.block, most_free=0, depth=reader.depth
-        )
+        where = reader.at(at, most_free=0)
         made = self._made(value, text, where, depth)
         if made is None and base_of(text) not in (None, unspaced(spelled(reader, at))):
             made = self.array(text, where, depth + 1) if depth < _DEEPEST else None
@@ -265,9 +262,7 @@ class HostArrays:
     def _constructed(self, found: HostArray, opening: int, at: int, reader: HostReader) -> None:
         """Adds what a container says: `std::vector<float> x(n)`, `thrust::device_vector<float> x(n, 0.0f)`."""
         arguments = reader.place.host.arguments(opening)
-        where = HostReader(
-            _at(reader.place, at), reader.names, self.reading, block=reader.block, most_free=0, depth=reader.depth
-        )
+        where = reader.at(at, most_free=0)
         if not arguments or at > reader.place.index:
             return
         found.shape = self._sides(where, arguments[:1]) or found.shape
@@ -390,10 +385,6 @@ def spelled(reader: HostReader, at: int) -> str:
         return "".join(token.text for token in tokens[at : chain_end(tokens, at)])
     except Untranslatable:
         return tokens[at].text
-
-
-def _at(place: HostPlace, index: int) -> HostPlace:
-    return HostPlace(place.host, index, place.given, place.caller)
 
 
 def _call_around(place: HostPlace, at: int) -> tuple[str, int]:

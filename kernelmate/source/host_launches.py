@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from kernelmate.records import Kernel
 from kernelmate.source.host_places import HostPlace, read_host_parameters
 from kernelmate.source.host_text import HostFiles, HostText, host_text
+from kernelmate.source.host_values import value_before
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.launches import ParsedLaunch, find_launches
-from kernelmate.source.tokens import closing, closing_angle
+from kernelmate.source.tokens import closing, closing_angle, opening_angle
 
 _BY_POINTER = frozenset({"cudaLaunchKernel", "cudaLaunchCooperativeKernel", "hipLaunchKernel"})
-_MOST_LAUNCHES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class HostLaunch:
         place: the launch's name; in a function that is given the kernel, with that call's arguments.
         types: what the template parameters of the function around it stand for, where an instance shows it.
         template: its template arguments as written, with their brackets.
-        before: the text before it in the expansion of a macro.
+        expanded: the launch's name in the expansion of the macro that is called at the place.
     """
 
     place: HostPlace
@@ -35,11 +35,11 @@ class HostLaunch:
     arguments: tuple[str, ...]
     types: Mapping[str, str]
     template: str = ""
-    before: str = ""
+    expanded: HostPlace | None = None
 
 
 def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Iterator[HostLaunch]:
-    """Yields the launches of a kernel, those of its own file first.
+    """Yields the launches of a kernel in its own file, else in the nearest one that has some.
 
     Args:
         kernel: the kernel.
@@ -47,14 +47,12 @@ def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Ite
         instance: the instance that a contract names, whose arguments say what the host's template parameters are.
     """
     simple = kernel.name.rpartition("::")[2]
-    found = 0
     for host in files.mentioning(simple):
-        own = host.text == kernel.unit.text
+        own = host.source == kernel.unit.text
+        found = False
         for launch in _in_text(kernel, host, simple, own=own, files=files, instance=instance):
+            found = True
             yield launch
-            found += 1
-            if found >= _MOST_LAUNCHES:
-                return
         if found:
             return
 
@@ -72,6 +70,7 @@ def _in_text(
     for index in host.words.get(simple, ()):
         if own and kernel.start <= host.tokens[index].start < kernel.end:
             continue
+        yield from _aliased(kernel, host, index, instance)
         yield from _passed_on(kernel, host, index, files, instance)
         yield from _in_macro(kernel, host, index, files, instance)
 
@@ -98,7 +97,30 @@ def _host_types(written: str, place: HostPlace, kernel: Kernel, instance: str | 
     return {name: value for name, value in pairs if function is not None and name in function.template}
 
 
-# ------------------------------------------------------------------------------------- through functions and macros
+# ------------------------------------------------------------------------- through variables, functions and macros
+
+
+def _aliased(kernel: Kernel, host: HostText, index: int, instance: str | None) -> Iterator[HostLaunch]:
+    """Yields the launches of a variable that is given the kernel: `auto kernel = &k<64>; kernel<<<...>>>(...)`."""
+    tokens = host.tokens
+    start = index
+    while start > 2 and tokens[start - 1].text == "::":
+        start -= 2
+    equals = start - 2 if tokens[start - 1].text == "&" else start - 1
+    angle = (
+        closing_angle(tokens, index + 1) if tokens[index + 1 : index + 2] and tokens[index + 1].text == "<" else None
+    )
+    end = (index if angle is None else angle) + 1
+    if equals < 1 or tokens[equals].text != "=" or end >= len(tokens) or tokens[end].text != ";":
+        return
+    template = host.between(index, end).strip()
+    for launch in find_launches(host.text):
+        if launch.name != tokens[equals - 1].text or len(launch.configuration) < 2:
+            continue
+        place = HostPlace(host, next(at for at, token in enumerate(tokens) if token.start == launch.start))
+        value = value_before(place, launch.name)
+        if value is not None and value.tokens and value.place.index == equals - 1:
+            yield _launch(host.text, replace(launch, template_arguments=template), place, kernel, instance)
 
 
 def _passed_on(
@@ -129,6 +151,11 @@ def _passed_on(
 def _call_opening(host: HostText, index: int) -> int | None:
     """Returns the parenthesis of the call that a name is an argument of."""
     opening = host.parents[index]
+    while opening > 0 and host.tokens[opening - 1].text == ">" and host.tokens[opening].text == "(":
+        angle = opening_angle(host.tokens, opening - 1)
+        if angle is None or not host.tokens[angle - 1].text.endswith("_cast"):
+            break
+        opening = host.parents[opening]
     if opening < 1 or host.tokens[opening].text != "(" or host.tokens[opening - 1].kind != "word":
         return None
     return opening
@@ -166,6 +193,8 @@ def _wrapped(
             place = HostPlace(host, index, given, caller)
             found = _launch(host.text, launch, place, kernel, instance)
             rest = arguments[len(parameters) - 1 :] if "..." in parameters[-1].text else ()
+            by_text = {text: name for name, text in given.items()}
+            rest = [by_text.get(text, text) for text in rest]
             packed = [text for text in found.arguments if "..." not in text]
             if rest and len(packed) < len(found.arguments):
                 return HostLaunch(place, found.grid, found.block, found.shared, (*packed, *rest), found.types)
@@ -189,11 +218,18 @@ def _addresses(host: HostText, before: int, listed: str) -> tuple[str, ...] | No
         found = re.match(r"\s*\[\s*\d*\s*\]\s*=\s*\{", host.text[host.tokens[at].end : host.tokens[at].end + 40])
         if found is not None and at < before:
             opening = next(i for i in range(at, len(host.tokens)) if host.tokens[i].text == "{")
-            return tuple(_ADDRESS.sub("", one.strip()) for one in host.arguments(opening))
+            return tuple(_pointee(one) for one in host.arguments(opening))
     return None
 
 
-_ADDRESS = re.compile(r"\A(?:\(\s*void\s*\*+\s*\)|reinterpret_cast\s*<[^>]*>\s*\()?\s*\(?\s*&\s*")
+_ADDRESS = re.compile(r"\(\s*(?:const\s+)?void\s*\*+\s*\)(.*)|\w+_cast\s*<[^>]*>\s*\((.*)\)|\((.*)\)|&(.*)", re.DOTALL)
+
+
+def _pointee(text: str) -> str:
+    """Returns the variable whose address an element of a list of arguments is."""
+    while (found := _ADDRESS.fullmatch(text.strip())) is not None:
+        text = next(part for part in found.groups() if part is not None)
+    return text.strip()
 
 
 def _through_driver(host: HostText, simple: str) -> Iterator[HostLaunch]:
@@ -244,7 +280,9 @@ def _at_macro_calls(
 
 def _expanded(kernel: Kernel, text: str, place: HostPlace, instance: str | None) -> Iterator[HostLaunch]:
     simple = kernel.name.rpartition("::")[2]
-    for launch in find_launches(host_text(text).text):
+    for launch in find_launches(text):
         if launch.name.rpartition("::")[2] == simple and len(launch.configuration) >= 2:
-            yield replace(_launch(text, launch, place, kernel, instance), before=text[: launch.start])
+            host = host_text(text)
+            index = next(at for at, token in enumerate(host.tokens) if token.start == launch.start)
+            yield replace(_launch(text, launch, place, kernel, instance), expanded=HostPlace(host, index))
             return

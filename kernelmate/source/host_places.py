@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelmate.source.host_syntax import value_end
 from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.signature import spell
 from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 _NOT_CALLERS = frozenset({"return", "else", "do", "case", "throw", "co_return"})
@@ -47,7 +49,7 @@ class HostPlace:
     index: int
     given: Mapping[str, str] | None = None
     caller: HostPlace | None = None
-    _visible: list[tuple[int, Token]] = field(default_factory=list)
+    _seen: dict[int, bool] = field(default_factory=dict)
 
     @property
     def line(self) -> int:
@@ -57,6 +59,10 @@ class HostPlace:
     def line_of(self, index: int) -> int:
         """Returns the line, from 1, of a token of the same text."""
         return self.host.text.count("\n", 0, self.host.tokens[index].start) + 1
+
+    def moved(self, index: int) -> HostPlace:
+        """Returns the place of another token, for the same call of the function around it."""
+        return HostPlace(self.host, index, self.given, self.caller)
 
     def function(self) -> HostFunction | None:
         """Returns the innermost function around the place."""
@@ -80,33 +86,24 @@ class HostPlace:
             return 0, len(self.host.tokens)
         return function.brace, closing(self.host.tokens, function.brace) or len(self.host.tokens)
 
-    def visible(self) -> list[tuple[int, Token]]:
-        """Returns the tokens before the place whose declarations hold there, with their indices.
+    def sees(self, index: int) -> bool:
+        """Returns True for a token whose declarations hold at the place, if it stands before it.
 
         These are preprocessor lines, what stands outside of every function, and the blocks around the place.
         """
-        if not self._visible:
-            tokens, parents = self.host.tokens, self.host.parents
-            around = set(self.host.around(self.index))
-            seen: dict[int, bool] = {-1: True}
-
-            def holds(opening: int) -> bool:
-                path = []
-                while opening not in seen:
-                    path.append(opening)
-                    opening = parents[opening]
-                state = seen[opening]
-                for one in reversed(path):
-                    state = state and (one in around or tokens[one].text != "{" or self._is_namespace(one))
-                    seen[one] = state
-                return state
-
-            self._visible.extend(
-                (at, token)
-                for at, token in enumerate(tokens[: self.index])
-                if token.directive or holds(parents[at])
-            )  # fmt: skip
-        return self._visible
+        tokens, parents = self.host.tokens, self.host.parents
+        if not self._seen:
+            self._seen.update(dict.fromkeys((-1, *self.host.around(self.index)), True))
+        path = []
+        opening = -1 if tokens[index].directive else parents[index]
+        while opening not in self._seen:
+            path.append(opening)
+            opening = parents[opening]
+        state = self._seen[opening]
+        for one in reversed(path):
+            state = state and (tokens[one].text != "{" or self._is_namespace(one))
+            self._seen[one] = state
+        return state
 
     def _is_namespace(self, brace: int) -> bool:
         """Returns True for the brace of a namespace, of a list of values, or of anything else that is no block of its own."""
@@ -133,7 +130,7 @@ class HostPlace:
                 ):
                     continue
                 given = dict(_bound(function.parameters, arguments))
-                yield HostPlace(self.host, self.index, given, HostPlace(host, index), self._visible)
+                yield HostPlace(self.host, self.index, given, HostPlace(host, index), self._seen)
                 found += 1
                 if found >= _MOST_CALLERS:
                     return
@@ -186,11 +183,50 @@ def read_host_parameters(text: str) -> tuple[HostParameter, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class HostBody:
+    """A function with a single `return`: its type, its parameters, the place of the `return`, and the value that it gives."""
+
+    result: str
+    parameters: tuple[HostParameter, ...]
+    place: HostPlace
+    value: Sequence[Token]
+
+
+def _body_at(host: HostText, index: int, count: int) -> HostBody | None:
+    """Returns the function whose definition a name begins, if it takes so many arguments and has a single `return`."""
+    tokens = host.tokens
+    end = closing(tokens, index + 1) if tokens[index + 1 : index + 2] and tokens[index + 1].text == "(" else None
+    if end is None:
+        return None
+    brace = next((at for at in range(end + 1, len(tokens)) if tokens[at].text not in ("const", "noexcept")), end)
+    last = closing(tokens, brace) if tokens[brace].text == "{" else None
+    if last is None:
+        return None
+    parameters = read_host_parameters(host.text[tokens[index + 1].end : tokens[end].start])
+    least = sum(one.default is None and one.text != "void" for one in parameters)
+    returns = [at for at in host.words.get("return", ()) if brace < at < last]
+    alone = len(returns) == 1 and host.parents[returns[0]] == brace and not host.is_conditional(returns[0])
+    if not alone or not least <= count <= len(parameters):
+        return None
+    value = tokens[returns[0] + 1 : value_end(tokens, returns[0] + 1)]
+    return HostBody(tokens[index - 1].text, parameters, HostPlace(host, returns[0], {}, None), value)
+
+
+def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
+    """Returns the function of a name that takes so many arguments and has a single `return`; None for none and for several."""
+    for host in files.mentioning(name):
+        bodies = [body for index in host.words.get(name, ()) if (body := _body_at(host, index, count)) is not None]
+        if bodies:
+            return bodies[0] if all(spell(body.value) == spell(bodies[0].value) for body in bodies) else None
+    return None
+
+
 def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
     """Returns where something is, as `line 12`, or `main.cu:12` in another file than the unit whose text is given."""
     lines = sorted({place.line_of(index) for index in indices or [place.index]})
     numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
-    if place.host.text == unit:
+    if place.host.source == unit:
         return f"line {numbers}" if len(lines) == 1 else f"lines {numbers}"
     path: Path | None = files.path_of(place.host)
     return f"{path.name if path is not None else 'another file'}:{numbers}"

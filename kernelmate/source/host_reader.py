@@ -6,25 +6,35 @@ its project, and, for a parameter, in the calls of its function. Nothing is exec
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
 
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import LARGEST, RESERVED, ExpressionError, parse_expression
+from kernelmate.source.expressions import RESERVED, ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable, strip_parentheses
-from kernelmate.source.host_places import HostPlace, read_host_parameters
+from kernelmate.source.host_fractions import ceiling, divides, refuse_fractions
+from kernelmate.source.host_places import HostBody, HostPlace, function_body
+from kernelmate.source.host_syntax import (
+    MOST_NESTED,
+    chain_end,
+    constructed,
+    is_cast,
+    is_number,
+    opening_of,
+    outside,
+    power_of_two,
+    read_number,
+    unspaced,
+    value_end,
+)
 from kernelmate.source.host_text import HostFiles
+from kernelmate.source.host_values import WHOLE_TYPES, HostValue, constant_value, is_changed, value_before
 from kernelmate.source.signature import spell
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, closing, lex, split_list
 
 _ROUND_UP = re.compile(r"(?i)(?:(?:aten|i)?_?ceil_?div|c_?div|i?div_?(?:round_?)?up|divide_?up|ceildivide|updiv)\Z")
-_CASTS = frozenset(["int", "unsigned", "size_t", "dim3", "long", "uint32_t", "int32_t", "int64_t", "uint64_t", "uint"])
-_CAST = re.compile(
-    r"\((?:const |unsigned |signed |long |short |int |float |double |char |(?:std ?:: ?)?(?:size_t|u?int\d*_t|uint) )+\)"
-)
+_LOGIC = {"&&": "and", "||": "or"}
 _DEEPEST = 10
 _MOST_FREE = 2
 _MOST_STEPS = 400
@@ -42,6 +52,7 @@ class HostTranslation:
         members: gives the value of a member call such as `x.size(0)` at a place, where something is known of `x`.
         used: the places of the definitions that were followed, as file and token.
         free: host variables of unknown value, which become sizes of their own, in order of appearance.
+        taken: names that mean something else in the contract.
     """
 
     files: HostFiles
@@ -49,7 +60,9 @@ class HostTranslation:
     members: Callable[[str, str, HostReader], str | None] | None = None
     used: list[tuple[HostPlace, int]] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
+    taken: frozenset[str] = frozenset()
     steps: int = _MOST_STEPS
+    nested: int = 0
 
 
 class HostReader:
@@ -62,10 +75,12 @@ class HostReader:
         block: the launch's block as written; if it is a variable, that name means the block.
         most_free: host variables of unknown value that may become sizes.
         depth: of the definitions and calls that were followed to this place.
+        expanded: the same place in the expansion of the macro that is called there.
     """
 
     def __init__(
-        self, place: HostPlace, names: Names, reading: HostTranslation, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0
+        self, place: HostPlace, names: Names, reading: HostTranslation, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0,
+        expanded: HostPlace | None = None,
     ) -> None:  # fmt: skip
         self.place = place
         self.names = names
@@ -73,8 +88,9 @@ class HostReader:
         self.block = block
         self.most_free = most_free
         self.depth = depth
-        products = [lex(text).tokens for text, name in names.items() if "*" in text and name is not None]
-        self._products = [[token.text for token in one] for one in sorted(products, key=len, reverse=True)]
+        self.expanded = expanded
+        products = [([t.text for t in lex(text).tokens], name) for text, name in names.items() if "*" in text and name]
+        self._products = sorted(products, key=lambda product: -len(product[0]))
 
     def sides(self, text: str) -> tuple[str, ...]:
         """Return a grid or a block as one to three contract expressions.
@@ -93,108 +109,123 @@ class HostReader:
         return strip_parentheses(self._convert(lex(text).tokens, self.depth))
 
     def value(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen."""
-        return self._value_of(name)
+        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen or not known."""
+        found = self._value_of(name)
+        return None if found is None else found.tokens or None
+
+    def at(self, index: int, *, most_free: int | None = None) -> HostReader:
+        """Returns a reader at another token of the same function; names whose values change from there to this place are left out."""
+        place = self.place.moved(index)
+        names = {
+            text: size
+            for text, size in self.names.items()
+            if not (text.isidentifier() and is_changed(self.place, text, index, again=False))
+        }
+        most_free = self.most_free if most_free is None else most_free
+        return HostReader(place, names, self.reading, block=self.block, most_free=most_free, depth=self.depth)
 
     # ---------------------------------------------------------------------------------------------------- sides
 
     def _sides(self, tokens: Sequence[Token], depth: int) -> tuple[str, ...]:
         if depth > _DEEPEST:
             raise Untranslatable("variables refer to each other too deeply")
-        listed = _constructor(tokens)
+        listed = constructed(tokens)
         if listed is not None:
             return tuple(strip_parentheses(self._convert(part, depth)) for part in listed)
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text not in self.names:
             name = tokens[0].text
             value = self._value_of(name)
-            members = self._assigned_sides(name, depth, _constructor(value) if value is not None else None)
+            members = self._assigned_sides(name, depth, value)
             if members is not None:
                 return members
-            if value is not None and (_constructor(value) is not None or len(value) == 1):
-                return self._sides(value, depth + 1)
+            if value is not None and (
+                len(value.tokens) == 1
+                or constructed(value.tokens) is not None
+                or self._called(value.tokens) is not None
+            ):
+                return self._where(value)._sides(value.tokens, depth + 1)
             if value is None:
                 for reader, text in self._arguments(name, depth):
                     return reader._sides(lex(text).tokens, depth + 1)
+        if (called := self._called(tokens)) is not None:
+            body, parts = called
+            return self._inlined(body, parts, depth)._sides(body.value, depth + 1)
         return (strip_parentheses(self._convert(tokens, depth)),)
 
-    def _assigned_sides(
-        self, name: str, depth: int, listed: Sequence[Sequence[Token]] | None
-    ) -> tuple[str, ...] | None:
-        """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
-        tokens = [token for _, token in self.place.visible()]
-        made = dict(zip("xyz", listed or (), strict=False))
-        sides: dict[str, Sequence[Token]] = {}
-        for index in range(len(tokens) - 4):
-            texts = [token.text for token in tokens[index : index + 4]]
-            if texts[0] == name and texts[1] == "." and texts[2] in ("x", "y", "z") and texts[3] == "=":
-                sides[texts[2]] = tokens[index + 4 : _value_end(tokens, index + 4)]
-        if not sides or "x" not in {**made, **sides}:
+    def _called(self, tokens: Sequence[Token]) -> tuple[HostBody, Sequence[Sequence[Token]]] | None:
+        """Returns the function that gives a `dim3`, and the arguments, of tokens that are a call of one; else None."""
+        if len(tokens) < 3 or tokens[1].text != "(" or closing(tokens, 1) != len(tokens) - 1:
             return None
-        sides = {**made, **sides}
-        return tuple(
-            strip_parentheses(self._convert(sides[axis], depth + 1)) if axis in sides else "1" for axis in "xyz"
-        )
+        parts = [tokens[first:last] for first, last in split_list(tokens, 2, len(tokens) - 1)]
+        body = function_body(self.reading.files, tokens[0].text, len(parts))
+        return (body, parts) if body is not None and body.result == "dim3" else None
+
+    def _assigned_sides(self, name: str, depth: int, made: HostValue | None) -> tuple[str, ...] | None:
+        """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
+        host, tokens = self.place.host, self.place.host.tokens
+        if made is not None and made.place.host is not host:
+            return None
+        since = made.place.index if made is not None else self.place.region()[0]
+        sides: dict[str, str] = {}
+        if made is not None and (listed := constructed(made.tokens)) is not None:
+            reader = self._where(made)
+            sides = {axis: reader._convert(part, depth + 1) for axis, part in zip("xyz", listed, strict=False)}
+        assigned = False
+        for at in host.words.get(name, ()):
+            texts = [token.text for token in tokens[at + 1 : at + 4]]
+            if not since < at < self.place.index or texts[:1] != ["."] or texts[2:] != ["="]:
+                continue
+            if host.is_conditional(at) or not self.place.sees(at):
+                raise Untranslatable(f"{name} is set under a condition")
+            value = tokens[at + 4 : value_end(tokens, at + 4)]
+            sides[texts[1]], assigned = self.at(at)._convert(value, depth + 1), True
+        if not assigned or "x" not in sides:
+            return None
+        return tuple(strip_parentheses(sides.get(axis, "1")) for axis in "xyz")
 
     # ---------------------------------------------------------------------------------------------------- names
 
-    def _value_of(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the last value given to a variable or macro before the place; None without one."""
-        function = self.place.function()
-        own = function is not None and any(one.name == name for one in function.parameters)
-        visible = self.place.visible()
-        tokens = [token for _, token in visible]
-        for index in range(len(tokens) - 2, -1, -1):
-            if tokens[index].text != name or tokens[index].kind != "word":
-                continue
-            at = visible[index][0]
-            if own and function is not None and at < function.brace:
-                return None
-            found = self._value_at(tokens, index, name)
-            if found is not None:
-                self.reading.used.append((self.place, at))
-                return found or None
-        return None
+    def _value_of(self, name: str) -> HostValue | None:
+        """Returns the last value given to a variable or macro before the place; None without one."""
+        found = None if self.expanded is None else value_before(self.expanded, name)
+        if found is not None:
+            return found
+        found = value_before(self.place, name)
+        if found is not None and found.tokens:
+            self.reading.used.append((self.place, found.place.index))
+        return found
 
-    def _value_at(self, tokens: Sequence[Token], index: int, name: str) -> Sequence[Token] | None:
-        """Returns the value that a name is given where it stands; empty if it is changed there, None if it is only used."""
-        before = tokens[index - 1].text if index else ""
-        following = tokens[index + 1]
-        if before == "define" and tokens[index].directive and following.text != "(":
-            return [t for t in tokens[index + 1 :] if t.directive == tokens[index].directive]
-        if before in (".", "->"):
-            return None
-        after = tokens[index + 2].text if index + 2 < len(tokens) else ""
-        if following.text == "=" and after != "=":
-            return tokens[index + 2 : _value_end(tokens, index + 2)]
-        if following.text in ("+", "-", "*", "/", "%") and after == "=":
-            return []
-        if following.text == "[" and (end := closing(tokens, index + 1)) is not None and tokens[end + 1 : end + 2]:
-            listed = end + 2 if tokens[end + 1].text == "=" else end + 1
-            if tokens[listed].text == "{" and tokens[index - 1].kind == "word":
-                return tokens[listed : _value_end(tokens, listed)]
-        if following.text in ("(", "{") and (before in ("dim3", ",") and _declares_dim3(tokens, index)):
-            end = closing(tokens, index + 1)
-            return None if end is None else [_DIM3, *tokens[index + 1 : end + 1]]
-        if following.text in ("(", "{") and before in _CASTS and tokens[index - 1].kind == "word":
-            end = closing(tokens, index + 1)
-            return None if end is None else tokens[index + 2 : end]
-        if before == "&" and tokens[index - 2].text == "," and tokens[index - 4].text == "&":
-            return _pitch(tokens, index)
-        return None
+    def _where(self, value: HostValue) -> HostReader:
+        """Returns the reader of a value: where it is given, and for a macro, where that is used."""
+        place = value.place
+        if place.host.tokens[place.index].directive:
+            return self
+        if place.host is self.place.host:
+            return self.at(place.index)
+        return HostReader(
+            self.place,
+            self.names,
+            self.reading,
+            block=self.block,
+            most_free=self.most_free,
+            depth=self.depth,
+            expanded=place,
+        )
 
     def _named(self, name: str, depth: int) -> str:
         """Returns the value of a host identifier."""
         if name == self.block and name not in ("", *self.names):
             return "block"
         value = self._value_of(name)
-        if value is not None:
+        if value is None:
+            passed = self._passed(name, depth)
+            return self._freed(name) if passed is None else passed
+        if value.tokens:
             try:
-                return self._convert(value, depth + 1)
+                return self._where(value)._convert(value.tokens, depth + 1)
             except Untranslatable:
                 if name.isupper():
                     raise
-        elif (passed := self._passed(name, depth)) is not None:
-            return passed
         return self._freed(name)
 
     def _passed(self, name: str, depth: int) -> str | None:
@@ -206,21 +237,9 @@ class HostReader:
             except Untranslatable:
                 continue
         if name.isupper() or re.match(r"k[A-Z]|[A-Z]\w*_", name):
-            value = self._constant(name)
+            value = constant_value(self.reading.files, name)
             if value is not None:
                 return self._convert(value, depth + 1)
-        return None
-
-    def _constant(self, name: str) -> Sequence[Token] | None:
-        """Returns the value of a macro or a constant of another file."""
-        for host in self.reading.files.mentioning(name):
-            for index in host.words.get(name, ()):
-                tokens = host.tokens[max(index - 4, 0) : index + 40]
-                at = min(index, 4)
-                constant = tokens[at - 1].text == "define" or {"const", "constexpr"} & {t.text for t in tokens[:at]}
-                found = self._value_at(tokens, at, name) if constant and at + 1 < len(tokens) else None
-                if found and host is not self.place.host:
-                    return found
         return None
 
     def _arguments(self, name: str, depth: int) -> list[tuple[HostReader, str]]:
@@ -248,11 +267,13 @@ class HostReader:
             if all(part in place.given for part in parts):
                 names["*".join(unspaced(place.given[part]) for part in parts)] = size
         block = unspaced(place.given.get(self.block, ""))
-        known = {text: size for text, size in names.items() if not _is_number(text)}
+        known = {text: size for text, size in names.items() if not is_number(text)}
         return HostReader(place.caller, known, self.reading, block=block, most_free=self.most_free, depth=depth + 1)
 
     def _freed(self, name: str) -> str:
-        usable = name.isascii() and name.isidentifier() and not name.isupper() and name not in RESERVED
+        usable = (
+            name.isascii() and name.isidentifier() and not name.isupper() and name not in RESERVED | self.reading.taken
+        )
         if name not in self.reading.free:
             if not usable or len(self.reading.free) >= self.most_free:
                 raise Untranslatable(f"the value of {name} is not plain to see")
@@ -263,8 +284,15 @@ class HostReader:
 
     def _convert(self, tokens: Sequence[Token], depth: int) -> str:
         self.reading.steps -= 1
-        if depth > _DEEPEST or self.reading.steps < 0:
-            raise Untranslatable("variables refer to each other too deeply")
+        self.reading.nested += 1
+        try:
+            if depth > _DEEPEST or self.reading.steps < 0 or self.reading.nested > MOST_NESTED:
+                raise Untranslatable("the expression is nested too deeply")
+            return self._converted(tokens, depth)
+        finally:
+            self.reading.nested -= 1
+
+    def _converted(self, tokens: Sequence[Token], depth: int) -> str:
         if (known := self.names.get(unspaced(spell(tokens)), "")) != "":
             if known is None:
                 raise Untranslatable(f"{spell(tokens)} is passed for several sizes")
@@ -279,48 +307,50 @@ class HostReader:
         return f"({text})" if len(tokens) > 1 else text
 
     def _weakest(self, tokens: Sequence[Token], depth: int) -> str | None:
-        """Translates a conditional expression, a shift or a mask, which bind less than arithmetic; None for another one."""
-        for symbol in ("?", "<<", ">>", "&"):
-            at = _outside(tokens, symbol)
-            if at is None:
-                continue
-            left, right = tokens[:at], tokens[at + (2 if symbol == ">>" else 1) :]
-            if symbol == "?":
-                colon = _outside(right, ":")
-                if colon is None:
-                    raise Untranslatable("a condition without an alternative")
-                yes, no = self._convert(right[:colon], depth), self._convert(right[colon + 1 :], depth)
-                return f"{yes} if {self._condition(left, depth)} else {no}"
-            if symbol == "&":
-                if not right or right[0].text != "~":
-                    raise Untranslatable("& is beyond plain arithmetic")
-                low = strip_parentheses(self._convert(right[1:], depth))
-                step = str(int(low) + 1) if low.isdigit() else f"({low} + 1)"
-                return f"{self._convert(left, depth)} // {step} * {step}"
-            sign = "*" if symbol == "<<" else "//"
-            return f"{self._convert(left, depth)} {sign} {_power(self._convert(right, depth))}"
-        return None
+        """Translates a conditional expression, a mask or a shift, which bind less than arithmetic; None for another one."""
+        at = outside(tokens, "?")
+        if at is not None:
+            left, right = tokens[: at[0]], tokens[at[1] :]
+            colon = outside(right, ":")
+            if colon is None:
+                raise Untranslatable("a condition without an alternative")
+            yes, no = self._convert(right[: colon[0]], depth), self._convert(right[colon[1] :], depth)
+            return f"{yes} if {self._condition(left, depth)} else {no}"
+        at = outside(tokens, "&", last=True)
+        if at is not None:
+            return f"{self._convert(tokens[: at[0]], depth)} // {(step := self._step(tokens[at[1] :], depth))} * {step}"
+        at = outside(tokens, "<<", ">>", last=True)
+        if at is None:
+            return None
+        sign = "*" if tokens[at[0]].text == "<<" else "//"
+        return f"{self._convert(tokens[: at[0]], depth)} {sign} {power_of_two(self._convert(tokens[at[1] :], depth))}"
+
+    def _step(self, mask: Sequence[Token], depth: int) -> str:
+        """Returns the power of two to whose multiples a mask such as `~255` rounds down."""
+        one = len(mask) == 2 or (len(mask) > 2 and mask[1].text == "(" and closing(mask, 1) == len(mask) - 1)
+        if not one or mask[0].text != "~":
+            raise Untranslatable("& is beyond plain arithmetic")
+        low = strip_parentheses(self._convert(mask[1:], depth))
+        if not low.isdigit():
+            return f"({low} + 1)"
+        if int(low) & (int(low) + 1):
+            raise Untranslatable("the mask is no power of two")
+        return str(int(low) + 1)
 
     def _condition(self, tokens: Sequence[Token], depth: int) -> str:
-        words = {
-            "&&": " and ",
-            "||": " or ",
-            "==": " == ",
-            "!=": " != ",
-            "<=": " <= ",
-            ">=": " >= ",
-            "<": " < ",
-            ">": " > ",
-        }
-        for symbol in words:
-            at = _outside(tokens, symbol)
+        if tokens and tokens[0].text == "(" and closing(tokens, 0) == len(tokens) - 1:
+            return f"({self._condition(tokens[1:-1], depth)})"
+        for symbols in (("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">")):
+            at = outside(tokens, *symbols)
             if at is not None:
-                left, right = tokens[:at], tokens[at + len(symbol) :]
-                convert = self._condition if symbol in ("&&", "||") else self._convert
-                return f"{convert(left, depth)}{words[symbol]}{convert(right, depth)}"
+                left, right = tokens[: at[0]], tokens[at[1] :]
+                sign = "".join(token.text for token in tokens[slice(*at)])
+                convert = self._condition if sign in ("&&", "||") else self._convert
+                return f"{convert(left, depth)} {_LOGIC.get(sign, sign)} {convert(right, depth)}"
         return self._convert(tokens, depth)
 
     def _pieces(self, tokens: Sequence[Token], depth: int) -> str:
+        refuse_fractions(tokens, self.place)
         out: list[str] = []
         index = 0
         while index < len(tokens):
@@ -331,7 +361,7 @@ class HostReader:
     def _piece(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
         token = tokens[index]
         if token.kind == "number":
-            return _number(token.text), index + 1
+            return read_number(token.text), index + 1
         if token.text == "(":
             return self._parenthesis(tokens, index, depth)
         if token.kind == "word" or token.text == "::":
@@ -347,11 +377,11 @@ class HostReader:
         """Returns the size that a part of a product stands for: `B * T` in `B * T * C`, where `B * T` is passed."""
         if index and tokens[index - 1].text in ("/", "%", ".", "->"):
             return None
-        for one in self._products:
+        for one, size in self._products:
             end = index + len(one)
             follows = tokens[end].text if end < len(tokens) else ""
             if [token.text for token in tokens[index:end]] == one and follows not in (".", "->", "(", "["):
-                return str(self.names["".join(one)]), end
+                return size, end
         return None
 
     def _parenthesis(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
@@ -359,7 +389,7 @@ class HostReader:
         if end is None:
             raise Untranslatable("a parenthesis is not closed")
         inside = tokens[index + 1 : end]
-        if _CAST.fullmatch(f"({' '.join(token.text for token in inside)} )"):
+        if is_cast(inside):
             return "", end + 1
         return f"({strip_parentheses(self._convert(inside, depth))})", end + 1
 
@@ -369,6 +399,8 @@ class HostReader:
         chain = tokens[index:end]
         while chain and (chain[0].text == "::" or (chain[0].text == "std" and len(chain) > 2)):
             chain = chain[1:]
+        if not chain:
+            raise Untranslatable("a name is missing")
         text = unspaced(spell(chain))
         if self.names.get(text) is not None:
             return str(self.names[text]), end
@@ -396,7 +428,7 @@ class HostReader:
                 return f"block_{last}"
             value = self._value_of(name)
             if value is not None:
-                sides = (*self._sides(value, depth + 1), "1", "1")
+                sides = (*self._where(value)._sides(value.tokens, depth + 1), "1", "1")
                 return f"({sides['xyz'.index(last)]})"
             for reader, text in self._arguments(name, depth):
                 reader.most_free = 0
@@ -416,270 +448,53 @@ class HostReader:
     def _element(self, name: str, depth: int) -> str:
         """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
         value = self._value_of(name)
-        listed = _constructor(value, most=64) if value is not None else None
-        if not listed:
+        listed = constructed(value.tokens, most=64) if value is not None else None
+        if value is None or not listed:
             raise Untranslatable(f"the elements of {name} are not plain to see")
-        values = [strip_parentheses(self._convert(part, depth + 1)) for part in listed]
+        reader = self._where(value)
+        values = [strip_parentheses(reader._convert(part, depth + 1)) for part in listed]
         return "256" if "256" in values else values[0]
 
     def _call(self, chain: Sequence[Token], depth: int) -> str:
-        opening = len(chain) - 1 if chain[-1].text not in (")", "}") else _opening(chain)
+        opening = len(chain) - 1 if chain[-1].text not in (")", "}") else opening_of(chain)
         named = [token for token in chain[:opening] if token.kind == "word"]
         head = spell(chain[:opening]).split("<")[0].split("::")[-1].strip()
         parts = [chain[first:last] for first, last in split_list(chain, opening + 1, len(chain) - 1)]
         if not named:
             raise Untranslatable("a call without a name")
-        if head in ("static_cast", *_CASTS) and len(parts) == 1:
+        if head in ("static_cast", "float", "double", *WHOLE_TYPES) and len(parts) == 1:
             return self._convert(parts[0], depth)
-        if re.fullmatch(r"(?:std)?ceilf?", head) and len(parts) == 1:
-            return _ceiling(self._convert(parts[0], depth))
+        if head in ("ceil", "ceilf", "floor", "floorf") and len(parts) == 1:
+            text = self._convert(parts[0], depth)
+            return ceiling(text) if head.startswith("ceil") and divides(parts[0], self.place) else text
         if _ROUND_UP.match(head) and len(parts) == 2:
             head = "cdiv"
         if head in ("cdiv", "min", "max"):
             return f"{head}({', '.join(strip_parentheses(self._convert(part, depth)) for part in parts)})"
-        return self._inlined(head, parts, depth)
-
-    def _inlined(self, name: str, parts: Sequence[Sequence[Token]], depth: int) -> str:
-        """Returns the value of a call of a function with a single `return`, or of a macro."""
-        macro = self.reading.files.macro(name)
+        macro = self.reading.files.macro(head)
         if macro is not None and len(macro.parameters) == len(parts):
             return self._convert(lex(macro.expanded([f"({spell(part)})" for part in parts])).tokens, depth + 1)
-        for host in self.reading.files.mentioning(name):
-            for index in host.words.get(name, ()):
-                end = closing(host.tokens, index + 1) if host.tokens[index + 1 : index + 2] and host.tokens[index + 1].text == "(" else None  # fmt: skip
-                if end is None or end + 1 >= len(host.tokens) or host.tokens[end + 1].text != "{":
-                    continue
-                last = closing(host.tokens, end + 1) or end
-                returns = [at for at in range(end, last) if host.tokens[at].text == "return"]
-                if len(returns) != 1:
-                    continue
-                names: dict[str, str | None] = {}
-                given = read_host_parameters(host.text[host.tokens[index + 1].end : host.tokens[end].start])
-                for number, parameter in enumerate(given):
-                    text = spell(parts[number]) if number < len(parts) else parameter.default
-                    if text is None:
-                        raise Untranslatable(f"{name}() is called with too few arguments")
-                    names[parameter.name] = self._convert(lex(text).tokens, depth + 1)
-                reader = HostReader(HostPlace(host, returns[0]), names, self.reading, most_free=0, depth=depth + 1)
-                value = host.tokens[returns[0] + 1 : _value_end(host.tokens, returns[0] + 1)]
-                return reader._convert(value, depth + 1)
-        raise Untranslatable(f"{name}() is not known")
+        body = function_body(self.reading.files, head, len(parts))
+        if body is None:
+            raise Untranslatable(f"{head}() is not known")
+        return self._inlined(body, parts, depth)._convert(body.value, depth + 1)
 
+    def _inlined(self, body: HostBody, parts: Sequence[Sequence[Token]], depth: int) -> HostReader:
+        """Returns the reader of the value of a function that is called with arguments."""
+        names = {text: size for text, size in self.names.items() if re.fullmatch(r"\w+_", text)}  # members
+        for number, parameter in enumerate(body.parameters):
+            given = parts[number] if number < len(parts) else lex(parameter.default or "").tokens
+            if not is_changed(body.place, parameter.name, body.place.region()[0]):
+                names.update(self._bound(parameter.name, given, depth + 1))
+        return HostReader(body.place, names, self.reading, most_free=0, depth=depth + 1)
 
-# ------------------------------------------------------------------------------------------------------------ tokens
-
-
-def unspaced(text: str) -> str:
-    """Returns a text without blanks, by which host expressions are compared."""
-    return "".join(text.split())
-
-
-def chain_end(tokens: Sequence[Token], index: int) -> int:
-    """Returns the index after a name and all that is called, subscripted or selected of it."""
-    at = index
-    while at < len(tokens):
-        text = tokens[at].text
-        word = tokens[at].kind == "word" and (at == index or tokens[at - 1].text in (".", "->", "::"))
-        if word or text in (".", "->", "::"):
-            at += 1
-        elif text in ("(", "[", "{") and at > index:
-            end = closing(tokens, at)
-            if end is None:
-                raise Untranslatable("a parenthesis is not closed")
-            at = end + 1
-        elif text == "<" and at > index and tokens[at - 1].kind == "word":
-            end = closing_angle(tokens, at)
-            if end is None or end + 1 >= len(tokens) or tokens[end + 1].text not in ("(", "{"):
-                break
-            at = end + 1
-        else:
-            break
-    return max(at, index + 1)
-
-
-def _opening(chain: Sequence[Token]) -> int:
-    """Returns the index of the bracket that the last token closes."""
-    return next(at for at in range(len(chain)) if chain[at].text in ("(", "{") and closing(chain, at) == len(chain) - 1)
-
-
-def _outside(tokens: Sequence[Token], symbol: str) -> int | None:
-    """Returns the index at which a symbol, of one token or several, stands outside of all brackets; the last one of shifts."""
-    depth, found = 0, None
-    for index, token in enumerate(tokens):
-        if token.kind == "symbol" and token.text in "()[]{}":
-            depth += 1 if token.text in "([{" else -1
-        if depth or token.kind != "symbol":
-            continue
-        here = "".join(one.text for one in tokens[index : index + len(symbol)] if one.kind == "symbol")[: len(symbol)]
-        if (
-            here != symbol
-            or (symbol == "&" and _is_double(tokens, index))
-            or (symbol == "<" and _is_angle(tokens, index))
-        ):
-            continue
-        found = index
-        if symbol not in ("<<", ">>"):
-            break
-    return found
-
-
-def _is_double(tokens: Sequence[Token], index: int) -> bool:
-    around = (tokens[index - 1].text if index else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
-    return "&" in around or index == 0
-
-
-def _is_angle(tokens: Sequence[Token], index: int) -> bool:
-    end = closing_angle(tokens, index) if index and tokens[index - 1].kind == "word" else None
-    return end is not None and end + 1 < len(tokens) and tokens[end + 1].text in ("(", "{")
-
-
-def _constructor(tokens: Sequence[Token], most: int = 3) -> list[Sequence[Token]] | None:
-    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else."""
-    start = 1 if tokens and tokens[0].text == "dim3" else 0
-    if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
-        return None
-    end = closing(tokens, start)
-    if end != len(tokens) - 1:
-        return None
-    parts = [tokens[first:last] for first, last in split_list(tokens, start + 1, end)]
-    return parts if 1 <= len(parts) <= most else None
-
-
-def _declares_dim3(tokens: Sequence[Token], index: int) -> bool:
-    start = index
-    while start and tokens[start - 1].text not in (";", "{", "}"):
-        start -= 1
-        if tokens[start].text == "dim3":
-            return True
-    return False
-
-
-def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
-    """Returns the width in bytes that `cudaMallocPitch(&array, &pitch, width, height)` is asked for."""
-    names = {token.text for token in tokens[max(index - 10, 0) : index]}
-    if not names & {"cudaMallocPitch", "cuMemAllocPitch"} or tokens[index + 1].text != ",":
-        return None
-    return tokens[index + 2 : _value_end(tokens, index + 2)]
-
-
-def _value_end(tokens: Sequence[Token], start: int) -> int:
-    index = start
-    while index < len(tokens) and tokens[index].text not in (";", ",", ")", "}"):
-        if tokens[index].text == "<" and index > start and tokens[index - 1].kind == "word":
-            angle = closing_angle(tokens, index)
-            if angle is not None and tokens[angle + 1 : angle + 2] and tokens[angle + 1].text == "(":
-                index = angle
-        end = closing(tokens, index) if tokens[index].text in ("(", "{", "[") else None
-        index = index + 1 if end is None else end + 1
-    return index
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[\d']+[uUlL]*", text) is not None
-
-
-def _number(text: str) -> str:
-    plain = text.replace("'", "")
-    try:
-        return str(int(plain.rstrip("uUlLzZ"), 0))
-    except ValueError:
-        pass
-    try:
-        number = float(plain.rstrip("fF"))
-    except ValueError:
-        raise Untranslatable(f"{text} is no number") from None
-    if not number.is_integer():
-        raise Untranslatable(f"{text} is no whole number")
-    return str(int(number))
-
-
-def _power(text: str) -> str:
-    plain = strip_parentheses(text)
-    return str(2 ** int(plain)) if plain.isdigit() and int(plain) < 63 else f"2 ** {text}"
-
-
-def _ceiling(text: str) -> str:
-    tree = parse_expression(text)
-    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
-        return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
-    raise Untranslatable("the argument of ceil() is no quotient")
-
-
-_DIM3 = Token("word", "dim3", 0, 0, 0)
-
-
-def tidied(expression: str, threads: int | None = None) -> str:
-    """Rewrite the usual spellings of a rounded-up quotient as `cdiv`.
-
-    Args:
-        expression: over contract names.
-        threads: threads of a one-dimensional block; an equal number, as a divisor or factor, is taken to mean the
-            block.
-    """
-    tree = _Tidying(threads).visit(parse_expression(expression))
-    return ast.unparse(tree)
-
-
-class _Tidying(ast.NodeTransformer):
-    def __init__(self, threads: int | None) -> None:
-        self.threads = threads
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
-        threads = isinstance(node.op, ast.Mult) and any(self._block_or(one) is not one for one in (left, right))
-        if (
-            not threads
-            and _is_whole(left)
-            and _is_whole(right)
-            and (folded := _folded(node.op, left.value, right.value)) is not None
-        ):
-            return ast.Constant(folded)
-        numerator = _rounded_up(left, right) if isinstance(node.op, ast.FloorDiv) else None
-        if numerator is not None:
-            return ast.Call(ast.Name("cdiv"), [numerator, self._block_or(right)], [])
-        if isinstance(node.op, ast.Mult):
-            return ast.BinOp(self._block_or(left), node.op, self._block_or(right))
-        return ast.BinOp(left, node.op, right)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        operands = [self.visit(operand) for operand in node.args]
-        if isinstance(node.func, ast.Name) and node.func.id == "cdiv":
-            if all(_is_whole(one) for one in operands) and operands[1].value:
-                return ast.Constant(-(-operands[0].value // operands[1].value))
-            operands[1] = self._block_or(operands[1])
-        return ast.Call(node.func, operands, [])
-
-    def _block_or(self, node: ast.expr) -> ast.expr:
-        is_block = isinstance(node, ast.Constant) and self.threads is not None and node.value == self.threads
-        return ast.Name("block") if is_block else node
-
-
-def _is_whole(node: ast.expr) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and type(node.value) is int
-
-
-def _folded(sign: ast.operator, left: Any, right: Any) -> int | None:
-    """Returns the value of two whole numbers; None for a sign that is not folded, and for values that are too large."""
-    if isinstance(sign, ast.FloorDiv | ast.Mod) and right == 0:
-        return None
-    values: dict[type[ast.operator], Callable[[], int]] = {
-        ast.Add: lambda: left + right,
-        ast.Sub: lambda: left - right,
-        ast.Mult: lambda: left * right,
-        ast.FloorDiv: lambda: left // right,
-        ast.Mod: lambda: left % right,
-    }
-    value = values[type(sign)]() if type(sign) in values else None
-    return value if value is not None and 0 <= value <= LARGEST else None
-
-
-def _rounded_up(left: ast.expr, divisor: ast.expr) -> ast.expr | None:
-    """Returns the `a` of `(a + d - 1) // d` in its usual spellings; None for any other quotient."""
-    match left:
-        case ast.BinOp(left=ast.BinOp(left=a, op=ast.Add(), right=d), op=ast.Sub(), right=ast.Constant(value=1)):
-            return a if ast.dump(d) == ast.dump(divisor) else None
-        case ast.BinOp(left=a, op=ast.Add(), right=ast.BinOp(left=d, op=ast.Sub(), right=ast.Constant(value=1))):
-            return a if ast.dump(d) == ast.dump(divisor) else None
-        case ast.BinOp(left=a, op=ast.Add(), right=ast.Constant(value=int() as less)):
-            return a if isinstance(divisor, ast.Constant) and divisor.value == less + 1 else None
-    return None
+    def _bound(self, name: str, given: Sequence[Token], depth: int) -> dict[str, str | None]:
+        """Returns what a parameter stands for in the call of a function: a number, or the sides of a `dim3`."""
+        if given and spell(given) == self.block:
+            return {f"{name}.{axis}": f"block_{axis}" for axis in "xyz"}
+        try:
+            sides = self._sides(given, depth)
+        except Untranslatable:
+            return {}
+        members = {f"{name}.{axis}": side for axis, side in zip("xyz", (*sides, "1", "1"), strict=False)}
+        return {**members, name: sides[0] if sides[0].isidentifier() or len(sides) > 1 else f"({sides[0]})"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.config import project_folder
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, live_text, split_list
 
 _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
 _MOST_FILES = 4000
@@ -50,11 +50,12 @@ class Head:
 
 
 class HostText:
-    """The tokens of one text, with the opening bracket around each."""
+    """The tokens of one text, with the opening bracket around each; `source` is the text with the code that `#if 0` leaves out."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = lex(text).tokens
+        self.source = text
+        self.text = live_text(text)
+        self.tokens = lex(self.text).tokens
         self.parents = self._parents()
         self.words: dict[str, list[int]] = {}
         for index, token in enumerate(self.tokens):
@@ -86,8 +87,8 @@ class HostText:
             index = self.parents[index]
 
     def between(self, first: int, last: int) -> str:
-        """Returns the text from the end of one token to the start of another."""
-        return self.text[self.tokens[first].end : self.tokens[last].start]
+        """Returns the text from the end of one token to the start of another, or to the end of the text."""
+        return self.text[self.tokens[first].end : self.tokens[last].start if last < len(self.tokens) else None]
 
     def arguments(self, opening: int) -> list[str]:
         """Returns the texts between the commas of the brackets that open at a token."""
@@ -98,6 +99,10 @@ class HostText:
         parts = split_list(self.tokens, opening + 1, end)
         texts = [self.text[self.tokens[a].start : self.tokens[b - 1].end] if b > a else "" for a, b in parts]
         return [_COMMENT.sub(" ", text) for text in texts]
+
+    def is_conditional(self, index: int) -> bool:
+        """Returns True for the first token of a statement without braces under a condition: `if (c) n = 5;`, `else n = 6;`."""
+        return bool(index) and self.tokens[index - 1].text in (")", "else", "do")
 
     def head(self, brace: int) -> Head | None:
         """Returns the function or class whose body a brace opens; None for another block."""
@@ -277,6 +282,18 @@ def project_files(path: Path) -> tuple[Path, ...]:
         if len(found) > 4 * _MOST_FILES:
             break
     return tuple(file for _, file in sorted(found)[:_MOST_FILES])
+
+
+def project_state(path: Path) -> int:
+    """Returns a number that differs if a source file of a file's project was changed, added or removed."""
+    return hash(tuple((file, _changed(file)) for file in project_files(path)))
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _read(path: Path) -> str:

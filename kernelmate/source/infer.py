@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from math import log2, prod
+from math import prod
 
-from kernelmate.caching import text_cache
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import FUNCTIONS, RESERVED, evaluate_integer
+from kernelmate.source.expressions import FUNCTIONS, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts, shrunk
-from kernelmate.source.infer_launch import LaunchGuess, is_legal, launch_by_indices, partly_written, written_launch
+from kernelmate.source.infer_host import HostFacts, host_facts
+from kernelmate.source.infer_launch import (
+    LaunchGuess,
+    following,
+    is_launched,
+    is_legal,
+    launch_by_indices,
+    partly_written,
+    written_launch,
+)
 from kernelmate.source.infer_python import python_facts
+from kernelmate.source.infer_sizes import ELEMENTS, is_leading, is_size, matmul, matrix_of, ordered, shrunk, sizes_of
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
-ELEMENTS = 65536
-"""Approximate number of elements at the first inferred size."""
-
 MOST_ELEMENTS = 2 * ELEMENTS
 """Largest product of the sizes that host code gives, above which they are halved."""
 
@@ -34,13 +37,6 @@ LARGEST_FIXED = 1024
 
 SMALL = 16
 """Multiprocessors of a first run, where a launch depends on their number."""
-
-_NOT_EXTENTS = re.compile(
-    r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
-    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+)\Z"
-)
-_INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
-_ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,6 @@ def infer_contract(kernel: Kernel) -> Contract:
     return inference(kernel).contract
 
 
-@text_cache(64)
 def inference(kernel: Kernel) -> Inference:
     """Infer a contract, and say where each line of it comes from.
 
@@ -80,7 +75,7 @@ def inference(kernel: Kernel) -> Inference:
     """
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
-    whole = [p.name for p in kernel.signature.parameters if not p.pointer and _is_size(p, types[p.name][0])]
+    whole = [p.name for p in kernel.signature.parameters if not p.pointer and is_size(p, types[p.name][0])]
     guess = _Guess(kernel, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
@@ -172,14 +167,14 @@ class _Guess:
 
     def extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the parameters that are sizes, the outermost in memory first."""
-        return _ordered([name for name in self.whole if name not in facts.derived])
+        return ordered([name for name in self.whole if name not in facts.derived])
 
     def launch_extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the extents that a launch by the kernel's indices runs over."""
         return matrix_of(self.whole) if self._matrix() else self.extents(facts)
 
     def _matrix(self) -> dict[str, tuple[str, ...]]:
-        return _matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
+        return matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
 
     def legal_sizes(self, launch: LaunchGuess, facts: HostFacts, *, fixed: str = "") -> tuple[Mapping[str, int], ...]:
         """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none.
@@ -217,27 +212,37 @@ class _Guess:
             if one.selection is not None
             and (one.selection.size, one.selection.position) == (chosen.size, chosen.position)
         ]
-        values = {one.selection.value: one for one in others if one.selection is not None}
+        values = {one.selection.value: one for one in reversed(others) if one.selection is not None}
         parsed = template_arguments(instances[0])
-        if len(values) < 2 or parsed is None or chosen.position >= len(parsed[1]):
+        if parsed is None or chosen.position >= len(parsed[1]):
             return None
-        arguments = list(parsed[1])
-        arguments[chosen.position] = f"{{{chosen.size}}}"
-        if all(one.block == (str(value),) for value, one in values.items()):
-            launch = replace(launch, block=(chosen.size,))
+        followed = following(launch, values, chosen)
         sizes: list[Mapping[str, int]] = []
         for value in sorted(values):
-            own = replace(facts, values={**facts.values, chosen.size: value})
-            sizes += [
-                size for size in self.legal_sizes(launch, own, fixed=chosen.size)[:1] if size[chosen.size] == value
-            ]
-        if len(sizes) < 2:
+            if is_launched(values[value], followed, chosen.size, value):
+                own = replace(facts, values={**facts.values, chosen.size: value})
+                sizes += [
+                    size
+                    for size in self.legal_sizes(followed, own, fixed=chosen.size)[:1]
+                    if size[chosen.size] == value
+                ]
+        if not sizes:
             return None
+        arguments = list(parsed[1])
+        arguments[chosen.position] = f"{{{chosen.size}}}" if len(sizes) > 1 else str(sizes[0][chosen.size])
         found = self.contract(
-            launch, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
+            followed, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
         )
         where = facts.origins.get("grid", "its launches")
-        return Inference(found.contract, {**found.origins, "sizes": where, "instances": where})
+        given = {name: value for name, value in facts.values.items() if name != chosen.size}
+        smaller = [
+            f"{name} = {value} there" for name, value in given.items() if any(size[name] != value for size in sizes)
+        ]
+        listed = ", ".join([where, *smaller, *_guesses(sizes[0], {**given, chosen.size: 0})])
+        others_left = [str(value) for value in sorted(values) if all(size[chosen.size] != value for size in sizes)]
+        left = f"; launched otherwise at {chosen.size} = {', '.join(others_left)}" if others_left else ""
+        unread = f"; {facts.unread} more launches are not read" if facts.unread else ""
+        return Inference(found.contract, {**found.origins, "sizes": listed + left + unread, "instances": where})
 
     def contract(
         self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]
@@ -247,7 +252,7 @@ class _Guess:
         origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
-            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller])
+            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
@@ -282,7 +287,7 @@ class _Guess:
             if name in facts.origins:
                 origins[name] = facts.origins[name]
             return Argument(name, None, dtype, value=value)
-        own = [*(one for one in self.whole if one in extents), *([name] if name in extents else [])]
+        own = [*(one for one in extents if one in self.whole), *([name] if name in extents else [])]
         return Argument(name, None, dtype, value=_value(name, dtype, own))
 
     def _array(
@@ -307,7 +312,7 @@ class _Guess:
             shape = (*shape[:-1], f"{shape[-1]} * {vector}")
         direction: Direction = "in" if parameter.const else seen.direction or "inout"
         distribution = _index_range(extents) if direction == "in" and dtype in _INDEX_TYPES and vector == 1 else None
-        if direction == "inout" and host.filled is False and told:
+        if direction == "inout" and host.filled is False and told and not seen.is_read:
             direction = "out"
             origin += [facts.origins.get(parameter.name, "")]
         elif direction == "inout" and host.zeros:
@@ -352,6 +357,11 @@ class _Guess:
             if shape is not None and sure and _count(shape, sizes) is not None:
                 return shape, origin
         return None, ""
+
+
+def _guesses(sizes: Iterable[str], known: Mapping[str, int]) -> list[str]:
+    """Returns a phrase for each size of unknown value beside some that are known."""
+    return [f"{name} is a guess" for name in sizes if name not in known]
 
 
 def _origin_of(kernel: Kernel, instance: str) -> str:
@@ -458,57 +468,11 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
     return dtype, vector
 
 
-def _is_size(parameter: Parameter, dtype: str) -> bool:
-    name = parameter.name
-    usable = name.isascii() and not keyword.iskeyword(name) and name not in RESERVED
-    return "int" in dtype and usable and not _NOT_EXTENTS.match(name) and not _is_leading(name)
-
-
-def _is_leading(name: str) -> bool:
-    return re.fullmatch(r"ld[a-d]?", name.lower()) is not None
-
-
 def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
     if name in whole:
         return None
-    if _is_leading(name):
+    if is_leading(name):
         by_letter = {extent.lower(): extent for extent in whole}
-        inner = by_letter.get("k" if name.lower() == "lda" else "n")
+        inner = by_letter.get("k" if name.lower() == "lda" else "n" if name.lower().startswith("ld") else "")
         return inner or (whole[-1] if whole else "1")
     return "1.0" if "float" in dtype or "complex" in dtype else "1"
-
-
-def _ordered(whole: Sequence[str]) -> tuple[str, ...]:
-    """Orders extents, the outermost first; some pairs of names indicate that the inner one comes first."""
-    lower = [name.lower() for name in whole]
-    for inner, outer in _INNER_FIRST:
-        if inner in lower and outer in lower and lower.index(inner) < lower.index(outer):
-            ordered = list(whole)
-            first, second = lower.index(inner), lower.index(outer)
-            ordered[first], ordered[second] = ordered[second], ordered[first]
-            return tuple(ordered)
-    return tuple(whole)
-
-
-def matrix_of(whole: Sequence[str]) -> tuple[str, ...]:
-    """Returns rows and columns of the product if the sizes are called M, N, K; else nothing."""
-    letters = {name.lower(): name for name in whole}
-    return (letters["m"], letters["n"]) if sorted(letters) == ["k", "m", "n"] else ()
-
-
-def _matmul(whole: Sequence[str], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the shapes of the three matrices if the sizes are called M, N, K."""
-    if not matrix_of(whole) or len(pointers) < 3:
-        return {}
-    m, n = matrix_of(whole)
-    k = next(name for name in whole if name.lower() == "k")
-    return {pointers[0]: (m, k), pointers[1]: (k, n), **dict.fromkeys(pointers[2:], (m, n))}
-
-
-def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
-    """Returns two initial sizes: about 65536 elements with round dimensions, and a small one with odd dimensions."""
-    if not extents:
-        return ({},)
-    side = max(2, 2 ** round(log2(ELEMENTS) / len(extents)))
-    odd = (*_ODD[min(len(extents), len(_ODD)) - 1], *repeat(1, len(extents)))
-    return (dict.fromkeys(extents, side), dict(zip(extents, odd, strict=False)))

@@ -42,10 +42,12 @@ class ArrayAccesses:
         shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.
         direction: `out` where each element is written and none is read, `in` where elements are only read; None if the text
             does not tell.
+        is_read: True if a subscript, an operator such as `+=` or an atomic operation reads elements.
     """
 
     shape: tuple[str, ...] | None
     direction: Direction | None
+    is_read: bool = False
 
 
 def array_accesses(
@@ -91,7 +93,7 @@ class _KernelBody:
         whole = shape is not None and not (len(shape) > 1 and shape[-1].isdigit())
         covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if kinds == {"write"} and covered else None
-        return ArrayAccesses(shape, direction)
+        return ArrayAccesses(shape, direction, bool(kinds & {"read", "update"}))
 
     def _uses(self, pointer: str, depth: int) -> list[tuple[str | None, str, int]]:
         """Subscript, kind and place of each use of a pointer, and of the pointers into the same array that are made of it."""
@@ -148,18 +150,19 @@ class _KernelBody:
         )
 
     def _access(self, index: int) -> tuple[str | None, str]:
-        """Returns the subscript of a use of a pointer, and its kind: `read`, `write` or `other`."""
+        """Returns the subscript of a use of a pointer, and its kind: `read`, `write`, `update` or `other`."""
         tokens = self._tokens
         end = closing(tokens, index + 1) if index + 1 < len(tokens) and tokens[index + 1].text == "[" else None
         address = tokens[index - 1].text == "&" and tokens[index - 2].text != "&"
         if end is None or address:
-            return None, "other"
+            called = tokens[index - 3 if address else index - 2].text
+            return None, "update" if called.startswith("atomic") else "other"
         after = [token.text for token in tokens[end + 1 : end + 3]] + ["", ""]
         kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", ".", "<<"} else "read"
         if after[0] in set("+-*/%&|^") and after[1] in {"=", after[0]} and after[1] != "&":
-            kind = "other"
+            kind = "update"
         if kind == "read" and self._may_change(index, end):
-            kind = "other"
+            kind = "update" if tokens[index - 1].text in ("+", "-") else "other"
         return _text(tokens[index + 2 : end]), kind
 
     def _may_change(self, index: int, end: int) -> bool:

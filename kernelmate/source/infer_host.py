@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +15,18 @@ from kernelmate.source.host_arrays import HostArray, HostArrays
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
 from kernelmate.source.host_places import HostPlace, place_words
-from kernelmate.source.host_reader import HostReader, HostTranslation, Names, tidied, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation, Names
+from kernelmate.source.host_syntax import uncast, unspaced
 from kernelmate.source.host_text import HostFiles, HostText
 from kernelmate.source.instances import template_arguments
+from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import closing
 
 _MOST_FILES = 500
 """Files of a project, the nearest first, in which launches, calls and constants are looked for."""
+
+_MOST_LAUNCHES = 16
+"""Launches of one kernel that are read."""
 
 _PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
 _QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
@@ -58,6 +62,7 @@ class HostFacts:
         scalars: values of other scalars.
         arrays: by parameter.
         selection: the condition under which it is reached, where that selects an instance.
+        unread: number of launches of the same kernel that are not read.
         origins: where each comes from, by `grid`, `block`, `shared`, `sizes` and the names of parameters.
     """
 
@@ -70,6 +75,7 @@ class HostFacts:
     scalars: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, HostArray] = field(default_factory=dict)
     selection: Selection | None = None
+    unread: int = 0
     origins: dict[str, str] = field(default_factory=dict)
 
 
@@ -87,8 +93,11 @@ def host_facts(
     unit = kernel.unit
     path = Path(unit.path)
     files = HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
-    for launch in host_launches(kernel, files, instance):
-        yield _LaunchReader(kernel, extents, launch, files, is_size).facts()
+    launches = list(host_launches(kernel, files, instance))
+    for launch in launches[:_MOST_LAUNCHES]:
+        facts = _LaunchReader(kernel, extents, launch, files, is_size).facts()
+        facts.unread = max(len(launches) - _MOST_LAUNCHES, 0)
+        yield facts
 
 
 class _LaunchReader:
@@ -98,11 +107,14 @@ class _LaunchReader:
         self, kernel: Kernel, extents: Sequence[str], launch: HostLaunch, files: HostFiles, is_size: Callable[[str], bool]
     ) -> None:  # fmt: skip
         self.kernel, self.extents, self.launch, self.files, self.is_size = kernel, extents, launch, files, is_size
-        self.reading = HostTranslation(files, launch.types)
+        taken = frozenset(parameter.name for parameter in kernel.signature.parameters)
+        self.reading = HostTranslation(files, launch.types, taken=taken)
         self.arrays = HostArrays(self.reading)
         self.found = HostFacts()
         pairs = zip(kernel.signature.parameters, launch.arguments, strict=False)
-        self.passed: dict[str, tuple[Parameter, str]] = {one.name: (one, text) for one, text in pairs}
+        self.passed: dict[str, tuple[Parameter, str]] = {
+            one.name: (one, text if one.pointer else uncast(text)) for one, text in pairs
+        }
         self.values = {name: value for name, value in launch.types.items() if _is_literal(value)}
 
     def facts(self) -> HostFacts:
@@ -160,7 +172,9 @@ class _LaunchReader:
 
     def _reader(self, names: Names, *, block: str = "", most_free: int = 0) -> HostReader:
         self.reading.used.clear()
-        return HostReader(self.launch.place, names, self.reading, block=block, most_free=most_free)
+        return HostReader(
+            self.launch.place, names, self.reading, block=block, most_free=most_free, expanded=self.launch.expanded
+        )
 
     def _note(self, key: str, places: Sequence[tuple[HostPlace, int]] = ()) -> None:
         """Records where something comes from: the launch, or the places that were followed, in the launch's file first."""
@@ -187,7 +201,7 @@ class _LaunchReader:
         if parsed is None:
             return None
         given = [self._number(argument) for argument in parsed[1]]
-        for written, text in conditions_around(self.launch.place, self.launch.before):
+        for written, text in conditions_around(self.launch.place, self.launch.expanded):
             value = self._number(text)
             if value is None or value not in given:
                 continue
@@ -204,7 +218,7 @@ class _LaunchReader:
     def _shape(self, names: Names) -> None:
         block_name = unspaced(self.launch.block)
         try:
-            self.found.block = tuple(_tidy(side, None) for side in self._reader(names).sides(self.launch.block))
+            self.found.block = _trimmed(_tidy(side, None) for side in self._reader(names).sides(self.launch.block))
             self._note("block", self.reading.used)
         except Untranslatable:
             pass
@@ -213,7 +227,7 @@ class _LaunchReader:
         try:
             reader = self._reader(names, block=block_name if block_name.isidentifier() else "", most_free=1)
             grid = reader.sides(self.launch.grid)
-            self.found.grid = tuple(_tidy(side, threads) for side in grid)
+            self.found.grid = _trimmed(_tidy(side, threads) for side in grid)
             self._note("grid", self.reading.used)
             words = set(re.findall(r"\w+", " ".join((*self.found.grid, *self.found.block))))
             others = [name for name in self._others() if name in words]
@@ -261,10 +275,7 @@ class _LaunchReader:
     def _number(self, text: str) -> int | None:
         """Returns the number that an argument has, by constants alone."""
         value = self._tried(text, self.values)
-        try:
-            return None if value is None else evaluate_integer(value, {}, "size")
-        except ContractError:
-            return None
+        return None if value is None else whole_number(value)
 
     def _tried(self, text: str, names: Names) -> str | None:
         try:
@@ -310,14 +321,15 @@ class _LaunchReader:
                 self._note(name, list(found.lines))
 
 
-def conditions_around(place: HostPlace, before: str) -> Iterator[tuple[str, str]]:
+def conditions_around(place: HostPlace, expanded: HostPlace | None) -> Iterator[tuple[str, str]]:
     """Yields the expressions that are equal where a place is reached: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
 
     Args:
         place: the place.
-        before: what stands before it in the expansion of a macro.
+        expanded: the same place in the expansion of a macro.
     """
     host = place.host
+    before = "" if expanded is None else expanded.host.text[: expanded.host.tokens[expanded.index].start]
     for opening in (place.index, *(at for at in host.around(place.index) if host.tokens[at].text == "{")):
         head = _head_before(host, opening)
         if head is None:
@@ -350,24 +362,21 @@ def _is_literal(text: str) -> bool:
     return re.fullmatch(r"-?[\d']+[uUlL]*|0[xX][\da-fA-F]+", text) is not None
 
 
+def _trimmed(sides: Iterable[str]) -> tuple[str, ...]:
+    """Returns the sides of a grid or block without ones at their end."""
+    found = tuple(sides)
+    return found[: max((at + 1 for at, side in enumerate(found) if side != "1"), default=1)]
+
+
 def _tidy(expression: str, threads: int | None) -> str:
     text = tidied(expression, threads)
-    tree = ast.parse(text, mode="eval").body
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    if names or isinstance(tree, ast.Constant):
-        return text
+    number = whole_number(text)
+    return text if number is None else str(number)
+
+
+def whole_number(expression: str) -> int | None:
+    """Returns the value of an expression without names; None if it has some, or no whole number as its value."""
     try:
-        return str(evaluate_integer(text, {}, "value"))
+        return evaluate_integer(expression, {}, "value")
     except ContractError:
-        return text
-
-
-def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
-    """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
-    found = dict(values)
-    while math.prod(found.values()) > most:
-        largest = max(found, key=lambda name: found[name])
-        if found[largest] < 2:
-            break
-        found[largest] //= 2
-    return found
+        return None

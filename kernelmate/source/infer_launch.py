@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Kernel, Size
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.infer_host import HostFacts
+from kernelmate.source.expressions import evaluate_integer
+from kernelmate.source.infer_host import HostFacts, Selection
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.tokens import Token, lex
 
@@ -66,6 +67,40 @@ def is_legal(guess: LaunchGuess, sizes: Sequence[Size]) -> bool:
     except ContractError:
         return False
     return True
+
+
+def following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:
+    """Returns a launch in which numbers that are the same multiple of the selecting size in most launches follow that size."""
+    own = (*launch.grid, *launch.block, launch.shared)
+    shapes = [(value, (*one.grid, *one.block, str(one.shared))) for value, one in values.items()]
+    shapes = [(value, shape) for value, shape in shapes if len(shape) == len(own)]
+    texts = []
+    for number, text in enumerate(own):
+        factor = int(text) // chosen.value if text.isdigit() else 0
+        same = sum(shape[number] == text for _, shape in shapes)
+        multiples = sum(shape[number] == str(value * factor) for value, shape in shapes)
+        follows = factor and multiples > same
+        texts.append(text if not follows else chosen.size if factor == 1 else f"{chosen.size} * {factor}")
+    first, last = len(launch.grid), len(own) - 1
+    return replace(launch, grid=tuple(texts[:first]), block=tuple(texts[first:last]), shared=texts[last])
+
+
+def is_launched(facts: HostFacts, launch: LaunchGuess, size: str, value: int) -> bool:
+    """Returns True if what is known of a launch is a launch's shape at a value of the selecting size."""
+    known = (
+        *zip(facts.grid, launch.grid, strict=False),
+        *zip(facts.block, launch.block, strict=False),
+        (facts.shared or launch.shared, launch.shared),
+    )
+    lengths = len(facts.grid) in (0, len(launch.grid)) and len(facts.block) in (0, len(launch.block))
+    return lengths and all(text == one or text == str(_at(one, size, value)) for text, one in known)
+
+
+def _at(text: str, size: str, value: int) -> int | None:
+    try:
+        return evaluate_integer(text, {size: value}, "side")
+    except ContractError:
+        return None
 
 
 # ------------------------------------------------------------------------------------------- the kernel's indices

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmate.records import Kernel
+from kernelmate.source.expressions import names_in
 from kernelmate.source.host_arrays import HostArray
 from kernelmate.source.host_code import Untranslatable
-from kernelmate.source.host_reader import tidied
-from kernelmate.source.infer_host import HostFacts
+from kernelmate.source.infer_host import HostFacts, whole_number
 from kernelmate.source.python_launches import PythonLaunch, PythonReader, find_python_launches
 from kernelmate.source.python_syntax import PythonFile
+from kernelmate.source.tidying import tidied
 
 _MADE = {
     "empty": False,
@@ -23,6 +24,27 @@ _MADE = {
     "ones_like": True,
 }
 _COPIED = frozenset(["array", "asarray", "ascontiguousarray", "astype", "copy"])
+_READING = frozenset(
+    [
+        "all",
+        "any",
+        "asnumpy",
+        "astype",
+        "copy",
+        "get",
+        "item",
+        "len",
+        "max",
+        "mean",
+        "min",
+        "print",
+        "ravel",
+        "reshape",
+        "sum",
+    ]
+)
+"""Functions and methods that write no element of an array; elements of what they give may be its own."""
+
 _DEEPEST = 6
 
 
@@ -53,7 +75,7 @@ class _CallReader:
         for name in self.extents:
             names = self._names([one for one in self.extents if one != name and one not in self.found.derived])
             value = self._tried(self.passed.get(name), names)
-            if value is not None and any(one in value for one in names.values()):
+            if value is not None and any(one in set(names.values()) for one, _ in names_in(value)):
                 self.found.derived[name] = tidied(value)
                 self.found.origins[name] = where
         names = self._names([one for one in self.extents if one not in self.found.derived])
@@ -116,14 +138,15 @@ class _CallReader:
                 continue
             if name in self.extents:
                 value = self._tried(node, {})
-                if value is not None and value.isdigit() and int(value) > 0:
-                    self.found.values[name] = int(value)
+                number = None if value is None else whole_number(value)
+                if number is not None and number > 0:
+                    self.found.values[name] = number
                     self.found.origins["sizes"] = where
                 continue
             followed = next(iter(self._values(node)), node)
             if isinstance(followed, ast.Constant) and isinstance(followed.value, int | float):
-                number = followed.value
-                self.found.scalars[name] = repr(float(number)) if isinstance(number, float) else str(int(number))
+                constant = followed.value
+                self.found.scalars[name] = repr(constant) if isinstance(constant, float) else str(int(constant))
                 self.found.origins[name] = where
             elif (value := self._tried(node, names)) is not None:
                 self.found.scalars[name] = tidied(value)
@@ -137,10 +160,32 @@ class _CallReader:
             return HostArray()
         made = _function(call)
         found = HostArray(filled=_MADE.get(made, True), zeros=made.startswith("zeros"))
-        sides = self._sides(call, names)
-        found.shape = sides
+        if isinstance(node, ast.Name) and self._is_changed(node.id, call):
+            found.filled, found.zeros = None, False
+        found.shape = self._sides(call, names)
         self.found.origins[parameter] = f"line {call.lineno}"
         return found
+
+    def _is_changed(self, name: str, made: ast.Call) -> bool:
+        """Returns True if elements of an array may be written between the call that makes it and the launch."""
+        first = made.end_lineno or made.lineno
+        uses = [node for node in self.file.nodes if isinstance(node, ast.Name) and node.id == name]
+        return any(first < use.lineno < self.launch.line and self._may_write(use) for use in uses)
+
+    def _may_write(self, node: ast.expr) -> bool:
+        """Returns True where an array's elements, or those of a view of it, are assigned or passed to a function that is not known."""
+        parent = self.file.parents[node]
+        while isinstance(parent, ast.Attribute | ast.Subscript) and parent.value is node:
+            if not isinstance(parent.ctx, ast.Load):
+                return True
+            node, parent = parent, self.file.parents[parent]
+            if isinstance(parent, ast.Call) and parent.func is node:
+                if _function(parent) not in _READING:
+                    return True
+                node, parent = parent, self.file.parents[parent]
+        while isinstance(parent, ast.Tuple | ast.List | ast.Starred | ast.keyword):
+            parent = self.file.parents[parent]
+        return isinstance(parent, ast.Call) and _function(parent) not in _READING
 
     def _call(self, node: ast.expr, depth: int) -> ast.Call | None:
         """Returns the call that makes an array."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelmate.caching import text_cache
 from kernelmate.records import LaunchSite
-from kernelmate.source.tokens import Lexed, Token, closing, lex, name_before, split_list
+from kernelmate.source.tokens import Lexed, Token, closing, lex, live_text, name_before, split_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,11 @@ class ParsedLaunch:
 
 @text_cache(32)
 def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
-    """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros and as `<< <...>> >`; spans are offsets."""
-    tokens = lex(text).tokens
+    """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros and as `<< <...>> >`; spans are offsets.
+
+    Code that `#if 0` leaves out has none.
+    """
+    tokens = lex(live_text(text)).tokens
     found = []
     for index, token in enumerate(tokens):
         if token.text == "<<<" or (

@@ -42,12 +42,12 @@ def _with_origins(lines: Sequence[str], origins: Mapping[str, str]) -> list[str]
     found = []
     for line in lines:
         key = re.match(r"(\w+) =", line)
-        if key is None or line.endswith("["):
+        if key is None:
             found.append(line)
         elif key[1] in origins:
             found.append(f"{line}  # inferred: {origins[key[1]]}")
         else:
-            found.append(line if _PLAIN.fullmatch(line) else f"{line}  # a guess")
+            found.append(line if _PLAIN.fullmatch(line) and key[1] not in ("grid", "block") else f"{line}  # a guess")
     return found
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kernelmate.records import Kernel
-from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.host_text import HostFiles, HostText, project_state
 from kernelmate.source.signature import spell
 from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
@@ -142,17 +142,21 @@ def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
     return TemplateParameter("value", name, spell(shown), default)
 
 
-@lru_cache(maxsize=256)
 def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     """Return the instances of a template that its file, else its project, uses, the most used first.
 
     All of them are tried against a compiler before anything is said of them. Runs nothing.
     """
-    parameters = template_parameters(kernel)
     if not kernel.signature.template_parameters:
         return ()
     unit = kernel.unit
     path = Path(unit.path) if unit.language == "cuda" and not unit.path.startswith("<") else None
+    return _instances_of(kernel, path, 0 if path is None else project_state(path))
+
+
+@lru_cache(maxsize=256)
+def _instances_of(kernel: Kernel, path: Path | None, state: int) -> tuple[InferredInstance, ...]:  # noqa: ARG001 -- `state` makes the cache see edits
+    unit, parameters = kernel.unit, template_parameters(kernel)
     for wide in (False, True) if path is not None else (False,):
         found = _InstanceSearch(kernel, parameters, HostFiles(unit.text, path, wide)).instances()
         if found:

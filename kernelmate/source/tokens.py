@@ -7,6 +7,7 @@ its tokens whatever the macros around it mean. Offsets are in characters of the 
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -35,6 +36,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
+_CONSTANT_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if[ \t]+(?:0|1|false|true)\b", re.MULTILINE)
+_CONSTANTS = {"0": False, "false": False, "1": True, "true": True}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 LONG_TEXT = 20_000
@@ -214,6 +217,39 @@ def _common(one: str, other: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+def live_text(text: str) -> str:
+    """Returns a text with blanks in place of the code that `#if 0`, or the other branches of `#if 1`, leave out."""
+    if _CONSTANT_CONDITION.search(text) is None:
+        return text
+    tokens = lex(text).tokens
+    branches: list[
+        tuple[bool, bool | None]
+    ] = []  # of each `#if`: is left out; one that came before, or this one, is taken
+    parts: list[str] = []
+    done, dead = 0, False
+    for index, token in enumerate(tokens):
+        if token.text != "#" or not token.directive or (index and tokens[index - 1].directive == token.directive):
+            continue
+        line = list(itertools.takewhile(lambda one: one.directive == token.directive, tokens[index:]))  # noqa: B023 -- used at once
+        name, value = "".join(one.text for one in line[1:2]), _CONSTANTS.get(line[2].text) if len(line) == 3 else None
+        if name in ("if", "ifdef", "ifndef"):
+            branches.append((value is False, value))
+        elif name in ("elif", "else") and branches:
+            taken, value = branches.pop()[1], True if name == "else" else value
+            branches.append((taken is True or value is False, taken or value))
+        elif name == "endif" and branches:
+            branches.pop()
+        if dead != any(left_out for left_out, _ in branches):
+            end = token.start if dead else line[-1].end
+            parts.append(_blanked(text[done:end]) if dead else text[done:end])
+            done, dead = end, not dead
+    return "".join((*parts, _blanked(text[done:]) if dead else text[done:]))
+
+
+def _blanked(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:

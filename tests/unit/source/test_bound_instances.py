@@ -6,7 +6,15 @@ import pytest
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract
-from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
+from kernelmate.source import (
+    find_kernels,
+    infer_contract,
+    inference,
+    parse_contract,
+    render_contract,
+    size_allowed,
+    text_unit,
+)
 from kernelmate.source.bound_instances import at_instance, concrete_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(const T* x, T* y, int rows, int n) { y[blockIdx.x * N + threadIdx.x] = x[n]; }\n"
@@ -52,6 +60,12 @@ def test_an_instance_is_judged_at_the_sizes_that_select_it() -> None:
     assert at_instance(own, "k<float, 64>") is own
     assert at_instance(whole, None) is whole
     assert at_instance(whole, "k<float, 3>") is whole
+
+
+def test_an_instance_by_a_condition_allows_the_sizes_that_select_it() -> None:
+    own = at_instance(contract('"k<float, {64 if n < 100 else 128}>"'), "k<float, 128>")
+    allowed = [n for n in (64, 99, 100, 128, 999) if size_allowed(own, {"rows": 1, "n": n})]
+    assert allowed == [100, 128, 999]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +120,31 @@ void main() {
     assert found.args[0].shape == ("rows", "dim")
 
 
-def test_one_launch_selects_nothing() -> None:
+def test_one_launch_selects_its_size_alone() -> None:
     text = f"{KERNEL}void run(const float* x, float* y, int rows, int n) {{ if (n == 64) k<float, 64><<<rows, 64>>>(x, y, rows, n); }}\n"
-    assert infer_contract(find_kernels(text_unit(text))[0]).instances == ("k<float, 64>",)
+    found = infer_contract(find_kernels(text_unit(text))[0])
+    assert (found.instances, [size["n"] for size in found.sizes]) == (("k<float, 64>",), [64])
+
+
+def test_all_cases_of_a_switch_are_sizes_and_those_that_are_not_read_are_counted() -> None:
+    for most, note in ((8, ""), (20, "; 4 more launches are not read")):
+        values = [32 * (number + 1) for number in range(most)]
+        cases = "".join(f"case {n}: k<float, {n}><<<rows, {n}, {4 * n}>>>(x, y, rows, n); break; " for n in values)
+        text = f"{KERNEL}void run(const float* x, float* y, int rows, int n) {{ switch (n) {{ {cases} }} }}\n"
+        found = inference(find_kernels(text_unit(text))[0])
+        assert [size["n"] for size in found.contract.sizes] == values[:16]
+        assert (found.contract.block, found.contract.shared) == (("n",), "n * 4")
+        assert found.origins["sizes"] == f"line 2, rows is a guess{note}"
+        written = render_contract(found.contract, origins=found.origins)
+        assert f"sizes = [  # inferred: line 2, rows is a guess{note}\n" in written
+
+
+def test_a_case_with_another_launch_is_left_out_and_said() -> None:
+    shapes = ((64, "rows", 64), (128, "rows", 128), (256, "2 * rows", 256), (512, "rows", 256))
+    cases = "".join(
+        f"case {n}: k<float, {n}><<<{grid}, {block}>>>(x, y, rows, n); break; " for n, grid, block in shapes
+    )
+    text = f"{KERNEL}void run(const float* x, float* y, int rows, int n) {{ switch (n) {{ {cases} }} }}\n"
+    found = inference(find_kernels(text_unit(text))[0])
+    assert [size["n"] for size in found.contract.sizes] == [64, 128]
+    assert found.origins["sizes"] == "line 2, rows is a guess; launched otherwise at n = 256, 512"

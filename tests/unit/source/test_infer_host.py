@@ -81,11 +81,13 @@ torch::Tensor add_bias(torch::Tensor input, torch::Tensor bias) {
     found = told(text)
     assert found[0] == "sizes = [{ height = 256, width = 256 }, { height = 37, width = 53 }]  # a guess"
     assert found[1:3] == [
-        'grid = "height"  # inferred: lines 9 and 12',
-        'block = "min(width, 512)"  # inferred: lines 11 and 12',
-    ] or found[1].startswith('grid = "height"')
-    assert 'x = "inout float32[height, width]"' in found[4]
-    assert 'bias = "in float32[width]"' in found[5]
+        'grid = "height"  # inferred: line 12',
+        "block = 256  # a guess",  # nothing says that C is the length of the bias
+    ]
+    assert found[4:6] == [
+        'x = "inout float32[height, width]"  # inferred: its subscripts',
+        'bias = "in float32[width]"  # inferred: line 12',
+    ]
 
 
 def test_tensors_made_for_the_kernel_are_outputs() -> None:
@@ -187,7 +189,7 @@ void run(int w, int h) {
         'grid = ["cdiv(width, block_x)", "cdiv(height, block_y)"]  # inferred: lines 10 and 11',
         "block = [32, 8]  # inferred: lines 9 and 11",
         "[args]",
-        'image = "out float32[width, height]"  # inferred: line 8',
+        'image = "out float32[height, width]"  # inferred: line 8',
         'pitch = "uint64 = width * 4"  # inferred: line 8',
         'width = "int32"',
         'height = "int32"',
@@ -281,7 +283,7 @@ int main() { int B = 4; int C = 64; int NH = 2; float* d; cudaMalloc(&d, B * C *
 """
     found = told(text)
     assert found[0] == "sizes = [{ b = 4, nh = 2, hs = 32 }]  # inferred: lines 2 and 3"
-    assert "float32[b, hs * nh]" in found[4] or "float32[b, hs, nh]" in found[4]
+    assert found[4] == 'out = "out float32[b, hs, nh]"  # inferred: line 3'
 
 
 def test_large_sizes_are_halved_and_said() -> None:
@@ -300,6 +302,30 @@ def test_large_sizes_are_halved_and_said() -> None:
         ("scale << <(n + 255) / 256, 256 >> >(x, y, 1, n)", "cdiv(n, block)"),
         ("dim3 g; g.x = (n + 255) / 256; scale<<<g, 256>>>(x, y, 1, n)", "cdiv(n, block)"),
         ("int g = 5; g += n; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<ceil(n / 256), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<std::ceil((float)n / 256), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<ceil((float)(n / 256)), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<ceilf(1.0f * n / 256), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<ceil(n / static_cast<double>(256)), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<(int)ceil((n / 2) / 256.0) * 2, 256>>>(x, y, 1, n)", "cdiv(n // 2, block) * 2"),
+        ("const float t = 256; scale<<<ceil(n / t), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("double g = n / 256.0; scale<<<ceil(g), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("int t = 256; scale<<<ceil(n / t), 256>>>(x, y, 1, n)", "n // 256"),
+        ("scale<<<n / 256.0 + 1, 256>>>(x, y, 1, n)", "n // 256 + 1"),
+        ("int g = n / 2.0 * 3; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = 2 * (n / 2.0); scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = n - n / 2.0; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("float h = n / 2.0f; int g = h * 3; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("int g = ceil(n / 2.0 / 3); scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<n << 3 >> 1, 256>>>(x, y, 1, n)", "n * 8 // 2"),
+        ("scale<<<n >> 3 << 1, 256>>>(x, y, 1, n)", "n // 8 * 2"),
+        ("scale<<<n + 7 & ~7, 256>>>(x, y, 1, n)", "cdiv(n, 8) * 8"),
+        ("scale<<<n << 2 & ~3, 256>>>(x, y, 1, n)", "n * 4 // 4 * 4"),
+        ("int g = n & ~6; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("scale<<<(n > 5) ? std::min(n, 3) : 4, 256>>>(x, y, 1, n)", "min(n, 3) if n > 5 else 4"),
+        ("scale<<<n <= 2 * 3 && n != 5 ? 1 : 2, 256>>>(x, y, 1, n)", "1 if n <= 6 and n != 5 else 2"),
+        ("scale<<<n >= -n ? 1 : 2, 256>>>(x, y, 1, n)", "1 if n >= -n else 2"),
+        ("scale<<<std::max<int>(n, 2) > 5 ? 1 : 2, 256>>>(x, y, 1, n)", "1 if max(n, 2) > 5 else 2"),
         ("if (n > 5) { int n = 7; } scale<<<n, 256>>>(x, y, 1, n)", "n"),
     ],
 )
@@ -333,3 +359,243 @@ void last() { int threads = 64; }
 """
     )
     assert inference(find_kernels(text_unit(text))[0]).contract.block == ("512",)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "int g = 4; g++; LAUNCH",
+        "int g = 4; --g; LAUNCH",
+        "int g = 4; g <<= 2; LAUNCH",
+        "int g = 4; g >>= 1; LAUNCH",
+        "int g = 4; g -= n; LAUNCH",
+        "int g = 4; g |= 1; LAUNCH",
+        "int g = 4; if (n > 9) g = 8; LAUNCH",
+        "int g = 4; if (n > 9) n = 2; else g = 8; LAUNCH",
+        "int g = 4; if (n > 9) { g = 8; } LAUNCH",
+        "int g = 4; if (n > 9) { int h = 3; g++; } LAUNCH",
+        "int g = 4; switch (n) { case 1: g = 2; break; default: g = 3; } LAUNCH",
+        "int g = 4; switch (n) { case 1: g = 2; break; default: LAUNCH }",
+        "int g = 4; cudaOccupancyMaxPotentialBlockSize(&g, &b, scale, 0, 0); LAUNCH",
+        "int g = 4; std::cin >> g; LAUNCH",
+        "int g = 4; std::swap(g, n); LAUNCH",
+        "int g = 4; g = g * 2; LAUNCH",
+        "for (int g = 4; g < n; g *= 2) LAUNCH",
+        "for (int g = 4; g < n; ++g) { LAUNCH }",
+        "for (int g : {4, 8}) { LAUNCH }",
+        "int g = 4; while (g < n) { LAUNCH g = g + 1; }",
+        "int g = 4; auto run = [&](int g) { LAUNCH }; run(8);",
+        "int g = 4; for (auto [g, h] : pairs) { LAUNCH }",
+        "int g; LAUNCH",
+    ],
+)
+def test_a_variable_that_changes_has_no_value(host: str) -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n, int b) {{ {host.replace('LAUNCH', 'scale<<<g, 64>>>(x, y, 1, n);')} }}"
+    found = inference(find_kernels(text_unit(text))[0]).contract
+    assert found.grid == ("g",)
+    assert all("g" in size for size in found.sizes)
+
+
+@pytest.mark.parametrize(
+    ("host", "grid"),
+    [
+        ("int g = 4; if (n > 9) { int g = 8; g++; } LAUNCH", "4"),
+        ("int g = 4; for (int g = 0; g < n; g++) { h(g); } LAUNCH", "4"),
+        ("int g = 4; auto f = [](int g) { g++; }; LAUNCH", "4"),
+        ("int t = 256; int g = (n + t - 1) / t; t = 128; LAUNCH", "cdiv(n, 256)"),
+        ("int m = n; int g = m; m += 5; LAUNCH", "n"),
+        ("int g = 4; cudaMemcpyToSymbol(limit, &g, sizeof(int)); LAUNCH", "4"),
+        ("int g = 4; void* args[] = {&x, &g}; LAUNCH", "4"),
+        ("if (n > 9) { int g = 8; LAUNCH }", "8"),
+        ("switch (n) { case 1: { int g = 2; LAUNCH break; } }", "2"),
+    ],
+)
+def test_a_variable_has_the_value_of_its_own_place(host: str, grid: str) -> None:
+    text = f"{SCALE}void other(int g = 3);\nvoid run(float* x, float* y, int n) {{ {host.replace('LAUNCH', 'scale<<<g, 64>>>(x, y, 1, n);')} }}"
+    assert inference(find_kernels(text_unit(text))[0]).contract.grid == (grid,)
+
+
+def test_a_variable_of_the_file_may_change_in_any_function() -> None:
+    launch = "void run(float* x, float* y, int n) { scale<<<g, 64>>>(x, y, 1, n); }"
+    for change, grid in (("void other() { g = 5; }", "g"), ("void other(int g) { g = 5; }", "4")):
+        text = f"{SCALE}int g = 4;\n{launch}\n{change}"
+        assert inference(find_kernels(text_unit(text))[0]).contract.grid == (grid,)
+
+
+def test_a_macro_with_two_definitions_has_no_value() -> None:
+    launch = "void run(float* x, float* y, int n) { scale<<<n, THREADS>>>(x, y, 1, n); }"
+    either = f"{SCALE}#if FAST\n#define THREADS 512\n#else\n#define THREADS 128\n#endif\n{launch}"
+    assert inference(find_kernels(text_unit(either))[0]).contract.block == ("256",)
+    again = f"{SCALE}#define THREADS 512\n#undef THREADS\n#define THREADS 128\n{launch}"
+    assert inference(find_kernels(text_unit(again))[0]).contract.block == ("128",)
+
+
+@pytest.mark.parametrize(
+    ("body", "direction"),
+    [
+        ("if (i < n) x[i] = x[i] * 2;", "inout"),
+        ("if (i < n) x[i] += 1;", "inout"),
+        ("if (i < n) ++x[i];", "inout"),
+        ("if (i < n) atomicAdd(&x[i], 1.0f);", "inout"),
+        ("if (i < n) atomicAdd(x + i, 1.0f);", "inout"),
+        ("float* row = x + blockIdx.x; if (i < n) row[i] *= 2;", "inout"),
+        ("if (i % 2) x[i] = 1;", "out"),
+        ("store(x, i);", "out"),
+    ],
+)
+def test_an_array_that_its_kernel_reads_is_no_mere_output(body: str, direction: str) -> None:
+    text = f"""__global__ void k(float* x, int n) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; {body} }}
+void run(int n) {{ float* d; cudaMalloc(&d, n * sizeof(float)); k<<<(n + 63) / 64, 64>>>(d, n); }}
+"""
+    found = inference(find_kernels(text_unit(text))[0]).contract
+    assert (found.args[0].direction, found.args[0].shape) == (direction, ("n",))
+
+
+PYTHON = '''import cupy as cp
+kernel = cp.RawKernel(r"""
+extern "C" __global__ void add(float* x, int n, int m) { int i = blockIdx.x * 32 + threadIdx.x; if (i % 2) x[i] = m; }
+""", "add")
+'''
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("", "inout float32[n] ~ zeros"),
+        ("print(x.sum(), x[0])", "inout float32[n] ~ zeros"),
+        ("x[:] = 3", "inout float32[n]"),
+        ("x[0] += 3", "inout float32[n]"),
+        ("x.fill(3)", "inout float32[n]"),
+        ("x.reshape(2, -1)[0] = 3", "inout float32[n]"),
+        ("cp.copyto(x, y)", "inout float32[n]"),
+        ("cp.add(y, y, out=x)", "inout float32[n]"),
+        ("other((1,), (32,), (x, 64))", "inout float32[n]"),
+    ],
+)
+def test_an_array_of_zeros_that_python_changes_is_none(change: str, told: str, tmp_path: Path) -> None:
+    text = f"{PYTHON}n = 64\nx = cp.zeros(n, dtype=cp.float32)\n{change}\nkernel((2,), (32,), (x, n, 7))\n"
+    assert f'x = "{told}"' in "\n".join(told_in(tmp_path, {"a.py": text}, "a.py"))
+
+
+def test_an_empty_array_that_python_fills_is_no_mere_output(tmp_path: Path) -> None:
+    for change, told in (("", 'x = "out'), ("x.fill(3)", 'x = "inout')):
+        text = f"{PYTHON}n = 64\nx = cp.empty(n, dtype=cp.float32)\n{change}\nkernel((2,), (32,), (x, n, 7))\n"
+        assert told in "\n".join(told_in(tmp_path, {"a.py": text}, "a.py"))
+
+
+def test_a_size_whose_name_is_part_of_a_word_decides_nothing(tmp_path: Path) -> None:
+    text = f"{PYTHON}n = 64\nkernel((2,), (32,), (cp.zeros(n), n, min(7, 9)))\n"
+    assert "sizes = [{ n = 64, m = 7 }]  # inferred: line 6" in told_in(tmp_path, {"a.py": text}, "a.py")
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        "(" * 250 + "n" + ")" * 250,
+        "n ? " * 500 + "1" + " : 2" * 500,
+        " << ".join(["n"] * 900),
+        " && ".join(["n"] * 900) + " ? 1 : 2",
+        "1" + " + 1" * 5000,
+        "min(" * 300 + "n" + ", 1)" * 300,
+        "f(" * 300 + "n" + ")" * 300,
+        "(int)" * 900 + "n",
+        "-" * 900 + "n",
+        "(" * 900,
+        "(" * 3000 + "n" + ")" * 3000,
+    ],
+)
+def test_an_expression_that_is_nested_too_deeply_is_not_known(grid: str) -> None:
+    text = f"{SCALE}int f(int a) {{ return a + 1; }}\nvoid run(float* x, float* y, int n) {{ scale<<<{grid}, 256>>>(x, y, 1, n); }}"
+    assert inference(find_kernels(text_unit(text))[0]).contract.grid[0] in ("cdiv(n, block)", "n")
+
+
+def test_a_change_of_another_file_is_seen(tmp_path: Path) -> None:
+    template = "template <int T> __global__ void k(float* x, int n) { x[blockIdx.x * T + threadIdx.x] = n; }\n"
+    host = '#include "k.cuh"\nvoid run(float* x, int n) { k<T><<<n, T>>>(x, n); }\n'
+    for threads in (64, 128):
+        files = {"k.cuh": template, "main.cu": host.replace("T", str(threads))}
+        found = told_in(tmp_path, files, "k.cuh")
+        assert found[2] == f"block = {threads}  # inferred: main.cu:2"
+        assert found[3].startswith(f'instances = ["k<{threads}>"]')
+
+
+@pytest.mark.parametrize(
+    ("lines", "block"),
+    [
+        ("#if 0\nDEAD\n#endif\nLIVE", "64"),
+        ("#if 0\nDEAD\n#else\nLIVE\n#endif", "64"),
+        ("#if 1\nLIVE\n#else\nDEAD\n#endif", "64"),
+        ("#if 0\n#if FAST\nDEAD\n#else\nDEAD\n#endif\n#endif\nLIVE", "64"),
+        ("#if FAST\nLIVE\n#elif 0\nDEAD\n#endif", "64"),
+        ("#  if 0 // don't\nDEAD \\\n#endif\nDEAD\n#endif\nLIVE", "64"),
+        ("#if 0 + FAST\nDEAD\n#endif\nLIVE", "32"),
+        ("/*\n#if 0\n*/\nDEAD\nLIVE", "32"),
+    ],
+)
+def test_code_that_is_left_out_launches_nothing(lines: str, block: str) -> None:
+    dead, live = "scale<<<n, 32>>>(x, y, 1, n);", "scale<<<n, THREADS>>>(x, y, 1, n);"
+    start = "#define THREADS 64\n#if 0\n#define THREADS 96\n#endif\n"
+    text = f"{SCALE}{start}void run(float* x, float* y, int n) {{\n{lines}\n}}\n".replace("DEAD", dead).replace(
+        "LIVE", live
+    )
+    kernel = find_kernels(text_unit(text))[0]
+    assert inference(kernel).contract.block == (block,)
+    assert [site.block for site in kernel.launches][:1] == ["32" if block == "32" else "THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("functions", "grid"),
+    [
+        ("int g(int a) { return a / 2; }", "n // 2"),
+        ("int g(int a) { if (a > 9) a = 9; return a; }", "h"),
+        ("int g(int a) { if (a > 9) { return a; } }", "h"),
+        ("int g(int a) { int b = a; if (b > 9) b = 9; return b; }", "h"),
+        ("struct A { int g(int a) { return 1; } }; struct B { int g(int a) { return 2; } };", "h"),
+        ("int g(int a) { return 3; } int g(int a, int b) { return 4; }", "3"),
+        ("dim3 g(int a) { dim3 d(a, 2); return d; }", "n"),
+    ],
+)
+def test_a_function_with_one_value_is_read(functions: str, grid: str) -> None:
+    host = "void run(float* x, float* y, int n) { const auto h = g(n); scale<<<h, 64>>>(x, y, 1, n); }"
+    assert inference(find_kernels(text_unit(f"{SCALE}{functions}\n{host}"))[0]).contract.grid[0] == grid
+
+
+def test_a_host_variable_is_not_mixed_up_with_a_parameter_of_its_name() -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n, int m) {{ scale<<<n, 64>>>(x, y, 1, m); }}"
+    assert told(text)[1] == 'grid = "cdiv(n, block)"  # a guess'
+
+
+def test_a_long_name_in_parentheses_takes_no_time() -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n) {{ scale<<<n, 64>>>(({'longName' * 9} + offset), y, 1, n); }}"
+    assert told(text)[1] == 'grid = "n"  # inferred: line 5'
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "void run(const torch::Tensor& x, float* y, int n) { scale<<<x.size(0), 64>>>(x.data_ptr<float>(), y, 1, n);",
+        "void run(float* x, float* y, int n) { scale<<<std::, 64>>>(x, y, 1, n); }",
+        "void run(float* x, float* y, int n) { auto k = &scale; k<<<n>>>(x, y, 1, n); }",
+        "void run(float* x, float* y, int n) { int g[3] =",
+        "void run(float* x, float* y, int n) { scale<<<a */**/ b * c + d, 64>>>(x, y, 1, a */**/ b); }",
+        "void run( { scale<<<((n + 2, 256>>>(x, n); scale<<<, 256>>>(x); scale<<<n>>>(x, n); scale<<<n, 2>>>();",
+    ],
+)
+def test_host_code_that_is_being_written_is_no_error(host: str) -> None:
+    assert told(f"{SCALE}{host}")[1] == 'grid = "cdiv(n, block)"  # a guess'
+
+
+def test_a_size_that_is_not_known_beside_one_that_is_is_called_a_guess() -> None:
+    text = f"{GRID_OF_ROWS}void run(float* x, float* b, int h) {{ rows<<<h, 64>>>(x, b, h, 80); }}"
+    assert told(text)[0].endswith("# inferred: line 4, height is a guess")
+
+
+def test_a_guessed_grid_of_one_name_is_called_a_guess() -> None:
+    assert told(GRID_OF_ROWS)[1] == 'grid = "height"  # a guess'
+
+
+def test_a_pitch_is_no_size_of_its_own() -> None:
+    text = "__global__ void k(unsigned char* x, int width, int height, int pitch) { x[blockIdx.y * pitch + threadIdx.x] = 1; }\n"
+    assert told(text)[-1] == 'pitch = "int32 = width"  # a guess'
+    host = "void run(int w, int h) { unsigned char* x; size_t pitch; cudaMallocPitch((void**)&x, &pitch, 2 * w, h); k<<<dim3(1, h), w>>>(x, w, h, (int)pitch); }"
+    assert told(text + host)[-1] == 'pitch = "int32 = 2 * width"  # inferred: line 2'
