@@ -112,15 +112,11 @@ class Moments:
         names, real = self.names, self.kernel.real
         one, two, apart, squares = names.left, names.right, names.apart, names.squares
         return [
+            f"if ({two}.count == {self._zero}) return {one};",
+            f"if ({one}.count == {self._zero}) return {two};",
             f"const {real} {names.weight} = {one}.count * {two}.count / ({one}.count + {two}.count);",
-            f"{real} {squares} = {one}.squares + {two}.squares;",
-            *block_of(
-                f"if ({names.weight} > {self._zero})",
-                [
-                    f"const {real} {apart} = {one}.total / {one}.count - {two}.total / {two}.count;",
-                    f"{squares} += {apart} * {apart} * {names.weight};",
-                ],
-            ),
+            f"const {real} {apart} = {one}.total / {one}.count - {two}.total / {two}.count;",
+            f"const {real} {squares} = {one}.squares + {two}.squares + {apart} * {apart} * {names.weight};",
             f"return {{{one}.total + {two}.total, {squares}, {one}.count + {two}.count}};",
         ]
 
@@ -131,6 +127,7 @@ class Moments:
         return [
             f"{self.type} {found} = {{{zero}, {zero}, static_cast<{real}>({names.count})}};",
             *[each[0], *block_of(each[1], [f"{found}.total += {at};"])],
+            f"if ({names.count} == 0) return {found};",
             f"const {real} {names.mean} = {found}.total / {found}.count;",
             each[0],
             *block_of(

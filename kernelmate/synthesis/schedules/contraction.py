@@ -255,8 +255,30 @@ class TiledContraction(ContractionText):
 
     def _held(self, name: str) -> str:
         """Returns the C++ type of an array's elements in its tile."""
-        dtype = self.kernel.arguments[name].dtype
-        return self.kernel.real if "float" in dtype else c_type(dtype, self.kernel.real)
+        dtype, real = self.kernel.arguments[name].dtype, self.kernel.real
+        return real if "float" in dtype or self._is_factor(name) else c_type(dtype, real)
+
+    def _is_factor(self, name: str) -> bool:
+        """True for small whole numbers that are only multiplied with floats: they are converted once, as they are stored."""
+        nodes = self.plan.graph.nodes
+        if self.total != self.kernel.real or self.kernel.arguments[name].dtype not in (
+            "int8",
+            "uint8",
+            "int16",
+            "uint16",
+        ):
+            return False
+        own = [index for index, node in enumerate(nodes) if node.op == "input" and node.data[0] == name]
+        while own:
+            index = own.pop()
+            for place, node in enumerate(nodes):
+                if index not in node.args:
+                    continue
+                if node.op == "view":
+                    own.append(place)
+                elif not (node.op in ("cast", "map") and node.dtype.startswith("float")):
+                    return False
+        return True
 
     def _side(self, name: str) -> str:
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)

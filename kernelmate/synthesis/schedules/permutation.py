@@ -468,7 +468,9 @@ class _Packs(_Free):
         """Emits positions along the leading axes, from the row number."""
         orders = [order for name, order in self.orders.items() if not self._is_whole(name)]
         used = {axis for order in [*orders, *self.positions] for axis in order}
-        lines, left = [], self.names.row
+        several = sum(axis in used and self.at[axis] != self.names.row for axis in self.whole[:-1]) > 1
+        # Divisions of 64 bits take several times as long.
+        lines, left = [], f"static_cast<int>({self.names.row})" if several else self.names.row
         for axis in reversed(self.whole[:-1]):
             text = left if axis == self.whole[0] else f"{left} % {self.lengths[axis]}"
             if axis in used and self.at[axis] != self.names.row:
