@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from kernelmate.suggest.local.serving import ModelServer
 from kernelmate.suggest.local.state import default_file
@@ -28,6 +29,10 @@ __all__ = [
     "pytest_configure_node",
     "pytest_report_header",
 ]
+
+# No time limit: machines are shared, and an example is sometimes interrupted for a second.
+settings.register_profile("no deadline", parent=settings.default, deadline=None)
+settings.load_profile("no deadline")
 
 SKIPPED_TESTS = os.environ.get("CI_SKIPPED_TESTS")
 """File to which the identifiers of skipped tests, modules and folders are appended, for a later run with more tools."""

@@ -30,7 +30,7 @@ _NAMES = {"sum": "row_sum", "prod": "row_product", "max": "row_max", "min": "row
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _RowParts:
     """A graph in two parts.
 
     Attributes:
@@ -65,11 +65,11 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(partial(_text, parts, plan, kernel, one) for one in ((warp, block) if short else (block, warp)))  # fmt: skip
 
 
-def _text(parts: _Parts, plan: Windows, kernel: KernelText, team: Team) -> WrittenKernel:
+def _text(parts: _RowParts, plan: Windows, kernel: KernelText, team: Team) -> WrittenKernel:
     return _RowWindows(parts, plan, kernel.again(), team).written()
 
 
-def _parts(graph: Graph) -> _Parts:
+def _parts(graph: Graph) -> _RowParts:
     nodes, found = list(graph.nodes), list[int]()
     for index, node in enumerate(nodes):
         last = node.op == "reduce" and int(node.data[1] or 0) == len(node.shape)
@@ -88,13 +88,13 @@ def _parts(graph: Graph) -> _Parts:
     if any(node.op in ("window", "reduce") for node in rest.nodes):
         raise Refused("it combines results of neighbouring rows")
     kinds = tuple(str(graph.nodes[one].data[0]) for one in found)
-    return _Parts(values, kinds, tuple(graph.nodes[one] for one in found), rest)
+    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest)
 
 
 class _RowWindows:
     """Writer of the kernel's text for one team of threads."""
 
-    def __init__(self, parts: _Parts, plan: Windows, kernel: KernelText, team: Team) -> None:
+    def __init__(self, parts: _RowParts, plan: Windows, kernel: KernelText, team: Team) -> None:
         self.parts, self.plan, self.kernel, self.team = parts, plan, kernel, team
         self.names = fresh_names(kernel, "row", column="col", rank="tid" if team.name == "block" else "lane")
         self.names.kThreads, self.constants = kernel.threads(team.block)
