@@ -238,6 +238,20 @@ def kron(a: Any, b: Any) -> Any:
     return reshape(left * right, [one * other for one, other in zip(a.shape, b.shape, strict=True)])
 
 
+def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, **_: Any) -> list[Any]:
+    """Gives vectors the axes of a grid: the first two are exchanged unless `indexing` is "ij"."""
+    builder = next(one for one in xi if isinstance(one, Array)).builder
+    vectors = [builder.lift(one) for one in xi]
+    if any(one.ndim != 1 for one in vectors):
+        raise Untraceable("np.meshgrid of other than vectors")
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) > 1:
+        order[:2] = [1, 0]
+    views = [one.view_of([0 if place == axis else None for place in order]) for axis, one in enumerate(vectors)]
+    shape = [vectors[axis].shape[0] for axis in order]
+    return views if sparse else [broadcast_to(one, shape) for one in views]
+
+
 def det(a: Array) -> Any:
     """Computes the determinants of matrices of 2 x 2 or 3 x 3."""
     side = text_of(a.shape[-1])
@@ -281,5 +295,5 @@ COMPOSED |= {
     "convolve": convolve, "correlate": correlate, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
     "vsplit": lambda ary, sections: split(ary, sections, 0),
     "average": average, "tensordot": tensordot, "diff": neighbours, "piecewise": piecewise, "digitize": digitize,
-    "nansum": nansum, "nanmean": nanmean, "cross": cross, "kron": kron, "det": det,
+    "nansum": nansum, "nanmean": nanmean, "cross": cross, "kron": kron, "det": det, "meshgrid": meshgrid,
 }  # fmt: skip
