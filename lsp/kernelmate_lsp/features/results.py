@@ -69,7 +69,13 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     place = await place_of(server, given)
     found = _newest_search(place)
     result = found if found is not None else place.known.benchmark_of(place.spot)
-    page: dict[str, Any] = {"kernel": place.spot.kernel.name, "judged": None, "html": "", "style": style(), "figures": {}}
+    page: dict[str, Any] = {
+        "kernel": place.spot.kernel.name,
+        "judged": None,
+        "html": "",
+        "style": style(),
+        "figures": {},
+    }
     if result is None:
         return {**page, "templates": _templates()}
     if isinstance(result, SearchOutcome):
