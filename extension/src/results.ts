@@ -1,6 +1,7 @@
 /** The results panel: what is known of one kernel, in the same view as the notebook's. */
 
 import * as vscode from "vscode";
+import { columnOf } from "./columns";
 import type { Kernel, Requests } from "./requests";
 import { page } from "./webview";
 
@@ -88,7 +89,7 @@ export class Results implements vscode.Disposable {
     } else {
       const uri = vscode.Uri.parse(kernel.uri);
       const selection = new vscode.Range(asked.line - 1, 0, asked.line - 1, 0);
-      await vscode.window.showTextDocument(uri, { selection, viewColumn: vscode.ViewColumn.One });
+      await vscode.window.showTextDocument(uri, { selection, viewColumn: columnOf(uri, vscode.ViewColumn.One) });
     }
   }
 }

@@ -147,6 +147,10 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
     expect(frame.locator(".verdict")).to_contain_text("clean")
     for title in ("Correctness", "Time", "Occupancy"):
         expect(frame.get_by_role("img", name=title, exact=True)).to_be_visible()
+    for theme in ("light", "dark"):
+        code.theme(theme)
+        code.page.wait_for_timeout(1000)
+        code.shot(f"editor-results-{theme}")
     frame.get_by_text("All figures and sizes").click()
     expect(frame.get_by_text("Correctness per size")).to_be_visible()
     colors = {}
@@ -156,7 +160,6 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
         code.page.wait_for_timeout(1000)
         tick = frame.locator("figure .ytick text").first
         colors[theme] = tick.evaluate("element => getComputedStyle(element).fill")
-        code.shot(f"editor-results-{theme}")
     code.theme("light")
     assert colors["light"] != colors["dark"]
     assert complaints == []
