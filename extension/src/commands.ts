@@ -13,18 +13,14 @@ import { suggestionOf } from "./edits";
 import { newExample } from "./example";
 import type { Previews } from "./preview";
 import type { Pages } from "./pages";
+import { choices, remembered } from "./prompts";
 import type { Kernel, Requests, Search } from "./requests";
 import type { Results } from "./results";
 
 type Middleware = NonNullable<LanguageClientOptions["middleware"]>;
 
-const CHIPS = [
-  { label: "Make it faster", description: "time" },
-  { label: "Reduce memory usage", description: "shared, else local, else global memory" },
-  { label: "Use fewer registers", description: "registers per thread" },
-  { label: "Raise occupancy", description: "warps that fit on an SM" },
-  { label: "Make it more accurate", description: "error against the reference" },
-];
+/** Under which earlier prompts are kept, for all workspaces. */
+const PROMPTS = "prompts";
 
 /** Seconds after which a repair that was not found is given up, unless it is asked for with another limit. */
 const FIX_BUDGET_S = 60;
@@ -42,6 +38,7 @@ export class Commands {
     private readonly previews: Previews,
     private readonly results: Results,
     private readonly pages: Pages,
+    private readonly memory: vscode.Memento,
   ) {}
 
   /** The client's middleware: what the editor calls by the server's names comes here first. */
@@ -55,6 +52,9 @@ export class Commands {
       const [first] = args as unknown[];
       if (command === "kernelmate.addIncludePath") {
         return addIncludePath(first as { uri: string; folder: string });
+      }
+      if (command === "kernelmate.doctor") {
+        return this.pages.doctor();
       }
       const given = isKernel(first) ? first : await this.kernelHere();
       if (given === undefined) {
@@ -110,10 +110,12 @@ export class Commands {
 
   /** Search for what the user asks for, and show the best candidate as a comparison. */
   private async optimize(given: Kernel & { prompt?: string }): Promise<Search | undefined> {
-    const prompt = given.prompt ?? (await askPrompt(given.kernel));
+    const earlier = this.memory.get<string[]>(PROMPTS, []);
+    const prompt = given.prompt ?? (await askPrompt(given.kernel, earlier));
     if (prompt === undefined) {
       return undefined;
     }
+    await this.memory.update(PROMPTS, remembered(prompt, earlier));
     const { uri, kernel, ...more } = given;
     const found = await this.requests.optimize({ uri, kernel }, prompt, more);
     await this.results.refresh(given);
@@ -226,16 +228,13 @@ function previewed(action: vscode.CodeAction): vscode.CodeAction {
   return action;
 }
 
-/** The user's own words, or one of the usual wishes. */
-function askPrompt(kernel: string): Promise<string | undefined> {
+/** The user's own words, earlier ones, or one of the usual wishes. */
+function askPrompt(kernel: string, earlier: readonly string[]): Promise<string | undefined> {
   const pick = vscode.window.createQuickPick();
   pick.title = `What do you want of ${nameOf(kernel)}?`;
   pick.placeholder = "Say it in your own words, or choose";
-  pick.items = CHIPS;
-  pick.onDidChangeValue((value) => {
-    const typed = value.trim();
-    pick.items = typed === "" ? CHIPS : [{ label: typed, description: "your words", alwaysShow: true }, ...CHIPS];
-  });
+  pick.items = choices("", earlier);
+  pick.onDidChangeValue((value) => (pick.items = choices(value, earlier)));
   return new Promise((resolve) => {
     pick.onDidAccept(() => {
       resolve(pick.selectedItems[0]?.label ?? (pick.value.trim() || undefined));

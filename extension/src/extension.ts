@@ -43,7 +43,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       }));
     },
   });
-  const commands = new Commands(server, requests, previews, results, pages);
+  const commands = new Commands(server, requests, previews, results, pages, context.globalState);
   stop = () => server.stop();
 
   const restart = (): Promise<void> => server.restart();

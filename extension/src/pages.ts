@@ -1,4 +1,4 @@
-/** Pages of text about a kernel, made by the server: what limits it, and its PTX and SASS. */
+/** Pages of text that the server made: what limits a kernel, its PTX and SASS, and what this machine has and lacks. */
 
 import * as vscode from "vscode";
 import type { Kernel, Requests } from "./requests";
@@ -30,12 +30,25 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
   /** Show a kernel's page beside its text; one that is open already is made anew. */
   async open(command: string, given: Kernel): Promise<void> {
     const answer = await this.requests.send<{ text: string }>(command, { ...given });
-    if (answer === undefined) {
-      return;
+    if (answer !== undefined) {
+      await this.show(`${command} ${given.kernel.replace(/^\d+:/, "")}`, given.uri, answer.text);
     }
-    const name = given.kernel.replace(/^\d+:/, "");
-    const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${command} ${name}`, query: given.uri });
-    this.texts.set(uri.toString(), answer.text);
+  }
+
+  /** Show what this machine has and lacks; the probes take some seconds. */
+  async doctor(): Promise<void> {
+    const looking = { location: vscode.ProgressLocation.Notification, title: "KernelMate looks at this machine" };
+    const uri = vscode.window.activeTextEditor?.document.uri;
+    const given = uri?.scheme === "file" ? { uri: uri.toString() } : {};
+    const answer = await vscode.window.withProgress(looking, () => this.requests.send<{ text: string }>("doctor", given));
+    if (answer !== undefined) {
+      await this.show("doctor", "", answer.text);
+    }
+  }
+
+  private async show(title: string, query: string, text: string): Promise<void> {
+    const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${title}`, query });
+    this.texts.set(uri.toString(), text);
     this.changed.fire(uri);
     const document = await vscode.workspace.openTextDocument(uri);
     await vscode.window.showTextDocument(document, {

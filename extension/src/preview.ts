@@ -4,6 +4,7 @@
  */
 
 import * as vscode from "vscode";
+import { columnOf } from "./columns";
 import { type Hunk, hunkAt, hunksOf, linesOf, withHunk, withoutHunk } from "./hunks";
 
 export const BEFORE = "kernelmate-before";
@@ -120,6 +121,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     this.tellOpen();
     await vscode.commands.executeCommand("vscode.diff", before, after, `${shown.label} ↔ ${baseName(shown.uri)}`, {
       preview: false,
+      viewColumn: columnOf(shown.uri, vscode.ViewColumn.Active),
     });
     this.decorate();
     if (!this.shown.has(key)) {
@@ -339,7 +341,7 @@ async function reveal(uri: vscode.Uri): Promise<void> {
     one.getCells().some((cell) => cell.document.uri.toString() === uri.toString()),
   );
   if (notebook === undefined) {
-    await vscode.window.showTextDocument(uri);
+    await vscode.window.showTextDocument(uri, { viewColumn: columnOf(uri, vscode.ViewColumn.Active) });
   } else {
     await vscode.window.showNotebookDocument(notebook);
   }

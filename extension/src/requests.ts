@@ -1,7 +1,6 @@
 /** What the server is asked for by its commands. */
 
 import { ExecuteCommandRequest, type LanguageClient } from "vscode-languageclient/node";
-import type { Candidate, Verdict } from "./words";
 
 /** A kernel by its document and its name there. */
 export interface Kernel {
@@ -9,33 +8,33 @@ export interface Kernel {
   kernel: string;
 }
 
-export interface Known {
-  kernel: string;
-  benchmark: { verdicts: Verdict[]; at: number; stale: boolean } | null;
-  search: (Search & { at: number; stale: boolean; taken: number | null }) | null;
-}
-
 export interface Search {
-  objective: { prompt: string; reading: string };
-  baseline: Verdict;
-  candidates: Candidate[];
   best: number | null;
   /** Why there is no best one, in words. */
   nothing?: string;
-  notes: string[];
 }
 
 export interface Versions {
   lines: { version: number; label: string }[];
 }
 
-/** The result view of the notebook: HTML in which all text is escaped, and its style sheet. */
-export interface View {
-  html: string;
-  style: string;
+/** How a result relates to the present text. */
+export interface Judged {
+  ago: string;
+  of: "search" | "benchmark";
+  /** False for a kernel that is not right. */
+  good: boolean;
+  stale: boolean;
+  /** The number of the candidate that the text is, from 0. */
+  taken: number | null;
 }
 
-export interface Charts {
+/** The page about a kernel: the notebook's result view as HTML in which all text is escaped, and Plotly's charts. */
+export interface View {
+  kernel: string;
+  judged: Judged | null;
+  html: string;
+  style: string;
   figures: Record<string, { data: unknown[]; layout: Record<string, unknown> }>;
   templates: { light: unknown; dark: unknown };
 }
@@ -55,16 +54,8 @@ export class Requests {
     private readonly failed: (message: string) => void,
   ) {}
 
-  results(kernel: Kernel): Promise<Known | undefined> {
-    return this.send<Known>("results", { ...kernel });
-  }
-
   view(kernel: Kernel): Promise<View | undefined> {
     return this.send<View>("view", { ...kernel });
-  }
-
-  figures(kernel: Kernel): Promise<Charts | undefined> {
-    return this.send<Charts>("figures", { ...kernel });
   }
 
   optimize(kernel: Kernel, prompt: string, more: object = {}): Promise<Search | undefined> {

@@ -1,26 +1,41 @@
 /** The results panel: what is known of one kernel, in the same view as the notebook's. */
 
 import * as vscode from "vscode";
+import { columnOf } from "./columns";
 import type { Kernel, Requests } from "./requests";
 import { page } from "./webview";
 
 /** What the panel's page may ask for. */
 type Asked =
   | { kind: "ready" }
-  | { kind: "command"; command: "benchmark" | "optimize" | "compare" | "pin" }
+  | { kind: "command"; command: string }
   | { kind: "preview"; candidate: number }
   | { kind: "line"; line: number };
+
+/** Milliseconds without a change after which the panel tells that the text was changed. */
+const RESTS_MS = 300;
 
 export class Results implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
   private shown: Kernel | undefined;
+  private waiting: NodeJS.Timeout | undefined;
+  private readonly changes: vscode.Disposable;
 
   constructor(
     private readonly dist: vscode.Uri,
     private readonly requests: Requests,
-  ) {}
+  ) {
+    this.changes = vscode.workspace.onDidChangeTextDocument(({ document, contentChanges }) => {
+      if (contentChanges.length > 0 && this.shown !== undefined && sameUri(this.shown.uri, document.uri)) {
+        clearTimeout(this.waiting);
+        this.waiting = setTimeout(() => void this.refresh(), RESTS_MS);
+      }
+    });
+  }
 
   dispose(): void {
+    clearTimeout(this.waiting);
+    this.changes.dispose();
     this.panel?.dispose();
   }
 
@@ -41,12 +56,10 @@ export class Results implements vscode.Disposable {
     if (panel === undefined || shown === undefined || (only !== undefined && only.uri !== shown.uri)) {
       return;
     }
-    const results = await this.requests.results(shown);
-    const view = results === undefined ? undefined : await this.requests.view(shown);
-    const charts = results === undefined ? undefined : await this.requests.figures(shown);
-    if (this.panel === panel && this.shown === shown && results !== undefined) {
-      panel.title = `${results.kernel}: results`;
-      await panel.webview.postMessage({ results, view, charts, trusted: vscode.workspace.isTrusted, now: Date.now() / 1000 });
+    const view = await this.requests.view(shown);
+    if (this.panel === panel && this.shown === shown && view !== undefined) {
+      panel.title = `${view.kernel}: results`;
+      await panel.webview.postMessage({ view, trusted: vscode.workspace.isTrusted });
     }
   }
 
@@ -76,7 +89,12 @@ export class Results implements vscode.Disposable {
     } else {
       const uri = vscode.Uri.parse(kernel.uri);
       const selection = new vscode.Range(asked.line - 1, 0, asked.line - 1, 0);
-      await vscode.window.showTextDocument(uri, { selection, viewColumn: vscode.ViewColumn.One });
+      await vscode.window.showTextDocument(uri, { selection, viewColumn: columnOf(uri, vscode.ViewColumn.One) });
     }
   }
+}
+
+/** Whether the server's spelling of a URI and the editor's are of the same document. */
+function sameUri(sent: string, uri: vscode.Uri): boolean {
+  return vscode.Uri.parse(sent).toString() === uri.toString();
 }

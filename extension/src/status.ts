@@ -7,8 +7,13 @@ export type State = "starting" | "running" | "stopped" | "failed";
 
 export class Status implements vscode.Disposable {
   private readonly item = vscode.languages.createLanguageStatusItem("kernelmate.status", SELECTOR);
+  /** Each line of the menu has one command. */
+  private readonly machine = vscode.languages.createLanguageStatusItem("kernelmate.machine", SELECTOR);
 
   constructor() {
+    this.machine.name = "KernelMate: this machine";
+    this.machine.text = "Compiler, GPU and model of this machine";
+    this.machine.command = { title: "Check", command: "kernelmate.doctor" };
     this.item.name = "KernelMate";
     this.item.command = { title: "Show Logs", command: "kernelmate.showLogs" };
     this.show("starting", "");
@@ -27,5 +32,6 @@ export class Status implements vscode.Disposable {
 
   dispose(): void {
     this.item.dispose();
+    this.machine.dispose();
   }
 }

@@ -1,4 +1,4 @@
-/** Elements made of text: kernel names, messages and reasons come from files and models. The server's result view alone is markup. */
+/** Elements made of text: kernel names, messages and reasons come from files and models. Only the server's result view is markup. */
 
 export interface Editor {
   postMessage(message: unknown): void;

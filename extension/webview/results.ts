@@ -1,34 +1,11 @@
-/** Draws what is known of a kernel: the result view that the server wrote, the candidates, and further charts, drawn when they are opened. */
+/** Draws the page about a kernel: the result view that the server wrote, with buttons, and further charts once they are opened. */
 
-import type { Charts, Known, View } from "../src/requests";
-import {
-  ago,
-  correctness,
-  objectiveWords,
-  occupancyWords,
-  resourceWords,
-  speedupWords,
-  standing,
-  timeWords,
-  type Verdict,
-} from "../src/words";
-import { button, editor, element, show } from "./page";
+import type { Judged, View } from "../src/requests";
+import { button, editor, element } from "./page";
 
 interface State {
-  results: Known;
-  view: View | undefined;
-  charts: Charts | undefined;
+  view: View;
   trusted: boolean;
-  now: number;
-}
-
-interface Version {
-  name: string;
-  why: string;
-  verdict: Verdict;
-  /** Its number among the candidates; undefined for what is no candidate. */
-  candidate: number | undefined;
-  best: boolean;
 }
 
 declare const Plotly: {
@@ -36,166 +13,142 @@ declare const Plotly: {
 };
 
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
-const drawn: { place: HTMLElement; title: string }[] = [];
+const COMMANDS = [
+  ["Benchmark", "benchmark"],
+  ["Optimize...", "optimize"],
+  ["Explain", "explain"],
+  ["Compare with...", "compare"],
+  ["Pin", "pin"],
+] as const;
 const sheet = new CSSStyleSheet();
 document.adoptedStyleSheets = [sheet]; // the policy of the page allows no inline styles
-const MORE = "More charts";
-const opened = new Set<string>();
+const head = element("header", "");
+const body = element("div", "result");
+document.getElementById("root")?.append(element("div", "kernelmate page", head, body));
+/** Folds that the user opened or closed, by their keys, of the kernel in view. */
+const chosen = new Map<string, boolean>();
 let state: State | undefined;
+let written = "";
 
 function render(now: State): void {
-  const { results, trusted } = now;
-  const { benchmark, search } = results;
-  const parts: HTMLElement[] = [element("h1", "", results.kernel)];
-  if (trusted) {
-    for (const [text, command] of [["Benchmark", "benchmark"], ["Optimize...", "optimize"], ["Compare with...", "compare"], ["Pin", "pin"]] as const) {
-      parts.push(button(text, command === "benchmark" ? "" : "second", { kind: "command", command }));
-    }
-  } else {
-    parts.push(element("p", "stale", "This workspace is not trusted: kernels are compiled, and nothing is run."));
+  const { view } = now;
+  if (state?.view.kernel !== view.kernel) {
+    chosen.clear();
   }
-  const known = search !== null && (benchmark === null || search.at >= benchmark.at) ? search : benchmark;
-  if (known === null) {
-    parts.push(element("p", "muted", "Nothing is known yet. Benchmark the kernel, or ask for something."));
-    show(...parts);
-    return;
+  state = now;
+  sheet.replaceSync(view.style);
+  head.replaceChildren(...heading(now));
+  // A page that says the same keeps its elements: what is open, selected and scrolled stays so.
+  const wanted = JSON.stringify([view.html, Object.keys(view.figures)]);
+  if (wanted !== written) {
+    written = wanted;
+    body.innerHTML = view.html; // all text of files and models in it is escaped
+    linkLines();
+    offerDiffs();
+    addCharts(view);
+    body.querySelectorAll<HTMLDetailsElement>("details[data-fold]").forEach(keepOpen);
   }
-  parts.push(element("p", "muted", `judged ${ago(known.at, now.now)}`));
-  if (search !== null && known === search && search.taken !== null) {
-    parts.push(element("p", "good", `The text is candidate ${search.taken + 1} of this search.`));
-  }
-  if (known.stale) {
-    parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
-  }
-  parts.push(...resultView(now.view, known.stale));
-  if (known === search) {
-    const versions = versionsOf(now);
-    const best = versions.find((one) => one.best)?.candidate;
-    if (best !== undefined) {
-      parts.splice(1, 0, button(`Diff of ${best + 1}`, "second", { kind: "preview", candidate: best }));
-    }
-    parts.push(folded("All candidates", table(versions)));
-  }
-  parts.push(...figures(now));
-  show(...parts);
   draw();
 }
 
-/** The view as the server wrote it, in which all text of files and models is escaped; findings of the present text lead to their lines. */
-function resultView(view: View | undefined, stale: boolean): HTMLElement[] {
-  if (view === undefined) {
-    return [];
+/** The kernel's name, what can be done with it, and how the result relates to the present text. */
+function heading({ view, trusted }: State): HTMLElement[] {
+  const { judged } = view;
+  const parts = [element("h1", "", view.kernel)];
+  if (trusted) {
+    const wrong = judged !== null && !judged.good;
+    // The next step stands out: after a search that is the comparison, beside the verdict.
+    const next = wrong ? "fix" : judged?.of === "search" ? "" : "benchmark";
+    const offered = [...(wrong ? [["Fix", "fix"] as const] : []), ...COMMANDS];
+    const made = offered.map(([text, command]) =>
+      button(text, command === next ? "" : "second", { kind: "command", command }),
+    );
+    parts.push(element("span", "", ...made));
+  } else {
+    parts.push(element("p", "stale", "This workspace is not trusted: kernels are compiled, and nothing is run."));
   }
-  sheet.replaceSync(view.style);
-  const made = element("div", "kernelmate");
-  made.innerHTML = view.html;
-  for (const finding of stale ? [] : Array.from(made.querySelectorAll<HTMLElement>(".finding[data-line]"))) {
-    const place = finding.querySelectorAll("code")[1];
-    const line = Number(finding.dataset.line);
-    place?.replaceWith(link(place.textContent ?? "", line));
-  }
-  return [made];
+  return [...parts, ...(judged === null ? [element("p", "muted", "Nothing is known yet. Benchmark the kernel, or ask for something.")] : standing(judged))];
 }
 
-/** A fold that keeps its state when the page is drawn again. */
-function folded(title: string, ...children: HTMLElement[]): HTMLElement {
-  const made = element("details", "", element("summary", "", title), ...children) as HTMLDetailsElement;
-  made.open = opened.has(title);
-  made.addEventListener("toggle", () => {
-    if (made.open) {
-      opened.add(title);
-      draw();
+function standing(judged: Judged): HTMLElement[] {
+  const parts = [element("span", "muted", `judged ${judged.ago}`)];
+  if (judged.taken !== null) {
+    parts.push(element("p", "good", `The text is candidate ${judged.taken + 1} of this search.`));
+  }
+  if (judged.stale) {
+    parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
+  }
+  return parts;
+}
+
+/** Places of findings lead to their lines; the server marks those that are still in the text. */
+function linkLines(): void {
+  for (const place of Array.from(body.querySelectorAll<HTMLElement>("[data-line]"))) {
+    place.replaceWith(link(place.textContent ?? "", { kind: "line", line: Number(place.dataset.line) }));
+  }
+}
+
+/** Each candidate that the view names can be compared with the text. */
+function offerDiffs(): void {
+  for (const named of Array.from(body.querySelectorAll<HTMLElement>("[data-candidate]"))) {
+    const number = Number(named.dataset.candidate);
+    const message = { kind: "preview", candidate: number - 1 };
+    const verdict = named.classList.contains("verdict");
+    const made = verdict ? button("Diff", "", message) : link("diff", message);
+    made.setAttribute("aria-label", `Diff of ${number}`);
+    made.setAttribute("role", "button");
+    if (verdict) {
+      named.append(" ", made);
     } else {
-      opened.delete(title);
+      named.after(" ", made);
     }
-  });
-  return made;
-}
-
-function versionsOf({ results: { benchmark, search } }: State): Version[] {
-  const plain = { why: "", candidate: undefined, best: false };
-  if (search !== null && (benchmark === null || search.at >= benchmark.at)) {
-    return [
-      { ...plain, name: "baseline", verdict: search.baseline },
-      ...search.candidates.map((one, index) => ({
-        name: `${index + 1} ${one.author}`,
-        why: one.why,
-        verdict: one.verdict,
-        candidate: index,
-        best: index === search.best,
-      })),
-    ];
   }
-  return (benchmark?.verdicts ?? []).map((verdict) => ({ ...plain, name: verdict.instance ?? verdict.kernel, verdict }));
 }
 
-function table(versions: Version[]): HTMLElement {
-  const heads = ["Version", "Verdict", "Correct", "Asked for", "Time", "Speed-up", "Resources", "Occupancy", ""];
-  const rows = versions.map((version) => {
-    const { verdict, candidate } = version;
-    const [said, tone] = standing(verdict, candidate !== undefined);
-    const cells = [
-      element("td", "", version.name + (version.best ? " (best)" : "")),
-      element("td", tone, said),
-      ...[correctness, objectiveWords, timeWords, speedupWords, resourceWords, occupancyWords].map((words) =>
-        element("td", "", words(verdict)),
-      ),
-      element("td", ""),
-    ];
-    cells[0]?.setAttribute("title", version.why);
-    if (candidate !== undefined && verdict.compiled) {
-      cells.at(-1)?.append(button("Diff", "second", { kind: "preview", candidate }));
-    }
-    return element("tr", "", ...cells);
-  });
-  // A column in which no version says anything takes room from those that do.
-  const said = heads.map((_, column) => column < 2 || rows.some((row) => row.children[column]?.textContent !== ""));
-  for (const row of rows) Array.from(row.children).forEach((cell, column) => !said[column] && cell.remove());
-  const head = element("thead", "", element("tr", "", ...heads.filter((_, column) => said[column]).map((one) => element("th", "", one))));
-  return element("div", "scroll", element("table", "", head, element("tbody", "", ...rows)));
-}
-
-function link(text: string, line: number): HTMLElement {
+function link(text: string, message: object): HTMLElement {
   const made = element("a", "", text);
   made.tabIndex = 0;
-  const go = (): void => editor.postMessage({ kind: "line", line });
+  const go = (): void => editor.postMessage(message);
   made.addEventListener("click", go);
   made.addEventListener("keydown", (event) => event.key === "Enter" && go());
   return made;
 }
 
-function figures({ charts }: State): HTMLElement[] {
-  drawn.length = 0;
-  if (charts === undefined) {
-    return [];  // the server said why
-  }
-  const places = Object.keys(charts.figures).map((title) => {
+/** Has a fold open where its user left it so, also after the page was drawn again. */
+function keepOpen(fold: HTMLDetailsElement, place: number): void {
+  const key = `${fold.dataset.fold} ${place}`;
+  fold.open = chosen.get(key) ?? fold.open;
+  // The click comes before the change, by the keyboard too; events of the change come from the code as well.
+  fold.querySelector("summary")?.addEventListener("click", () => chosen.set(key, !fold.open));
+  fold.addEventListener("toggle", draw);
+}
+
+/** Further charts are among all figures, as in the notebook. */
+function addCharts(view: View): void {
+  const folds = body.querySelectorAll<HTMLElement>('details[data-fold="all"], details[data-fold="notes"]');
+  for (const title of Object.keys(view.figures)) {
     const place = element("div", "chart");
-    drawn.push({ place, title });
-    return element("figure", "", element("figcaption", "", title), place);
-  });
-  return places.length === 0 ? [] : [folded(MORE, ...places)];
+    place.dataset.title = title;
+    folds[folds.length - 1]?.append(element("figure", "", element("figcaption", "", title), place));
+  }
 }
 
 /** Draw the charts that are in view; a closed fold has no width to draw them in. */
 function draw(): void {
-  if (!opened.has(MORE)) {
+  const view = state?.view;
+  if (view === undefined) {
     return;
   }
-  const charts = state?.charts;
   const light = document.body.classList.contains("vscode-light") || document.body.classList.contains("vscode-high-contrast-light");
-  for (const { place, title } of drawn) {
-    const figure = charts?.figures[title];
-    if (charts !== undefined && figure !== undefined) {
-      const layout = { ...figure.layout, template: light ? charts.templates.light : charts.templates.dark };
+  for (const place of Array.from(body.querySelectorAll<HTMLElement>("details[open] .chart"))) {
+    const figure = view.figures[place.dataset.title ?? ""];
+    if (figure !== undefined) {
+      const layout = { ...figure.layout, template: light ? view.templates.light : view.templates.dark };
       void Plotly.react(place, figure.data, layout, CONFIG);
     }
   }
 }
 
-window.addEventListener("message", ({ data }: MessageEvent<State>) => {
-  state = data;
-  render(data);
-});
+window.addEventListener("message", ({ data }: MessageEvent<State>) => render(data));
 new MutationObserver(draw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
 editor.postMessage({ kind: "ready" });

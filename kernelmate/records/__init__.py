@@ -21,7 +21,7 @@ from kernelmate.records.contract import (
     Tolerance,
 )
 from kernelmate.records.device import Calibration, Device, parse_device
-from kernelmate.records.findings import WRONG_OUTPUTS, Finding, FindingCode
+from kernelmate.records.findings import WITH_VALUES, WRONG_OUTPUTS, Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
@@ -82,6 +82,7 @@ __all__ = [
     "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
     "SLOWDOWN",
+    "WITH_VALUES",
     "WRONG_OUTPUTS",
     "Allowance",
     "Anchor",

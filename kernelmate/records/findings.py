@@ -78,6 +78,9 @@ WRONG_OUTPUTS = frozenset(
 )
 """Codes of outputs that differ from the reference's."""
 
+WITH_VALUES = WRONG_OUTPUTS - {FindingCode.STALE_OUTPUT, FindingCode.CONSTANT_OUTPUT}
+"""Codes of findings whose message states a wrong element, its value and the expected one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -25,10 +25,16 @@ class SourceLines:
     Args:
         texts: texts by path that replace those on disk, such as cells and candidates.
         folder: where relative paths start from; the current folder when not given.
+        moved: gives the present line for a line of a given text; None for a line that was changed since.
     """
 
-    def __init__(self, texts: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
-        self._folder = folder or Path()
+    def __init__(
+        self,
+        texts: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        moved: Callable[[int], int | None] = lambda line: line,
+    ) -> None:
+        self._folder, self._moved = folder or Path(), moved
         self._lines = {path: text.split("\n") for path, text in (texts or {}).items()}
         self._given = frozenset(self._lines)
 
@@ -47,6 +53,10 @@ class SourceLines:
     def given(self, file: str | None) -> bool:
         """Returns True if the file's text was given instead of read."""
         return file in self._given
+
+    def present(self, file: str | None, line: int | None) -> int | None:
+        """Returns the line at which a line of a given text is now; None if it was changed, or the text was not given."""
+        return None if line is None or not self.given(file) else self._moved(line)
 
     def last_store(self, file: str | None, kernel: str, argument: str) -> tuple[int, int] | None:
         """Returns line and column of a kernel's last assignment to an element of an argument; None if there is none."""
@@ -86,10 +96,15 @@ class SourceLines:
         return margin + _cut(shown, start, room), " " * (len(margin) - 2) + "| " + caret
 
 
-def sources_of(kernel: Kernel) -> SourceLines:
-    """Returns the lines of a kernel's own text with the numbers that messages use: a cell's are counted from its magic."""
+def sources_of(kernel: Kernel, moved: Callable[[int], int | None] = lambda line: line) -> SourceLines:
+    """Return the lines of a kernel's own text with the numbers that messages use: a cell's are counted from its magic.
+
+    Args:
+        kernel: the kernel.
+        moved: gives the present line for a line of its text; None for a line that was changed since.
+    """
     unit = kernel.unit
-    return SourceLines({unit.path: "\n" * (unit.locate(1, 1)[0] - 1) + unit.text})
+    return SourceLines({unit.path: "\n" * (unit.locate(1, 1)[0] - 1) + unit.text}, moved=moved)
 
 
 def _cut(text: str, start: int, room: int) -> str:

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import PurePath
 
-from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import WITH_VALUES, Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import Scene, picture
 from kernelmate.report.excerpt import SourceLines, sources_of
 from kernelmate.report.figures import MOST_VERSIONS
-from kernelmate.report.html import bullets, case_row, figure_rows, finding_row, message, pairs, table, text, toned
-from kernelmate.report.result_charts import result_scenes
+from kernelmate.report.html import bullets, case_row, figure_rows, message, pairs, table, text, toned
+from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.report.tables import provenance
 from kernelmate.report.versions import all_rows, changed_rows
+
+NARROW_VERSIONS = 2
+"""Versions in a narrow chart: the baseline and the candidate in view."""
 
 MOST_ROWS = 9
 """Number of changed figures in the table; the rest is among all figures."""
@@ -133,6 +137,7 @@ def optimization_parts(
     shown: int | None = None,
     accepted: int | None = None,
     draw: Draw = picture,
+    narrow: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
     """Return the view of a search's result.
@@ -143,15 +148,20 @@ def optimization_parts(
         shown: number of the candidate in view, from 1; None for the best, or where none is worth taking no candidate.
         accepted: number of the candidate that a person has accepted; None without one.
         draw: renders a chart.
+        narrow: True to draw the charts for pages of 480 to 750 pixels as well, where they stand side by side too.
         more: parts that are folded below the figures.
     """
     number = shown if shown is not None else None if optimization.best is None else optimization.best + 1
     parts = _headline(optimization, number, accepted)
     if not optimization.candidates:
         return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
-    parts += charts(result_scenes(charted(optimization, number)), draw)
+    versions = charted(optimization, number)
+    parts += charts(versions, draw)
+    if narrow:
+        parts += narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)
     if number is None:
-        return [*parts, *_others(optimization, None, opened=True), *_folded("Notes", [_provenance(optimization.baseline), *bullets(optimization.notes), *more])]  # fmt: skip
+        notes = [_provenance(optimization.baseline), *bullets(optimization.notes), *more]
+        return [*parts, *_others(optimization, None, opened=True), *_folded("notes", "Notes", notes)]
     judged = optimization.candidates[number - 1]
     changed = changed_table(optimization.baseline, judged.verdict)
     why = [f'<p class="why">{text(judged.candidate.why)}</p>', *_trade_offs(judged.verdict)]
@@ -161,8 +171,9 @@ def optimization_parts(
 
 
 def _headline(optimization: Optimization, number: int | None, accepted: int | None) -> list[str]:
-    """Returns the verdict in words, and how the prompt was read."""
+    """Returns the verdict in words, and how the prompt was read; `data-candidate` is the number of the candidate in view."""
     objective, baseline = optimization.objective, optimization.baseline
+    named = ""
     if number is None:
         tried = len(optimization.candidates)
         said = "No candidate is worth taking" if tried else "Nothing was changed"
@@ -170,10 +181,16 @@ def _headline(optimization: Optimization, number: int | None, accepted: int | No
     else:
         judged = optimization.candidates[number - 1]
         head = headline(judged.verdict, label(number, judged.candidate.author), accepted=number == accepted)
+        named = _marked(number, judged)
     asked = (
         f"<strong>{text(words.kernel_words(baseline))}</strong>, “{text(objective.prompt)}”: {text(objective.reading)}"
     )
-    return [f'<p class="verdict">{head}</p>', f'<p class="faint">{asked}</p>']
+    return [f'<p class="verdict"{named}>{head}</p>', f'<p class="faint">{asked}</p>']
+
+
+def _marked(number: int, judged: Judged) -> str:
+    """Returns the attribute by which a page finds the candidate that an element is about; none without a text to show."""
+    return f' data-candidate="{number}"' if judged.verdict.compiled else ""
 
 
 def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
@@ -186,10 +203,19 @@ def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
     return f'{toned(word[:1].upper() + word[1:], tone)}: {", ".join(facts)} <span class="faint">(<code>{text(name)}</code>)</span>'
 
 
-def charts(scenes: Sequence[Scene], draw: Draw = picture) -> list[str]:
-    """Returns charts side by side."""
+def charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
+    """Returns the charts of versions: side by side where a page has 750 pixels, else below each other."""
+    return _figures("charts", result_scenes(versions), draw)
+
+
+def narrow_charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
+    """Returns the charts that a page of 480 to 750 pixels shows side by side in place of the others."""
+    return _figures("charts narrow", result_scenes(versions, NARROW), draw)
+
+
+def _figures(css_class: str, scenes: Sequence[Scene], draw: Draw) -> list[str]:
     drawn = (f"<figure><figcaption>{text(scene.title)}</figcaption>{draw(scene)}</figure>" for scene in scenes)
-    return ['<div class="charts">', *drawn, "</div>"] if scenes else []
+    return [f'<div class="{css_class}">', *drawn, "</div>"] if scenes else []
 
 
 def changed_table(before: Verdict, after: Verdict) -> list[str]:
@@ -237,18 +263,20 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     count = sum(len(one.numbers) for one in groups) + sum(len(one.numbers) - 1 for one in twins)
     lines = [_line(one, number) for one in shown]
     inside = ['<ul class="others">', *lines, "</ul>"]
-    return _folded(words.plural(count, "candidate" if number is None else "other candidate"), inside, opened=opened)
+    title = words.plural(count, "candidate" if number is None else "other candidate")
+    return _folded("others", title, inside, opened=opened)
 
 
 def _line(one: Alike, number: int | None) -> str:
+    verdict = one.first.verdict
     numbers = [other for other in one.numbers if other != number]
-    word, tone = words.standing_because(one.first.verdict)
-    gain = words.gain_sentence(one.first.verdict) if tone != "bad" else ""
-    gain = gain.removesuffix(word).rstrip(", ")  # said once
-    alike = f" (alike: {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
+    word, tone = words.standing_because(verdict)
+    gain = words.gain_sentence(verdict, concluded=not verdict.undecided) if tone != "bad" else ""
+    same = ", ".join(f"<span{_marked(other, one.first)}>{other}</span>" for other in numbers[1:])
+    alike = f" (alike: {same})" if same else ""
     facts = f"{text(gain)}, " if gain else ""
-    name = text(label(numbers[0], one.first.candidate.author))
-    return f"<li><code>{name}</code>{text(alike)} {facts}{toned(word, tone)}</li>"
+    name = f"<code{_marked(numbers[0], one.first)}>{text(label(numbers[0], one.first.candidate.author))}</code>"
+    return f"<li>{name}{alike} {facts}{toned(word, tone)}</li>"
 
 
 def _everything(optimization: Optimization, judged: Judged, more: Sequence[str]) -> list[str]:
@@ -257,11 +285,13 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
     inside = [_provenance(optimization.baseline), *_rows(all_rows(optimization.baseline, verdict))]
     inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
-    return _folded("All figures, sizes and notes", inside)
+    return _folded("all", "All figures, sizes and notes", inside)
 
 
-def _folded(title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
-    return [f"<details{' open' if opened else ''}><summary>{text(title)}</summary>", *inside, "</details>"]
+def _folded(key: str, title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
+    """Returns a fold; a page that is drawn again finds it by its key, as its title may have another number."""
+    head = f'<details data-fold="{key}"{" open" if opened else ""}><summary>{text(title)}</summary>'
+    return [head, *inside, "</details>"]
 
 
 def _provenance(verdict: Verdict) -> str:
@@ -276,6 +306,7 @@ def verdict_parts(
     sources: SourceLines,
     *,
     draw: Draw = picture,
+    narrow: bool = False,
     more: Sequence[str] = (),
     before: ChartVersion | None = None,
 ) -> list[str]:
@@ -287,12 +318,14 @@ def verdict_parts(
         verdict: the verdict.
         sources: the lines that findings refer to.
         draw: renders a chart.
+        narrow: True to draw the charts for pages of 480 to 750 pixels as well, where they stand side by side too.
         more: parts that are folded below the figures.
         before: an earlier version to compare with; None without one.
     """
     name = words.kernel_words(verdict)
     versions = [*([] if before is None else [before]), ChartVersion(name, verdict)]
-    drawn = charts(result_scenes(versions), draw) if verdict.compiled else []
+    drawn = charts(versions, draw) if verdict.compiled else []
+    drawn += narrow_charts(versions, draw) if verdict.compiled and narrow else []
     drawn += changed_table(before.verdict, verdict) if before is not None else []
     figures = [_provenance(verdict), *(pairs(figure_rows(verdict)) if verdict.compiled else [])]
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
@@ -300,9 +333,10 @@ def verdict_parts(
     found = _findings(verdict, sources)
     head = [f'<p class="verdict"><strong>{text(name)}</strong> {alone(verdict)}</p>']
     if verdict.accepted is False:
-        rest = _folded(words.plural(len(found) - 1, "more finding"), _flat(found[1:])) if len(found) > 1 else []
-        return [*head, *_flat(found[:1]), *rest, *_folded("Charts, figures and sizes", [*drawn, *figures])]
-    return [*head, *_flat(found), *drawn, *_folded("All figures and sizes", figures)]
+        more_findings = words.plural(len(found) - 1, "more finding")
+        rest = _folded("findings", more_findings, _flat(found[1:])) if len(found) > 1 else []
+        return [*head, *_flat(found[:1]), *rest, *_folded("all", "Charts, figures and sizes", [*drawn, *figures])]
+    return [*head, *_flat(found), *drawn, *_folded("all", "All figures and sizes", figures)]
 
 
 def alone(verdict: Verdict) -> str:
@@ -328,28 +362,37 @@ def _flat(parts: Iterable[Sequence[str]]) -> list[str]:
 
 def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
     """Returns diagnostics and findings, each with its line and, the first wrong one, with the values."""
-    rows: list[tuple[list[str], Diagnostic | Finding]] = [
-        (message(d.severity, d.code or "", d.message, d.file, d.line, d.column), d) for d in verdict.diagnostics
-    ]
     told = not verdict.diagnostics
-    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
+    shown: list[Diagnostic | Finding] = [*verdict.diagnostics]
+    shown += [one for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
     # Errors first: they say why the kernel is not good.
-    rows.sort(key=lambda row: row[1].severity != "error")
+    shown.sort(key=lambda one: one.severity != "error")
     wrong = next((case for case in verdict.cases if case.correct is False and case.first_wrong is not None), None)
     blocks = []
-    for place, ((severity, code, where, what), one) in enumerate(rows):
-        line = f' data-line="{one.line}"' if one.line is not None and sources.given(one.file) else ""
-        lines = [f'<div class="finding of-{one.severity}"{line}>{severity} {code} {where}<div>{what}</div>']
+    for place, one in enumerate(shown):
+        # The file that the page is about needs no folder.
+        file = PurePath(one.file).name if one.file is not None and sources.given(one.file) else one.file
+        severity, code, where, what = message(one.severity, one.code or "", one.message, file, one.line, one.column)
+        where = f"<span{_at(sources, one.file, one.line)}>{where}</span>"
+        lines = [f'<div class="finding of-{one.severity}">{severity} {code} {where}<div>{what}</div>']
         excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
         if isinstance(one, Finding) and one.line is None and one.buffer is not None:
             stored = sources.last_store(one.file, verdict.kernel, one.buffer)
-            excerpt = () if stored is None else sources.excerpt(one.file, *stored, WIDTH)
-            lines += [f'<p class="faint">the last store to <code>{text(one.buffer)}</code>:</p>'] * bool(excerpt)
+            if stored is not None:
+                excerpt, store = sources.excerpt(one.file, *stored, WIDTH), f"line {stored[0]}"
+                store = f"<span{_at(sources, one.file, stored[0])}>{store}</span>"
+                lines.append(f'<p class="faint">the last store to <code>{text(one.buffer)}</code>, {store}:</p>')
         if excerpt:
             lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
-        if place == 0 and wrong is not None and words.element_words(wrong.first_wrong) not in one.message:
+        if place == 0 and wrong is not None and one.code not in WITH_VALUES:
             lines.append(
                 f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
             )
         blocks.append([*lines, "</div>"])
     return blocks
+
+
+def _at(sources: SourceLines, file: str | None, line: int | None) -> str:
+    """Returns the attribute of an element that leads to a line of the page's text, where the line is still there."""
+    present = sources.present(file, line)
+    return "" if present is None else f' data-line="{present}"'

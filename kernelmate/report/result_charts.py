@@ -1,13 +1,14 @@
 """The three charts of a result, side by side: correctness, time and occupancy, as scenes of one width.
 
-Each version has two lines: its name with the figure in words, and its marks below. Errors are in tolerances on a
-logarithmic axis, times have their intervals and roofs, occupancy its limiter. Predictions are hollow.
+Each version has its name, the figure in words, and its marks below. Errors are in tolerances on a logarithmic axis,
+times have their intervals and roofs, occupancy its limiter. Predictions are hollow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kernelmate.records import Case, Timing, Verdict
 from kernelmate.report.chart import GREY, VERMILION, ChartVersion, version_color
@@ -24,83 +25,137 @@ from kernelmate.report.drawing import (
 )
 from kernelmate.report.words import LIMITER_WORDS, number, one_line, percent, time_words
 
-WIDTH = 310.0
-"""Pixels of each chart, drawn up to a sixth larger where a page has room."""
+LEFT, TOP, BAR, GAP = 8.0, 4.0, 11.0, 10.0
+FOOT, LINE = 25.0, 13.0
+"""Pixels of the axis's words, and of each line of words below them."""
 
-LEFT, RIGHT = 8.0, 302.0
-TOP, ROW, BAR, FOOT = 4.0, 36.0, 11.0, 38.0
-GAP = 10.0
+
+@dataclass(frozen=True, slots=True)
+class ChartLayout:
+    """Sizes of a chart in pixels; a page draws it up to a sixth larger where it has room.
+
+    Attributes:
+        width: of the chart.
+        row: height of one version.
+        marks: from the top of a version to the middle of its marks.
+        stacked: True if the figure is below the version's name, False if it is beside it.
+        foot_lines: lines of words below the axis.
+    """
+
+    width: float
+    row: float
+    marks: float
+    stacked: bool
+    foot_lines: int
+
+    @property
+    def right(self) -> float:
+        """Right end of the axis."""
+        return self.width - LEFT
+
+    def middle(self, row: int) -> float:
+        """Returns the height of a version's marks."""
+        return TOP + self.row * row + self.marks
+
+    def across(self, row: int, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Returns the ends of an upright line through a version's marks, below its words."""
+        return (place, self.middle(row) - 9.0), (place, self.middle(row) + 9.0)
+
+    def bottom(self, rows: int) -> float:
+        """Returns the lower end of the versions."""
+        return TOP + self.row * rows
+
+    def linear_axis(self, most: float) -> Callable[[float], float]:
+        """Returns where values from 0 to the largest are drawn."""
+        return lambda value: LEFT + (self.right - LEFT) * min(value / most, 1.0)
+
+    def log_axis(self, low: int, high: int) -> Callable[[float], float]:
+        """Returns where values between two powers of ten are drawn; others stand at the ends."""
+
+        def at(value: float) -> float:
+            power = math.log10(value) if value > 0 else -math.inf
+            return LEFT + (self.right - LEFT) * (min(max(power, low), high) - low) / (high - low)
+
+        return at
+
+
+WIDE = ChartLayout(width=310.0, row=36.0, marks=25.0, stacked=False, foot_lines=1)
+NARROW = ChartLayout(width=190.0, row=48.0, marks=36.0, stacked=True, foot_lines=2)
+"""Three of these fit into 600 pixels."""
+
 LEAST_DECADE, MOST_DECADE = -4, 3
 """Decades of error, in tolerances, beyond which marks stand at the edge of the axis."""
 
 CORRECTNESS, TIME, OCCUPANCY = "Correctness", "Time", "Occupancy"
 
 
-def result_scenes(versions: Sequence[ChartVersion]) -> list[Scene]:
+def result_scenes(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> list[Scene]:
     """Returns the charts of which any version has figures, in the order of reading."""
-    drawn = (correctness_scene(versions), time_scene(versions), occupancy_scene(versions))
+    drawn = (correctness_scene(versions, layout), time_scene(versions, layout), occupancy_scene(versions, layout))
     return [scene for scene in drawn if scene is not None]
 
 
-def correctness_scene(versions: Sequence[ChartVersion]) -> Scene | None:
+def correctness_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
     """Returns each case's largest error in tolerances; 1 is the limit. None if nothing was compared."""
     compared = [_compared(version.verdict) for version in versions]
     errors = [_error(case) for cases in compared for case in cases]
     if not errors:
         return None
     low, high = _decades(errors)
-    at = _log_axis(low, high)
-    shapes = _ticks([(at(10.0**power), _decade(power)) for power in range(low, high + 1)], len(versions))
+    at = layout.log_axis(low, high)
+    shapes = _ticks([(at(10.0**power), _decade(power)) for power in range(low, high + 1)], len(versions), layout)
     for row, (version, cases) in enumerate(zip(versions, compared, strict=True)):
-        shapes += _head(row, version, _right_words(version.verdict, cases))
-        shapes.append(LineShape(_across(row, at(1.0)), VERMILION, 1.5, (4.0, 3.0)))
-        shapes += [_case_mark(row, case, at, version_color(version)) for case in cases]
-    return _scene(CORRECTNESS, shapes, "largest error of each case: 1 is its tolerance", len(versions))
+        shapes += _head(row, version, _right_words(version.verdict, cases), layout)
+        shapes.append(LineShape(layout.across(row, at(1.0)), VERMILION, 1.5, (4.0, 3.0)))
+        shapes += [_case_mark(layout.middle(row), case, at, version_color(version)) for case in cases]
+    return _scene(CORRECTNESS, shapes, "largest error of each case: 1 is its tolerance", len(versions), layout)
 
 
-def time_scene(versions: Sequence[ChartVersion]) -> Scene | None:
+def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
     """Returns times at the headline size with intervals, and each version's roof. None if nothing was timed."""
     timings = [version.verdict.timing for version in versions]
     ends = [_end(timing) for timing in timings if timing is not None]
     if not ends:
         return None
-    at = _linear_axis(max(ends) * 1.04 or 1.0)
+    at = layout.linear_axis(max(ends) * 1.04 or 1.0)
     shapes: list[Shape] = _ticks(
-        [(at(value), time_words(value) if value else "0") for value in _round(max(ends))], len(versions)
+        [(at(value), time_words(value) if value else "0") for value in _round(max(ends))], len(versions), layout
     )
     roofs = False
     for row, (version, timing) in enumerate(zip(versions, timings, strict=True)):
-        shapes += _head(row, version, "not timed" if timing is None else _time_words(timing))
+        shapes += _head(row, version, "not timed" if timing is None else _time_words(timing), layout)
         if timing is None:
             continue
-        color, middle = version_color(version), _middle(row)
+        color, middle = version_color(version), layout.middle(row)
         hollow = timing.kind == "predicted"
         shapes.append(Rect(LEFT, middle - BAR / 2, at(timing.median_us) - LEFT, BAR, color, hollow))
         shapes += _interval(at(max(timing.ci95_us[0], 0.0)), at(_end(timing)), middle)
         roof = _roof_us(version.verdict)
         if roof is not None:
             roofs = True
-            shapes.append(LineShape(_across(row, at(roof)), INK, 2.5))
+            shapes.append(LineShape(layout.across(row, at(roof)), INK, 2.5))
     kind = "predicted" if all(one.kind == "predicted" for one in timings if one is not None) else "with 95 % interval"
-    return _scene(TIME, shapes, f"per launch, {kind}" + ("; thick mark: its roof" if roofs else ""), len(versions))
+    foot = f"per launch, {kind}" + ("; thick mark: its roof" if roofs else "")
+    return _scene(TIME, shapes, foot, len(versions), layout)
 
 
-def occupancy_scene(versions: Sequence[ChartVersion]) -> Scene | None:
+def occupancy_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
     """Returns theoretical occupancy with its limiter. None if no version has one."""
     found = [version.verdict.occupancy for version in versions]
     if all(one is None for one in found):
         return None
-    at = _linear_axis(1.0)
-    shapes: list[Shape] = _ticks([(at(share), percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)], len(versions))
+    at = layout.linear_axis(1.0)
+    shares = [(at(share), percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    shapes: list[Shape] = _ticks(shares, len(versions), layout)
     for row, (version, occupancy) in enumerate(zip(versions, found, strict=True)):
         if occupancy is None:
-            shapes += _head(row, version, "unknown")
+            shapes += _head(row, version, "unknown", layout)
             continue
         limiter = LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)
-        shapes += _head(row, version, f"{percent(occupancy.theoretical)}, {limiter}")
+        shapes += _head(row, version, f"{percent(occupancy.theoretical)}, {limiter}", layout)
         end = at(occupancy.theoretical)
-        shapes.append(Rect(LEFT, _middle(row) - BAR / 2, end - LEFT, BAR, version_color(version)))
-    return _scene(OCCUPANCY, shapes, "of the SM's warps, and what limits it", len(versions))
+        shapes.append(Rect(LEFT, layout.middle(row) - BAR / 2, end - LEFT, BAR, version_color(version)))
+    return _scene(OCCUPANCY, shapes, "of the SM's warps, and what limits it", len(versions), layout)
 
 
 # -------------------------------------------------------------------------------------------------- figures
@@ -129,8 +184,8 @@ def _right_words(verdict: Verdict, cases: Sequence[Case]) -> str:
     return f"{right} of {len(cases)} right, {said}"
 
 
-def _case_mark(row: int, case: Case, at: Callable[[float], float], color: str) -> Shape:
-    place, middle = at(_error(case)), _middle(row)
+def _case_mark(middle: float, case: Case, at: Callable[[float], float], color: str) -> Shape:
+    place = at(_error(case))
     if case.correct is False:
         return Mark(place, middle, "diamond", VERMILION if case.baseline_correct is not False else GREY, 11)
     return Rect(place - 1.5, middle - BAR / 2, 3, BAR, color)
@@ -159,26 +214,17 @@ def _roof_us(verdict: Verdict) -> float | None:
 # --------------------------------------------------------------------------------------------------- layout
 
 
-def _middle(row: int) -> float:
-    """Returns the height of a version's marks."""
-    return TOP + ROW * row + 25.0
-
-
-def _across(row: int, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Returns the ends of an upright line through a version's marks, below its words."""
-    return (place, _middle(row) - 9.0), (place, _middle(row) + 9.0)
-
-
-def _bottom(rows: int) -> float:
-    return TOP + ROW * rows
-
-
-def _head(row: int, version: ChartVersion, words: str) -> list[Shape]:
-    """Returns a version's line: its name, shortened in the middle to the room that the figure leaves, and the figure."""
-    y = TOP + ROW * row + 9.0
-    room = RIGHT - LEFT - text_width(words, 11.5) - GAP
+def _head(row: int, version: ChartVersion, words: str, layout: ChartLayout) -> list[Shape]:
+    """Returns a version's name and its figure; a name is shortened in the middle to the room that it has."""
+    y, room = TOP + layout.row * row + 9.0, layout.right - LEFT
+    if not layout.stacked:
+        room -= text_width(words, 11.5) + GAP
     name = shortened(one_line(version.label), room, 12.6)  # bold letters are wider
-    return [TextShape(LEFT, y, name, "start", 11.5, bold=True), TextShape(RIGHT, y, words, "end", 11.5)]
+    if layout.stacked:
+        figure = TextShape(LEFT, y + LINE + 1, shortened(words, room, 11.5), "start", 11.5)
+    else:
+        figure = TextShape(layout.right, y, words, "end", 11.5)
+    return [TextShape(LEFT, y, name, "start", 11.5, bold=True), figure]
 
 
 def _interval(low: float, high: float, y: float) -> list[Shape]:
@@ -186,35 +232,35 @@ def _interval(low: float, high: float, y: float) -> list[Shape]:
     return [LineShape(((low, y), (high, y)), VERMILION, 1.5), *ends]
 
 
-def _ticks(places: Sequence[tuple[float, str]], rows: int) -> list[Shape]:
+def _ticks(places: Sequence[tuple[float, str]], rows: int, layout: ChartLayout) -> list[Shape]:
     """Returns faint lines with their words; words that would overlap are left out."""
     shapes: list[Shape] = []
     free = -math.inf
     for place, words in places:
-        shapes += [LineShape(_across(row, place)) for row in range(rows)]
+        shapes += [LineShape(layout.across(row, place)) for row in range(rows)]
         half = text_width(words, 10.5) / 2
-        middle = min(max(place, half), WIDTH - half)
+        middle = min(max(place, half), layout.width - half)
         if middle - half > free:
-            shapes.append(TextShape(middle, _bottom(rows) + 9, words, "middle", 10.5))
+            shapes.append(TextShape(middle, layout.bottom(rows) + 9, words, "middle", 10.5))
             free = middle + half + 4
     return shapes
 
 
-def _scene(title: str, shapes: Sequence[Shape], foot: str, rows: int) -> Scene:
-    words = TextShape(WIDTH / 2, _bottom(rows) + 26, shortened(foot, WIDTH - 4, 10.5), "middle", 10.5)
-    return Scene(title, WIDTH, _bottom(rows) + FOOT, (*shapes, words))
+def _scene(title: str, shapes: Sequence[Shape], foot: str, rows: int, layout: ChartLayout) -> Scene:
+    below = layout.bottom(rows) + FOOT
+    lines = _wrapped(foot, layout.width - 4, layout.foot_lines)
+    words = [TextShape(layout.width / 2, below + 1 + LINE * n, line, "middle", 10.5) for n, line in enumerate(lines)]
+    return Scene(title, layout.width, below + LINE * layout.foot_lines, (*shapes, *words))
 
 
-def _linear_axis(most: float) -> Callable[[float], float]:
-    return lambda value: LEFT + (RIGHT - LEFT) * min(value / most, 1.0)
-
-
-def _log_axis(low: int, high: int) -> Callable[[float], float]:
-    def at(value: float) -> float:
-        power = math.log10(value) if value > 0 else -math.inf
-        return LEFT + (RIGHT - LEFT) * (min(max(power, low), high) - low) / (high - low)
-
-    return at
+def _wrapped(words: str, room: float, lines: int) -> list[str]:
+    """Returns words on at most so many lines of that many pixels; the last is shortened where they do not fit."""
+    first, rest = "", words.split()
+    while lines > 1 and rest and text_width(f"{first} {rest[0]}", 10.5) <= room:
+        first = f"{first} {rest.pop(0)}".lstrip()
+    if not first:
+        return [shortened(words, room, 10.5)]
+    return [first, *(_wrapped(" ".join(rest), room, lines - 1) if rest else [])]
 
 
 def _decades(errors: Sequence[float]) -> tuple[int, int]:

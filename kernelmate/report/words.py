@@ -169,14 +169,23 @@ def case_time_words(median_us: float | None, timing: Timing | None) -> str:
     return time_words(median_us) if timing is not None and timing.kind == "measured" else f"~{time_words(median_us)}"
 
 
-def speedup_words(speedup: Speedup) -> str:
-    """`1.42x [1.40, 1.44] faster` for a measured one; `~1.42x [...] predicted, confirm on a GPU` for a predicted one."""
+def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
+    """Format a speed-up: `1.42x [1.40, 1.44] faster`, or `~1.42x [...] predicted, confirm on a GPU`.
+
+    Args:
+        speedup: the ratio of two times.
+        concluded: False to leave out the conclusion, where it is stated beside: `1.02x [0.92, 1.48]`.
+    """
     low, high = speedup.ci95
     ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
     by = " by the contract's weights" if speedup.weighted else ""
     undecided = low <= 1 <= high
     if speedup.kind == "predicted":
-        return f"~{ratio} predicted{by}, {'undecided' if undecided else 'confirm on a GPU'}"
+        return f"~{ratio} predicted{by}" + (
+            f", {'undecided' if undecided else 'confirm on a GPU'}" if concluded else ""
+        )
+    if not concluded:
+        return ratio + by
     if undecided:
         return f"{ratio} undecided{by}"
     return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}{by}"
@@ -275,12 +284,8 @@ def wrong_words(first: FirstWrong | None) -> str:
     def value(it: float | None) -> str:
         return "not finite" if it is None else f"{it:.6g}"
 
-    return f"{element_words(first)}: want {value(first.want)}, got {value(first.got)}"
-
-
-def element_words(first: FirstWrong | None) -> str:
-    """`y[0, 5]`."""
-    return "" if first is None else f"{printable(first.argument)}[{', '.join(map(str, first.index))}]"
+    element = f"{printable(first.argument)}[{', '.join(map(str, first.index))}]"
+    return f"{element}: want {value(first.want)}, got {value(first.got)}"
 
 
 def error_words(case: Case) -> str:
@@ -384,11 +389,16 @@ def standing_because(verdict: Verdict) -> tuple[str, Tone]:
     return (why if why.startswith(word) else f"{word}: {why}"), tone
 
 
-def gain_sentence(verdict: Verdict) -> str:
-    """Formats a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`."""
+def gain_sentence(verdict: Verdict, *, concluded: bool = True) -> str:
+    """Format a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`.
+
+    Args:
+        verdict: the candidate's verdict.
+        concluded: False to leave out the conclusion of a speed-up, where it is stated beside.
+    """
     result, ratio = verdict.objective, verdict.speedup
     if ratio is not None and (result is None or result.name == "time"):
-        return speedup_words(ratio)
+        return speedup_words(ratio, concluded=concluded)
     if result is None or result.name == "correct":
         return ""
     return f"{METRIC_WORDS[result.name]} {objective_words(result)}"

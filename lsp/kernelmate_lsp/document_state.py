@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Kernel, LaunchShape, Occupancy, Optimization, Resources, Verdict
+from kernelmate.records import (
+    Candidate,
+    Contract,
+    Kernel,
+    LaunchShape,
+    Listing,
+    Occupancy,
+    Optimization,
+    Resources,
+    Verdict,
+)
 from kernelmate_lsp.reading import DocumentKernel, Reading
 
 
@@ -97,6 +108,7 @@ class DocumentState:
         pinned: texts to compare with.
         compared: the last comparison and its verdicts.
         offers: applicable rewrites by kernel, of `checked_version`.
+        listed: by kernel, a text and its code as the disassembler reads it.
     """
 
     uri: str
@@ -111,6 +123,7 @@ class DocumentState:
     pinned: dict[str, Kernel] = field(default_factory=dict)
     compared: dict[str, Benched] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
+    listed: dict[str, tuple[Kernel, asyncio.Future[tuple[Listing, ...]]]] = field(default_factory=dict)
 
     def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:
         """Keeps verdicts of a kernel.

@@ -19,6 +19,7 @@ expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is n
 
 EXAMPLE = "row_scan.cu"
 WASTEFUL = "row_sum.cu"
+WRONG = "wrong.cu"
 KERNEL_LINE = 16
 MARKER = "ran-from-the-workspace"
 KEY = "key-of-the-tests-4711"
@@ -72,6 +73,7 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     text = (folder / EXAMPLE).read_text()
     (folder / "broken.cu").write_text(text.replace("float carry = 0.0f;", "float carry = none;"))
     (folder / WASTEFUL).write_text(example())
+    (folder / WRONG).write_text(example().replace("row_sum", "wrong_sum").replace("= part[0];", "= part[1];"))
     (folder / "cells.ipynb").write_text(notebook("%load_ext kernelmate", NOTEBOOK_CELL))
     host = Host(folder, tmp_path_factory.mktemp("home"))
     yield host
@@ -140,12 +142,16 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
     code.lens("Benchmark").click()
     expect(code.lens(re.compile("predicted just now"))).to_be_visible()
     code.lens(re.compile("regs")).click()
-    frame = code.frame(".kernelmate .charts svg")
+    frame = code.frame(".kernelmate .charts svg:visible")
     expect(frame.locator("h1")).to_have_text("row_sum")
     expect(frame.locator(".verdict")).to_contain_text("clean")
     for title in ("Correctness", "Time", "Occupancy"):
         expect(frame.get_by_role("img", name=title, exact=True)).to_be_visible()
-    frame.get_by_text("More charts").click()
+    for theme in ("light", "dark"):
+        code.theme(theme)
+        code.page.wait_for_timeout(1000)
+        code.shot(f"editor-results-{theme}")
+    frame.get_by_text("All figures and sizes").click()
     expect(frame.get_by_text("Correctness per size")).to_be_visible()
     colors = {}
     for theme in ("light", "dark"):
@@ -154,10 +160,38 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
         code.page.wait_for_timeout(1000)
         tick = frame.locator("figure .ytick text").first
         colors[theme] = tick.evaluate("element => getComputedStyle(element).fill")
-        code.shot(f"editor-results-{theme}")
     code.theme("light")
     assert colors["light"] != colors["dark"]
     assert complaints == []
+
+
+def test_results_keep_what_was_opened_and_lead_to_the_line_of_a_finding(host: Host, code: Code) -> None:
+    code.open(WRONG)
+    text = (host.folder / WRONG).read_text()
+    store = 1 + text[: text.index("= part[1];")].count("\n")
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("WRONG"))).to_be_visible()
+    code.lens(re.compile("regs")).click()
+    frame = code.frame(".kernelmate .finding")
+    frame.get_by_text("Charts, figures and sizes").click()
+    expect(frame.locator(".kernelmate .charts svg:visible").first).to_be_visible()
+    frame.get_by_role("button", name="Benchmark").click()
+    code.page.wait_for_timeout(5000)
+    expect(frame.locator(".kernelmate .charts svg:visible").first).to_be_visible()
+    expect(frame.get_by_role("button", name="Fix")).to_be_visible()
+
+    frame.get_by_text(f"line {store}").click()
+    here = code.page.locator("#status\\.editor\\.selection")
+    expect(here).to_contain_text(f"Ln {store}, ")
+    # A line above: the result is of an earlier text, and its finding still leads to its line.
+    code.go_to(1)
+    code.page.keyboard.type("// one line more\n")
+    expect(frame.locator("header")).to_contain_text("The text was changed since")
+    expect(frame.locator(".finding pre")).to_contain_text(f"{store} |")
+    frame.get_by_text(f"line {store}").click()
+    expect(here).to_contain_text(f"Ln {store + 1}, ")
+    code.shot("editor-stale")
+    code.run("File: Revert File")
 
 
 def test_a_python_file_and_a_notebooks_cell_have_their_kernels(host: Host, code: Code) -> None:

@@ -189,3 +189,30 @@ def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(
     expect(code.button("Accept")).to_be_visible()
     code.button("Accept").click()
     code.saved("other.cu", lambda text: text == before)
+
+
+def test_an_earlier_prompt_is_offered_again_and_the_status_menu_examines_the_machine(code: Code) -> None:
+    asked = "paint it blue"
+    at_kernel(code, "other.cu")
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    code.lens("Optimize...").click()
+    box = code.page.locator(".quick-input-widget input")
+    box.fill(asked)
+    expect(code.page.locator(".quick-input-list .monaco-list-row.focused", has_text=asked)).to_be_visible()
+    box.press("Enter")
+    expect(code.page.locator(TOASTS).first).to_be_visible()
+    code.run("Notifications: Clear All Notifications")
+    code.lens("Optimize...").click()
+    again = code.page.locator(".quick-input-list .monaco-list-row", has_text=asked)
+    expect(again).to_contain_text("asked before")
+    code.shot("editor-prompts")
+    code.page.keyboard.press("Escape")
+
+    code.page.locator("#status\\.languageStatus").first.click()
+    menu = code.page.locator(".hover-language-status", has_text="this machine")
+    expect(menu.first).to_be_visible()
+    code.shot("editor-status-menu")
+    menu.get_by_text("Check", exact=True).first.click()
+    page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="doctor"]'))
+    expect(page.locator(".view-lines").first).to_contain_text("compiler")
+    code.shot("editor-doctor")

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.exhaustive(share=0.4)
 
 WIDTHS = (450, 800, 1280, 1600)
 HEIGHT = 900
+LINE_PX = 15
+"""Height of a changed line."""
 WRONG = "wrong.cu"
 KERNEL_LINE = 13
 
@@ -90,15 +92,27 @@ def fits(frame: Any) -> None:
     """Checks that nothing of the results is cut off, and that no chart is taller than 260 pixels."""
     root = frame.locator("html")
     expect(root).to_have_js_property("scrollWidth", root.evaluate("root => root.clientWidth"))
-    heights = frame.locator(".kernelmate .charts svg").evaluate_all("all => all.map(one => one.clientHeight)")
+    heights = frame.locator(".kernelmate .charts svg:visible").evaluate_all("all => all.map(one => one.clientHeight)")
     assert heights
     assert max(heights) <= 260
+
+
+def needs_no_scrolling(frame: Any, lines: int) -> None:
+    """Waits until the whole page is in view with so many of the changed lines; these may scroll by themselves."""
+    page, changed = frame.locator(".page"), frame.locator("pre.diff")
+    for _ in range(40):
+        over = page.evaluate("page => page.scrollHeight - page.clientHeight")
+        shown = changed.evaluate("lines => lines.clientHeight") // LINE_PX
+        if over <= 0 and shown >= lines:
+            return
+        page.page.wait_for_timeout(250)  # the editor is still laying the panel out
+    raise AssertionError(f"{over} pixels are out of view, {shown} changed lines are in view")
 
 
 def test_results_of_a_kernel(code: Code) -> None:
     benchmarked(code, WASTEFUL)
     code.lens(re.compile("regs")).click()
-    frame = code.frame(".kernelmate .charts")
+    frame = code.frame(".kernelmate .charts:visible")
     at_every_width(code, "results", lambda: fits(frame))
 
 
@@ -114,9 +128,17 @@ def test_a_search_and_its_comparison(code: Code) -> None:
     at_every_width(code, "diff")
     code.run("Reject All Changes")  # the file stays open: with it, what is known of it would be gone
     code.run("Notifications: Clear All Notifications")
+    code.page.set_viewport_size({"width": 1280, "height": HEIGHT})
+    code.page.wait_for_timeout(1500)
     code.lens(re.compile("regs")).click()
-    code.frame(".kernelmate .charts")
-    at_every_width(code, "search-results")
+    frame = code.frame(".kernelmate .charts:visible")
+    needs_no_scrolling(frame, 9)
+    at_every_width(code, "search-results", lambda: fits(frame))
+    # As large as the window lets it be, the panel has the thirty lines of the notebook's result.
+    code.page.set_viewport_size({"width": 1280, "height": HEIGHT})
+    code.page.locator(".tab", has_text="results").dblclick()
+    needs_no_scrolling(frame, 29)
+    code.shot("editor-search-results-large-light-1280")
 
 
 def test_a_wrong_kernel(code: Code) -> None:

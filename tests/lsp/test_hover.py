@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from tests.lsp.client import SCALE, STORE_LINE, editor, place, run
+from tests.lsp.client import BROKEN, SCALE, STORE_LINE, editor, place, run
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
 
@@ -67,6 +67,47 @@ def test_a_hover_on_a_shared_array_tells_its_bytes_and_its_banks(tmp_path: Path)
             bound = await it.hover(uri, *place(text, "__launch_bounds__"))
             assert bound is not None
             assert "at most 256 threads per block, at least 2 blocks per SM" in bound
+
+    run(scenario())
+
+
+LOOP = SCALE.replace(
+    "    if (i < n) y[i] = a * x[i];\n",
+    "    float sum = 0.0f;\n"
+    "    for (int k = 0; k < n; k += 1) {\n"
+    "        sum += a;\n"
+    "        y[i % n] = sum;\n"
+    "    }\n"
+    "    int unused;\n",
+)
+
+
+def test_a_hover_on_a_variable_tells_where_it_is_live_and_how_many_registers_are(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            for _ in range(20):  # the disassembler may need longer than a hover waits
+                shown = await it.hover(uri, *place(SCALE, "i < n"))
+                assert shown is not None
+                if "peak" in shown:
+                    break
+            assert f"**i**: `int`, live from line {STORE_LINE} to line {STORE_LINE + 1}." in shown
+            assert "registers are live at the instructions of this line. The peak is" in shown
+            assert "are allocated per thread" in shown
+
+            it.change(uri, LOOP)
+            await it.problems(uri)
+            # A value that a loop reads again is kept until the loop ends.
+            ends = LOOP[: LOOP.index("    }\n    int unused")].count("\n") + 1
+            assert f"to line {ends}." in (await it.hover(uri, *place(LOOP, "sum += a")) or "")
+            assert "`int`, never used." in (await it.hover(uri, *place(LOOP, "unused")) or "")
+
+            it.change(uri, BROKEN)
+            await it.problems(uri)
+            broken = await it.hover(uri, *place(BROKEN, "i < n"))
+            assert broken is not None
+            assert "peak" not in broken, "there is no code"
 
     run(scenario())
 

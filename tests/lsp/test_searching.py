@@ -41,8 +41,9 @@ def test_a_prompt_leads_to_an_edit_that_must_be_confirmed_and_says_what_the_verd
             # What is known, and its charts, are the search's; the benchmark of its baseline is no newer.
             known = await it.command("kernelmate.results", uri=uri, kernel="softmax")
             assert known["search"]["at"] >= known["benchmark"]["at"]
-            drawn = await it.command("kernelmate.figures", uri=uri, kernel="softmax")
-            assert best["author"].removeprefix("recipe:") in json.dumps(drawn["figures"]["Correctness per size"])
+            page = await it.command("kernelmate.view", uri=uri, kernel="softmax")
+            assert (page["judged"]["of"], page["judged"]["stale"], page["judged"]["taken"]) == ("search", False, None)
+            assert best["author"].removeprefix("recipe:") in json.dumps(page["figures"]["Correctness per size"])
             # The candidates can be taken from the menu too, each with its edit made when it is chosen.
             offered = [one for one in await it.actions(uri, 20) if one.title.startswith("Take candidate 1")]
             (first,) = offered
@@ -133,13 +134,13 @@ def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_o
             assert document["baseline"][0]["correct"] is True
             assert document["verdicts"][0]["correct"] is False
             assert "WRONG" in (await it.lenses(uri))[0]
-            drawn = await it.command("kernelmate.figures", uri=uri)
-            assert "Correctness per size" in drawn["figures"]
-            view = (await it.command("kernelmate.view", uri=uri))["html"]
-            assert "wrong on" in view
-            assert "baseline (pinned)" in view
-            assert "y[i] = a * x[i] + 1" in view, "the line that stores the wrong values"
-            assert set(drawn["templates"]) == {"light", "dark"}
+            page = await it.command("kernelmate.view", uri=uri)
+            assert "Correctness per size" in page["figures"]
+            assert set(page["templates"]) == {"light", "dark"}
+            assert page["judged"]["good"] is False
+            assert "wrong on" in page["html"]
+            assert "baseline (pinned)" in page["html"]
+            assert "y[i] = a * x[i] + 1" in page["html"], "the line that stores the wrong values"
             saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")
             assert saved["of"] == "saved"
             assert saved["baseline"][0]["binary"] == document["baseline"][0]["binary"]

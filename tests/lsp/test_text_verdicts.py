@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelmate_lsp.features.lenses import BARS
-from tests.lsp.client import ROOT, SCALE, editor, run
+from tests.lsp.client import ROOT, SCALE, STORE_LINE, editor, run
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
 
@@ -62,7 +62,7 @@ def test_an_accepted_candidate_has_its_own_verdict_and_an_undone_one_the_baselin
             assert results["search"]["taken"] == found["best"]
             view = await it.command("kernelmate.view", uri=uri)
             assert "Accepted" in view["html"]
-            assert view["html"].count("<svg") == 3
+            assert view["html"].count("<svg") == 6, "three for a wide page, three for a narrow one"
             assert ' style="' not in view["html"], "which the page's policy forbids"
             assert ".kernelmate .verdict" in view["style"]
             assert results["benchmark"]["stale"] is False
@@ -77,6 +77,41 @@ def test_an_accepted_candidate_has_its_own_verdict_and_an_undone_one_the_baselin
 
             it.change(uri, accepted.replace("// ///\n__global__", "// ///\n// another text\n__global__"))
             assert "before the last change" in (await it.lenses(uri))[0], "at the first key"
+
+    run(scenario())
+
+
+def test_a_result_of_an_earlier_text_shows_that_texts_lines_and_leads_to_the_present_ones(tmp_path: Path) -> None:
+    wrong = SCALE.replace("y[i] = a * x[i];", "y[i] = a * x[i] + 1.0f;")
+    store = 1 + STORE_LINE
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", wrong)
+            await it.problems(uri)
+            assert (await it.command("kernelmate.view", uri=uri))["judged"] is None
+            await it.command("kernelmate.benchmark", uri=uri)
+            page = await it.command("kernelmate.view", uri=uri)
+            assert page["judged"] == {
+                "ago": "just now",
+                "of": "benchmark",
+                "good": False,
+                "stale": False,
+                "taken": None,
+            }
+            assert f'data-line="{store}"' in page["html"]
+
+            it.change(uri, "// one line more\n" + wrong)
+            moved = await it.command("kernelmate.view", uri=uri)
+            assert moved["judged"]["stale"] is True
+            assert f"{store:>5} |     if (i &lt; n) y[i] = a * x[i] + 1.0f;" in moved["html"], "the judged text's line"
+            assert f'data-line="{store + 1}"' in moved["html"], "the same line in the present text"
+
+            it.change(uri, wrong.replace("+ 1.0f", "+ 2.0f"))
+            changed = await it.command("kernelmate.view", uri=uri)
+            assert changed["judged"]["stale"] is True
+            assert "+ 1.0f" in changed["html"]
+            assert "data-line" not in changed["html"], "the line is no longer there"
 
     run(scenario())
 
@@ -150,7 +185,7 @@ def test_a_hover_says_how_lanes_touch_memory_what_banks_do_and_what_a_barrier_co
             barrier = await it.hover(uri, *place("__syncthreads", "__syncthreads")) or ""
             assert "4 times per launch" in barrier
             assert "of the launch's cost" in barrier
-            assert await it.hover(uri, *place("cols + c", "x[r")) is None
+            assert "sectors" not in (await it.hover(uri, *place("cols + c", "x[r")) or ""), "it is no pointer"
 
             it.change(uri, TRANSPOSE.replace("// ///\n__global__", "// ///\n// moved\n__global__"))
             await it.problems(uri)

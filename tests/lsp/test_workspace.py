@@ -137,3 +137,17 @@ def test_pages_say_what_limits_a_kernel_what_it_became_and_which_versions_were_j
             assert "does not compile" in (await it.command("kernelmate.sass", uri=uri))["error"]["message"]
 
     run(scenario())
+
+
+def test_the_machine_is_examined_with_and_without_a_document(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            for given in ({}, {"uri": uri}):
+                answer = await it.command("kernelmate.doctor", **given)
+                names = [one["name"] for one in answer["checks"]]
+                assert names[:2] == ["python", "compiler"]
+                assert all(name in answer["text"] for name in names)
+
+    run(scenario())

@@ -24,6 +24,7 @@ from kernelmate.report.words import (
 from kernelmate.source import c_type_dtype, numpy_dtype
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
 from kernelmate_lsp.features.line_hover import line_text
+from kernelmate_lsp.features.register_hover import register_text
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.phrases import ago
 from kernelmate_lsp.reading import DocumentKernel, Reading
@@ -77,7 +78,8 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
     elif word is not None:
         declared = shared_text(spot.kernel, word, checked)
         counted = line_text(spot, known.benchmark_of(spot), word, line, shared=declared is not None)
-        shown = "\n\n".join(part for part in (declared, counted) if part) or None
+        lived = None if declared else await register_text(server, known, reading, spot, word, line)
+        shown = "\n\n".join(part for part in (declared, counted, lived) if part) or None
     if shown is None:
         return None
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), reading.positions.word(line, column))

@@ -1,5 +1,6 @@
-"""Pages about one kernel: what limits it, its PTX and SASS, and its judged versions, of which one can be restored.
+"""Pages about a kernel, and about this machine.
 
+A kernel's pages are what limits it, its PTX and SASS, and its judged versions, of which one can be restored.
 Each command returns the document of the command line's `--json`, with the same page as text under `text`.
 """
 
@@ -7,23 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from kernelmate.errors import UsageError
 from kernelmate.history import History
 from kernelmate.records import Listing, Recorded
-from kernelmate.report.json import listings_json
+from kernelmate.report.json import doctor_json, listings_json
 from kernelmate.session.restoring import restored_in
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_lsp.document_state import is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features.commands import CommandTarget, benchmark, offer, place_of
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.reading import path_of
 from kernelmate_lsp.server import KernelmateServer
+
+if TYPE_CHECKING:
+    from kernelmate.report.machine import Check
 
 WIDTH = 110
 """Columns of a page."""
@@ -106,6 +111,23 @@ async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {"applied": bool(answer.applied)}
 
 
+async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Returns what this machine has and lacks, with remedies, by the settings of a document if one is named."""
+    uri = given.get("uri")
+    configuration = server.configuration if uri is None else server.configuration_of(uri)
+    settings = configuration.settings(None if uri is None else Path(path_of(uri)).parent)
+
+    def examined() -> Sequence[Check]:
+        from kernelmate.session.machine import look
+
+        return look(settings)
+
+    checks = await asyncio.to_thread(examined)
+    from kernelmate.report.machine import doctor_view
+
+    return {**doctor_json(checks), "text": _text(doctor_view(checks))}
+
+
 def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
     """Judged versions of a kernel, each once, the newest first."""
     settings = server.configuration_of(place.known.uri).settings(Path(place.reading.path).parent)
@@ -140,6 +162,7 @@ def _text(*parts: Any) -> str:
 
 def register(server: KernelmateServer) -> None:
     """Offer the commands."""
+    offer(server, "kernelmate.doctor", doctor)
     offer(server, "kernelmate.explain", explain)
     offer(server, "kernelmate.sass", sass)
     offer(server, "kernelmate.history", history)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
-from kernelmate.records import Kernel, Verdict
+from kernelmate.records import Kernel, Optimization, Verdict
 from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.drawing import Scene, svg
 from kernelmate.report.excerpt import sources_of
@@ -18,7 +18,7 @@ from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.report.result import optimization_parts, style, verdict_parts
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
-from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
+from kernelmate_lsp.document_state import Benched, LineMap, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     answered,
@@ -31,6 +31,7 @@ from kernelmate_lsp.features.commands import (
 )
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
+from kernelmate_lsp.phrases import ago
 from kernelmate_lsp.reading import has_contract, read
 from kernelmate_lsp.server import KernelmateServer
 
@@ -58,27 +59,56 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns the result view of a kernel as HTML, in which all text is escaped, with its style sheet."""
+    """Return the page about a kernel's newest result, which is a search's or a benchmark's.
+
+    `html` and `style` are the result view, in which all text is escaped. `judged` is null before any result; else `ago`
+    is its age in words, `of` is "search" or "benchmark", `good` is false for a kernel that is not right, `stale` is true
+    if the text was changed since, and `taken` is the number of the candidate that the text is, from 0. `figures` and
+    `templates` are Plotly's charts by title, and its layouts by theme.
+    """
     place = await place_of(server, given)
-    return {"html": "\n".join(_parts(place)), "style": style()}
-
-
-def _parts(place: CommandTarget) -> list[str]:
-    """Returns the view of what was judged last: the search's result, or the benchmark beside an earlier text."""
     found = _newest_search(place)
-    if found is not None:
-        taken = found.taken(place.spot)
-        accepted = None if taken is None else taken + 1
-        return optimization_parts(found.optimization, found.kernel, shown=accepted, accepted=accepted, draw=_drawn)
-    benched = place.known.benchmark_of(place.spot)
-    if benched is None:
-        return []
-    # Its findings have the lines of the text that was judged.
-    sources, earlier = sources_of(benched.kernel), _earlier(place, benched)
+    result = found if found is not None else place.known.benchmark_of(place.spot)
+    page: dict[str, Any] = {
+        "kernel": place.spot.kernel.name,
+        "judged": None,
+        "html": "",
+        "style": style(),
+        "figures": {},
+    }
+    if result is None:
+        return {**page, "templates": _templates()}
+    if isinstance(result, SearchOutcome):
+        taken, stale = result.taken(place.spot), not result.holds(place.spot)
+        parts, versions = _search_parts(result.optimization, result.kernel, taken), versions_of(result.optimization)
+        of, good = "search", taken is not None or result.optimization.baseline.accepted is not False
+    else:
+        taken, stale = None, not is_current(result.kernel, place.spot)
+        parts, versions = _benchmark_parts(place, result), _versions(place, result)
+        of, good = "benchmark", all(verdict.accepted is not False for verdict in result.verdicts)
+    return {
+        **page,
+        "judged": {"ago": ago(result.at), "of": of, "good": good, "stale": stale, "taken": taken},
+        "html": "\n".join(parts),
+        "figures": {title: figure.plain for title, figure in figures(versions).items()},
+        "templates": _templates(),
+    }
+
+
+def _search_parts(optimization: Optimization, baseline: Kernel, taken: int | None) -> list[str]:
+    """Returns the view of a search's result; of the candidate that the text is, or the best one."""
+    accepted = None if taken is None else taken + 1
+    return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn, narrow=True)
+
+
+def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
+    """Returns the view of a benchmark, beside the text that it was compared with; lines are those of the judged text."""
+    moved = LineMap(benched.kernel, place.spot.kernel)
+    sources, earlier = sources_of(benched.kernel, moved.line), _earlier(place, benched)
     return [
         line
         for verdict in benched.verdicts
-        for line in verdict_parts(verdict, sources, draw=_drawn, before=earlier.get(verdict.instance))
+        for line in verdict_parts(verdict, sources, draw=_drawn, narrow=True, before=earlier.get(verdict.instance))
     ]
 
 
@@ -100,23 +130,12 @@ def _newest_search(place: CommandTarget) -> SearchOutcome | None:
     return found if found is not None and (benched is None or found.at >= benched.at) else None
 
 
-async def drawn_figures(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns the charts of a kernel's results as Plotly figures by title, with a template for each theme."""
-    place = await place_of(server, given)
-    drawn = figures(_versions(place))
-    return {
-        "figures": {title: figure.plain for title, figure in drawn.items()},
-        "templates": {"light": template(dark=False), "dark": template(dark=True)},
-    }
+def _templates() -> dict[str, Any]:
+    return {"light": template(dark=False), "dark": template(dark=True)}
 
 
-def _versions(place: CommandTarget) -> list[ChartVersion]:
-    """Versions that are drawn side by side: the last search's, else the baseline and the version judged last."""
-    found, benched = _newest_search(place), place.known.benchmark_of(place.spot)
-    if found is not None:
-        return versions_of(found.optimization)
-    if benched is None:
-        return []
+def _versions(place: CommandTarget, benched: Benched) -> list[ChartVersion]:
+    """Returns the versions of a benchmark's charts: the text that it was compared with, and the present one."""
     shown = list(_earlier(place, benched).values())[:1]
     return shown + [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
 
@@ -228,6 +247,5 @@ def register(server: KernelmateServer) -> None:
     """Offer the commands, and benchmarks on saving."""
     offer(server, "kernelmate.results", results)
     offer(server, "kernelmate.view", view)
-    offer(server, "kernelmate.figures", drawn_figures)
     offer(server, "kernelmate.pin", pin)
     offer(server, "kernelmate.compare", compare)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from kernelmate.records import (  # fmt: skip
+    WITH_VALUES,
+    Finding,
     FindingCode,
     Kernel,
     ObjectiveResult,
@@ -28,8 +30,9 @@ from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.result import charted, grouped, label, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import (  # fmt: skip
     LEFT,
-    RIGHT,
-    WIDTH,
+    NARROW,
+    WIDE,
+    ChartLayout,
     correctness_scene,
     occupancy_scene,
     result_scenes,
@@ -39,7 +42,7 @@ from kernelmate.report.result_charts import (  # fmt: skip
 
 def seen(parts: list[str]) -> str:
     """The text in view before anything is unfolded, without tags."""
-    page = re.sub(r"<details>.*?</details>", " ", "".join(parts), flags=re.DOTALL)
+    page = re.sub(r'<details data-fold="\w+">.*?</details>', " ", "".join(parts), flags=re.DOTALL)
     return re.sub(r"<[^>]+>", " ", page)
 
 
@@ -143,6 +146,44 @@ def test_wrong_values_show_the_line_that_stores_them(wrong: Verdict, kernel: Ker
     assert "y[row * cols + threadIdx.x]" in shown
 
 
+def test_a_place_leads_to_the_line_where_the_judged_line_is_now(wrong: Verdict, kernel: Kernel) -> None:
+    texts = {kernel.unit.path: kernel.unit.text}
+    moved = "".join(verdict_parts(wrong, SourceLines(texts, moved=lambda line: line + 2)))
+    assert '<span data-line="10"><code>softmax.cu:8:5</code></span>' in moved
+    assert 'data-line="9"' in moved
+    changed = "".join(verdict_parts(wrong, SourceLines(texts, moved=lambda line: None)))
+    assert "data-line" not in changed
+    assert "data-line" not in "".join(verdict_parts(wrong, SourceLines())), "another file"
+
+
+def test_a_page_finds_each_candidate_that_has_a_text(optimization: Optimization, kernel: Kernel) -> None:
+    page = "".join(optimization_parts(optimization, kernel))
+    compiled = [number for number, one in enumerate(optimization.candidates, 1) if one.verdict.compiled]
+    assert sorted(map(int, re.findall(r'data-candidate="(\d+)"', page))) == compiled
+    assert len(compiled) < len(optimization.candidates)
+
+
+def test_a_narrow_page_has_charts_of_its_own_with_the_candidate_in_view(
+    optimization: Optimization, kernel: Kernel
+) -> None:
+    def draw(scene: Scene) -> str:
+        return f"[{scene.width:g} {sum(shape.bold for shape in scene.shapes if isinstance(shape, TextShape))}]"
+
+    page = "".join(optimization_parts(optimization, kernel, shown=2, draw=draw, narrow=True))
+    assert page.count("[310 4]") == page.count("[190 2]") == 3, "widths, and names of versions"
+    assert "narrow" not in "".join(optimization_parts(optimization, kernel))
+
+
+def test_folds_are_found_by_keys_that_stay(optimization: Optimization, wrong: Verdict, kernel: Kernel) -> None:
+    pages = [
+        optimization_parts(optimization, kernel),
+        optimization_parts(replace(optimization, best=None), kernel),
+        verdict_parts(wrong, SourceLines()),
+    ]
+    keys = [re.findall(r'<details data-fold="(\w+)"', "".join(page)) for page in pages]
+    assert keys == [["others", "all"], ["others", "notes"], ["findings", "all"]]
+
+
 def test_no_more_than_three_candidates_are_drawn(optimization: Optimization) -> None:
     many = replace(optimization, candidates=optimization.candidates * 5)
     assert len(charted(many)) == 4
@@ -151,13 +192,25 @@ def test_no_more_than_three_candidates_are_drawn(optimization: Optimization) -> 
 def test_where_nothing_is_worth_taking_the_list_is_open(optimization: Optimization, kernel: Kernel) -> None:
     parts = optimization_parts(replace(optimization, best=None), kernel)
     assert "No candidate is worth taking" in seen(parts)
-    assert "<details open>" in "".join(parts)
+    assert '<details data-fold="others" open>' in "".join(parts)
     assert re.search(r"<summary>\d+ candidates</summary>", "".join(parts)), "there is none that they are other than"
+
+
+def unwritten(wrong: Verdict) -> Finding:
+    """A finding whose message has no values."""
+    return replace(wrong.findings[0], code=FindingCode.STALE_OUTPUT)
+
+
+@pytest.mark.parametrize("code", sorted(FindingCode))
+def test_expected_and_actual_values_are_shown_once(wrong: Verdict, kernel: Kernel, code: FindingCode) -> None:
+    first = replace(wrong.findings[0], code=code)
+    shown = seen(verdict_parts(replace(wrong, findings=(first,)), SourceLines({kernel.unit.path: kernel.unit.text})))
+    assert ("want 0.0011" in shown) == (code not in WITH_VALUES)
 
 
 def test_a_wrong_kernel_shows_its_first_error_and_keeps_the_charts_closed(wrong: Verdict, kernel: Kernel) -> None:
     sources = SourceLines({kernel.unit.path: kernel.unit.text})
-    parts = verdict_parts(wrong, sources)
+    parts = verdict_parts(replace(wrong, findings=(unwritten(wrong), wrong.findings[1])), sources)
     shown = seen(parts)
     assert "the last 85 columns of each row are never written" in shown
     assert "y[row * cols + threadIdx.x]" in shown, "the line itself"
@@ -191,7 +244,7 @@ def test_a_wrong_case_without_a_finite_error_is_a_diamond_at_the_edge(wrong: Ver
     scene = correctness_scene([ChartVersion("1 x", wrong)])
     assert scene is not None
     (diamond,) = [shape for shape in scene.shapes if isinstance(shape, Mark)]
-    assert diamond.x == pytest.approx(RIGHT)
+    assert diamond.x == pytest.approx(WIDE.right)
     assert "3 of 4 right, worst not finite" in texts(scene)
 
 
@@ -227,22 +280,24 @@ def test_occupancy_names_its_limiter(make: SimpleNamespace) -> None:
     assert scene is not None
     assert "75%, registers" in texts(scene)
     (bar,) = [shape for shape in scene.shapes if isinstance(shape, Rect)]
-    assert bar.width == pytest.approx(0.75 * (RIGHT - LEFT))
+    assert bar.width == pytest.approx(0.75 * (WIDE.right - LEFT))
 
 
 def test_nothing_is_drawn_of_nothing(broken: Verdict) -> None:
     assert result_scenes([ChartVersion("baseline", broken)]) == []
 
 
+@pytest.mark.parametrize("layout", [WIDE, NARROW])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_charts_are_at_most_260_pixels_tall_and_nothing_sticks_out(
-    optimization: Optimization, make: SimpleNamespace, count: int
+    optimization: Optimization, make: SimpleNamespace, count: int, layout: ChartLayout
 ) -> None:
     name = "3 vectorize+fast-intrinsics+warp-reduction+online-softmax"
     unbounded = make.verdict(timing=Timing("predicted", 1e-3, (0.0, math.inf), None, None, None, None, None))
     verdicts: list[Any] = [optimization.baseline, *(one.verdict for one in optimization.candidates[:2]), unbounded]
-    for scene in result_scenes([ChartVersion(name, one) for one in verdicts[:count]]):
-        assert scene.height * 360 / WIDTH <= 260
+    drawn_up_to = 360 if layout is WIDE else 190
+    for scene in result_scenes([ChartVersion(name, one) for one in verdicts[:count]], layout):
+        assert scene.height * drawn_up_to / layout.width <= 260
         for shape in scene.shapes:
             if isinstance(shape, TextShape):
                 left = shape.x - {"start": 0, "middle": 0.5, "end": 1}[shape.anchor] * text_width(

@@ -14,7 +14,7 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate.report.figures import figures, versions_of
-from kernelmate.report.result_charts import WIDTH as RESULT_WIDTH
+from kernelmate.report.result_charts import WIDE
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
 
@@ -51,7 +51,7 @@ def test_an_output_is_html_picture_and_text_without_scripts_or_requests(searched
     from PIL import Image
 
     picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert picture.width > RESULT_WIDTH
+    assert picture.width > WIDE.width
     assert len(picture.getcolors()) > 5
 
 
