@@ -130,13 +130,19 @@ class Warps:
                 target[active] = packed.reshape(-1, len(operands))[row, place]
 
 
-def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Position | None) -> Bound:
-    """Binds `mma.sync`: D = A B + C for each warp."""
-    warps_of = Warps(machine, position)
+def mma_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
+    """Returns the layouts of A, B, and C or D for `mma.sync`."""
     rows, columns, inner = operation.shape
+    packed = max(1, 4 // SIZES[operation.kinds[0]])
+    return left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
+
+
+def bind_multiply(
+    operation: MatrixMultiply, layouts: tuple[Layout, Layout, Layout], machine: Machine, position: Position | None
+) -> Bound:  # fmt: skip
+    """Binds `mma.sync` and `wmma.mma`: D = A B + C for each warp, with the layouts of A, B, and C or D."""
+    warps_of = Warps(machine, position)
     kinds = operation.kinds
-    packed = max(1, 4 // SIZES[kinds[0]])
-    layouts = left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
     integers = kinds[0] in {"s8", "u8"}
 
     def matrix(operands: tuple[Operand, ...], kind: str, layout: Layout, warps: Array) -> Array:
