@@ -17,7 +17,9 @@ _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
-_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "wmma", "tex", "mbarrier"})
+_ACCESSES = frozenset(
+    {"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "wmma", "tex", "mbarrier"}
+)
 
 
 Taint = tuple[str, int]

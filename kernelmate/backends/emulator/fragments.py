@@ -29,7 +29,10 @@ from kernelmate.records import FindingCode
 _ROW_BYTES = 16
 """Bytes of a row that a lane addresses for `ldmatrix`."""
 _STRIDE_BYTES = 16
-"""CUDA C++ Programming Guide, Warp Matrix Functions: `ldm` is a multiple of 8 for half and of 4 for float."""
+"""CUDA C++ Programming Guide, Warp Matrix Functions: `ldm` is a multiple of 8 for half and of 4 for float.
+
+The PTX ISA asks for more where a fragment has more than 16 bytes, which NVIDIA's translation to SASS does not need.
+"""
 
 
 def fragment_layout(matrix: str, shape: tuple[int, int, int], kind: str) -> Layout:
@@ -132,7 +135,7 @@ class FragmentAccess:
         self._stride = None if operation.stride is None else machine.registers.read(operation.stride, "u32")
         self._alignment = registers * max(4, self._size)
         """PTX ISA, Matrix Storage for WMMA: rows begin at multiples of the fragment's size."""
-        self._stride_unit = min(self._alignment, _STRIDE_BYTES) if self._size == 8 else _STRIDE_BYTES
+        self._stride_unit = min(self._alignment, _STRIDE_BYTES)
 
     def load(self, active: Group, matrices: Array, warps: Array) -> None:
         """Fills matrices, of shape (warps, rows, columns), from memory; elements at invalid addresses are left alone."""

@@ -137,12 +137,16 @@ def decode_fragments(instruction: Instruction) -> Operation:
 def _fragment_multiply(instruction: Instruction) -> Operation:
     shape, place = _fragment_shape(instruction)
     head, kinds = instruction.parts[2:place], list(instruction.parts[place + 1 :])
-    saturates = kinds[-1:] == ["satfinite"]
+    saturates = "satfinite" in kinds
     if saturates:
-        kinds.pop()
-    if kinds[:1] == ["rn"]:
-        kinds.pop(0)
-    out, left, right, add = kinds if len(kinds) == 4 else [*kinds[:1], "f16", "f16", *kinds[1:]]
+        kinds.remove("satfinite")
+    if "f64" in kinds and "rn" in kinds:  # the only rounding that mma.h asks for, and the default
+        kinds.remove("rn")
+    if len(kinds) == 2:
+        kinds[1:1] = ["f16", "f16"]
+    if len(kinds) != 4:
+        raise Unsupported(instruction.opcode)
+    out, left, right, add = kinds
     sums = _FRAGMENT_SUMS.get(left, set())
     layouts = head[2:]
     if (
