@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.operations import FragmentLoad, FragmentStore,
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing, poison_of
-from kernelmate.backends.emulator.types import SIZES, UNSIGNED, Array
+from kernelmate.backends.emulator.types import PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
 _ROW_BYTES = 16
@@ -55,8 +55,13 @@ def fragment_layout(matrix: str, shape: tuple[int, int, int], kind: str) -> Layo
 
 def fragment_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
     """Returns the layouts of A, B, and C or D for `wmma.mma`."""
-    kinds = {"a": operation.kinds[0], "b": operation.kinds[1], "c": operation.add_kind}
-    a, b, c = (fragment_layout(matrix, operation.shape, kind) for matrix, kind in kinds.items())
+    kind, (rows, columns, inner) = operation.kinds[0], operation.shape
+    if kind in PER_WORD:
+        kind, inner = "b32", inner // PER_WORD[kind]
+    a, b, c = (
+        fragment_layout(matrix, (rows, columns, inner), of)
+        for matrix, of in (("a", kind), ("b", kind), ("c", operation.add_kind))
+    )
     return a, b, c
 
 
@@ -87,7 +92,8 @@ def passes_of(operation: FragmentLoad | FragmentStore, layout: Layout) -> tuple[
     packed = max(4 // size, 2 if operation.matrix == "c" else 1)
     adjacent = packed == 1 or (columns[0, 0] == columns[0, 1]) == operation.by_columns
     packs = [slice(start, start + packed) for start in range(0, rows.shape[1], packed)]
-    if operation.space == "shared" and operation.matrix != "c" and (size == 2 or (size == 1 and adjacent)):
+    by_rows = size == 2 or (size == 1 and adjacent) or operation.packed > 1
+    if operation.space == "shared" and operation.matrix != "c" and by_rows:
         return _row_passes(layout, packs, size, by_columns=operation.by_columns)
     if adjacent:
         return tuple(Pass(rows[:, pack], columns[:, pack]) for pack in packs)
@@ -127,6 +133,7 @@ class FragmentAccess:
         self.layout = fragment_layout(operation.matrix, operation.shape, operation.kind)
         self._passes = passes_of(operation, self.layout)
         self._size = SIZES[operation.kind]
+        self._packed = operation.packed
         count = self._passes[0].rows.shape[1]
         site.size, site.count = self._size * count, count
         self._machine, self._site = machine, site
@@ -189,15 +196,15 @@ class FragmentAccess:
         lanes = self._machine.lanes_of(active)
         bases = np.broadcast_to(self._addressing.addresses(active), lanes.shape).astype(np.uint64)
         if self._stride is None:
-            strides = np.full(len(lanes), self.layout.shape[0 if self._by_columns else 1], np.uint64)
+            strides = np.full(len(lanes), self.layout.shape[0 if self._by_columns else 1] * self._packed, np.uint64)
         else:
             strides = spread(self._stride, active, len(lanes)).astype(np.uint64)
         self._check(lanes, bases, strides, warps)
-        return lanes, bases, strides
+        return lanes, bases, strides // np.uint64(self._packed)
 
     def _check(self, lanes: Array, bases: Array, strides: Array, warps: Array) -> None:
         full = bases + np.uint64(self._addressing.port.offset % (1 << 64))
-        unit, stride_unit = np.uint64(self._alignment), np.uint64(self._stride_unit)
+        unit, stride_unit = np.uint64(self._alignment), self._stride_unit * self._packed
         if int(np.bitwise_or.reduce(full)) % self._alignment:
             wrong = full % unit != 0
             address = int(full[wrong][0])
@@ -207,13 +214,13 @@ class FragmentAccess:
                 f"at {{}}, which is not a multiple of {self._alignment}, the size of its fragment",
             )
         widths = strides * np.uint64(self._size)
-        if int(np.bitwise_or.reduce(widths)) % self._stride_unit:
-            wrong = widths % stride_unit != 0
+        if int(np.bitwise_or.reduce(widths)) % stride_unit:
+            wrong = widths % np.uint64(stride_unit) != 0
             self._misaligned(
                 lanes[wrong],
                 int(full[wrong][0]),
                 f"at {{}} with rows {int(strides[wrong][0])} elements apart; the distance must be a multiple of "
-                f"{self._stride_unit // self._size}",
+                f"{stride_unit // self._size}",
             )
         first = np.searchsorted(lanes >> 5, warps)[np.searchsorted(warps, lanes >> 5)]
         differs = (bases != bases[first]) | (strides != strides[first])

@@ -256,6 +256,7 @@ class MatrixMultiply:
     """`mma.sync` and `wmma.mma`: results = left right + add, of `shape` (rows, columns, inner).
 
     `kinds` are the types of left and right; `sources` are all registers read. `fragments` is True for those of `wmma`.
+    `combines` is `xor` or `and` for bits, whose products are counts of ones.
     """
 
     shape: tuple[int, int, int]
@@ -269,6 +270,7 @@ class MatrixMultiply:
     sources: tuple[Operand, ...]
     saturates: bool = False
     fragments: bool = False
+    combines: str = ""
     mask: Operand = _EVERY_LANE
 
 
@@ -311,6 +313,7 @@ class FragmentLoad:
         by_columns: True if a column's elements are adjacent in memory, False if a row's are.
         stride: elements from one row (or column) to the next; None if they are adjacent.
         sources: the registers read besides the address.
+        packed: elements in one of `kind`; more than one for integers of 4 bits and bits, of which `shape` counts words.
     """
 
     space: str
@@ -322,6 +325,7 @@ class FragmentLoad:
     address: Address
     stride: Operand | None
     sources: tuple[Operand, ...]
+    packed: int = 1
     mask: Operand = _EVERY_LANE
 
 
@@ -338,6 +342,7 @@ class FragmentStore:
     address: Address
     stride: Operand | None
     sources: tuple[Operand, ...]
+    packed: int = 1
     mask: Operand = _EVERY_LANE
 
 

@@ -51,6 +51,14 @@ def test_what_vanishes_in_machine_code_costs_nothing(opcode: str) -> None:
     assert classify(opcode) is None
 
 
+def test_a_product_of_fragments_counts_its_operations() -> None:
+    product, half = (classify(f"{head}.f32.f32") for head in ("wmma.mma.sync.m16n16k16", "mma.sync.m16n8k16.f16"))
+    assert product is not None
+    assert half is not None
+    assert (product.flops, product.issue) == (2 * 16**3 / 32, 2)
+    assert half.flops == product.flops / 2
+
+
 def test_divisions_are_sequences() -> None:
     for opcode, at_least in (
         ("div.rn.f64", 15),

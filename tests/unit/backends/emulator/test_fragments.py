@@ -205,6 +205,42 @@ def test_elements_of_half_operands_are_held_in_copies_alike(launch: Make, kernel
     assert sorted(held[:, :8].ravel().tolist()) == list(range(256))
 
 
+def small_integers(words: np.ndarray, kind: str) -> np.ndarray:
+    """The elements of rows of bytes, one by one."""
+    bits = 1 if kind == "b1" else 4
+    rows = [[int(byte) >> at & (1 << bits) - 1 for byte in row for at in range(0, 8, bits)] for row in words]
+    return np.array([[x - 16 if kind == "s4" and x > 7 else x for x in row] for row in rows])
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize(("kind", "combines"), [("s4", ""), ("u4", ""), ("b1", "xor"), ("b1", "and")])
+def test_a_product_of_parts_of_bytes_is_exact(launch: Make, kernel: Make, kind: str, combines: str, space: str) -> None:
+    rng = np.random.default_rng(7)
+    inner = 128 if kind == "b1" else 32
+    image = Image(space)
+    a, b = (rng.integers(0, 256, (8, 16)).astype(np.uint8) for _ in range(2))
+    c = rng.integers(-1000, 1000, (8, 8)).astype(np.int32)
+    for name, matrix, of, stride in (("a", a, "u8", 48), ("b", b, "u8", 32), ("c", c, "s32", 12), ("d", c, "s32", 8)):
+        image.put(name, matrix, of, "row", stride=stride)
+    per_byte = inner // 16
+    how = f".{combines}.popc" if combines else ""
+    done = image.run(
+        launch,
+        kernel,
+        [
+            f"wmma.load.a.sync.aligned.row.m8n8k{inner}.{space}.{kind} {{%r10}}, [a], {48 * per_byte};",
+            f"wmma.load.b.sync.aligned.col.m8n8k{inner}.{space}.{kind} {{%r11}}, [b], {32 * per_byte};",
+            f"wmma.load.c.sync.aligned.row.m8n8k{inner}.{space}.s32 {{%r12, %r13}}, [c], c.stride;",
+            f"wmma.mma{how}.sync.aligned.row.col.m8n8k{inner}.s32.{kind}.{kind}.s32 {{%r12, %r13}}, {{%r10}}, {{%r11}}, {{%r12, %r13}};",
+            f"wmma.store.d.sync.aligned.row.m8n8k{inner}.{space}.s32 [d], {{%r12, %r13}}, d.stride;",
+        ],
+    )
+    assert done.findings == ()
+    left, right = small_integers(a, kind), small_integers(b, kind)
+    each = left[:, None, :] ^ right[None] if combines == "xor" else left[:, None, :] * right[None]
+    assert np.array_equal(image.view("d", (8, 8), np.asarray(done.arrays["a0"])), each.sum(axis=2) + c)
+
+
 # Accesses of one instruction as nvdisasm shows them for sm_90 (ptxas 13.0): number and bytes per lane, in global memory
 # by row and by column, and in shared memory likewise. 16 bytes of operands in shared memory are LDSM.
 ACCESSES = {
@@ -351,9 +387,10 @@ done: ret;"""
 @pytest.mark.parametrize(
     "instruction",
     [
-        "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};",
-        "wmma.mma.xor.popc.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};",
-        "wmma.load.a.sync.aligned.row.m8n8k32.global.s4 {%r1}, [%p0], 32;",
+        "wmma.mma.sync.aligned.row.row.m8n8k32.s32.s4.s4.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};",
+        "wmma.mma.sync.aligned.row.col.m8n8k128.s32.b1.b1.s32 {%r1, %r2}, {%r3}, {%r4}, {%r1, %r2};",
+        "wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.u8.s32 {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}, {%r1, %r2}, {%r1, %r2}, {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+        "wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r1}, [%p0], 32;",
         "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1, %r2, %r3, %r4}, [%p0], 32;",
     ],
 )
@@ -391,3 +428,35 @@ def test_a_tiled_product_without_a_barrier_has_a_race(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "    __syncthreads();  // tiles are written\n")
     assert verdict.correct is False
     assert "shared-race" in codes(verdict)
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_generic_addresses_lead_to_both_spaces(launch: Make, kernel: Make, space: str) -> None:
+    image = Image(space)
+    for name, stride in (("a", 24), ("d", 32)):
+        image.put(name, np.arange(256).reshape(16, 16) * (name == "a"), "f32" if name == "d" else "bf16", "row", stride)
+    if space == "shared":
+        generic = "cvta.shared.u64 %d1, %d30; cvta.shared.u64 %d2, %d33;"
+    else:
+        generic = "mov.u64 %d1, %d30; mov.u64 %d2, %d33;"
+    lines = [
+        generic,
+        "wmma.load.a.sync.aligned.row.m16n16k16.bf16 {%r10, %r11, %r12, %r13}, [%d1], 24;",
+        "wmma.load.b.sync.aligned.row.m16n16k16.bf16 {%r14, %r15, %r16, %r17}, [%d1], 24;",
+        "mov.f32 %f0, 0f00000000;",
+        "wmma.mma.sync.aligned.row.row.m16n16k16.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, "
+        "{%r10, %r11, %r12, %r13}, {%r14, %r15, %r16, %r17}, {%f0, %f0, %f0, %f0, %f0, %f0, %f0, %f0};",
+        "wmma.store.d.sync.aligned.row.m16n16k16.f32 [%d2], {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, 32;",
+    ]
+    done = image.run(launch, kernel, lines)
+    assert done.findings == ()
+    a = image.view("a", (16, 16)).astype(np.float64)
+    assert np.array_equal(image.view("d", (16, 16), np.asarray(done.arrays["a0"])), a @ a)
+
+
+def test_an_index_that_wraps_is_found(launch: Make, kernel: Make) -> None:
+    image = global_half()
+    line = load(image, "a", "m16n16k16").replace("[a]", "[%d29]")
+    image.data[:4].view(np.int32)[0] = 1 << 16
+    index = "ld.global.b32 %r1, [%p0]; mul.lo.s32 %r2, %r1, 65536; mul.wide.s32 %d28, %r2, 2; add.s64 %d29, %d30, %d28;"
+    assert codes(image.run(launch, kernel, [index, line])) == ["index-overflow"]
