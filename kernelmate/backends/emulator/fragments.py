@@ -149,6 +149,8 @@ class FragmentAccess:
         lanes, bases, strides = self._places(active, warps)
         for one in self._passes:
             givers = np.flatnonzero((lanes & 31) < len(one.rows))
+            if not givers.size:  # lanes that should give the rows' addresses take no part
+                continue
             chosen = lanes[givers]
             warp, rows, columns = self._elements(one, chosen, warps)
 

@@ -205,7 +205,8 @@ def bind_matrix_load(
         def visit(held: Array, elements: Any, positions: Any) -> None:
             rows[places[positions]] = held[elements]
 
-        rows_of.port.visit(rows_of.addresses(givers), givers, visit)
+        if givers.size:
+            rows_of.port.visit(rows_of.addresses(givers), givers, visit)
         matrices = rows.reshape(len(warps), 4, 8, 8)[:, :count]
         fragments = [matrices[:, index].reshape(len(warps), 32, 2) for index in range(count)]
         if operation.transposed:
@@ -239,7 +240,8 @@ def bind_matrix_store(
         def visit(held: Array, elements: Any, positions: Any) -> None:
             held[elements] = data[positions]
 
-        rows_of.port.visit(rows_of.addresses(givers), givers, visit, data)
+        if givers.size:
+            rows_of.port.visit(rows_of.addresses(givers), givers, visit, data)
 
     return run
 

@@ -460,3 +460,18 @@ def test_an_index_that_wraps_is_found(launch: Make, kernel: Make) -> None:
     image.data[:4].view(np.int32)[0] = 1 << 16
     index = "ld.global.b32 %r1, [%p0]; mul.lo.s32 %r2, %r1, 65536; mul.wide.s32 %d28, %r2, 2; add.s64 %d29, %d30, %d28;"
     assert codes(image.run(launch, kernel, [index, line])) == ["index-overflow"]
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "wmma.load.b.sync.aligned.col.m32n8k16.shared.s8 {%r10}, [%d30], 16;",
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r10}, [%d30];",
+        "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%d30], {%r10};",
+    ],
+)
+def test_lanes_that_give_addresses_must_not_be_missing(launch: Make, kernel: Make, instruction: str) -> None:
+    image = Image("shared")
+    image.put("a", np.zeros((8, 16)), "s8", "row", stride=16)
+    lines = ["mov.b32 %r10, 0; setp.lt.u32 %q1, %tid1, 8; @%q1 bra past;", instruction, "past:"]
+    assert codes(image.run(launch, kernel, lines)) == ["shuffle-mask"]
