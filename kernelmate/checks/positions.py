@@ -17,7 +17,9 @@ _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
-_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "tex", "mbarrier"})
+_ACCESSES = frozenset(
+    {"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "wmma", "tex", "mbarrier"}
+)
 
 
 Taint = tuple[str, int]
@@ -231,12 +233,14 @@ class _ArgumentFlow:
                 self._add(register, taints)
             return
         memory = next((part for part in statement.opcode if part in ("shared", "local", "param")), "")
-        if name in ("ld", "ldu", "atom", "tex", "ldmatrix"):
+        if name == "wmma":
+            name = ".".join(statement.opcode[:2])
+        if name in ("ld", "ldu", "atom", "tex", "ldmatrix", "wmma.load"):
             held = self._loaded(bases[0], memory)
             for register in _REGISTER.findall(operands[: operands.index("[")]):
                 self._add(register, held)
-        if name in ("st", "stmatrix") and memory:
-            for register in _REGISTER.findall(_ADDRESS.sub("", operands)):
+        if name in ("st", "stmatrix", "wmma.store") and memory:
+            for register in _REGISTER.findall(_ADDRESS.sub("", operands).partition("}")[0]):
                 self._add(memory, self._of(register))
         if name == "cp":
             self._add("shared", frozenset[Taint]().union(*(self._loaded(base, "") for base in bases[1:])))

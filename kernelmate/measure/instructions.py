@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kernelmate.backends.emulator.decode import Decoded, decode
@@ -102,6 +102,10 @@ Those of other classes depend on one another.
 """
 
 
+_FLOPS_OF_MMA = 2 * 16 * 8 * 16 / 32
+"""One thread's share of the operations of `mma.sync.m16n8k16`."""
+
+
 def classify(opcode: str) -> CostedInstruction | None:
     """Returns the cost of a PTX opcode (`fma.rn.f32`); None if it has no cost of its own."""
     for pattern, expansion in EXPANSIONS:
@@ -121,6 +125,8 @@ def classify(opcode: str) -> CostedInstruction | None:
         return CostedInstruction("shuffle", 1, 1)
     if head == "mma":
         return _matrix(rest)
+    if head == "wmma":
+        return _fragments(rest)
     if head == "cvt":
         return CostedInstruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
     return _arithmetic(head, rest)
@@ -147,6 +153,15 @@ def _matrix(rest: str) -> CostedInstruction:
     sides = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", rest)
     products = math.prod(int(side) for side in sides.groups()) if sides else 0
     return CostedInstruction("tensor", 1, 1, 0, 2 * products / 32)
+
+
+def _fragments(rest: str) -> CostedInstruction:
+    """Returns one thread's share of `wmma`: a product is two or more of `mma.sync`, a load or a store several accesses."""
+    if rest.startswith("mma."):
+        product = _matrix(rest)
+        return replace(product, issue=max(1.0, product.flops / _FLOPS_OF_MMA))
+    space = "shared" if re.search(r"\bshared\b", rest) else "global"
+    return CostedInstruction(f"{space}_{rest.partition('.')[0]}", 4, 4)
 
 
 def _arithmetic(head: str, rest: str) -> CostedInstruction:

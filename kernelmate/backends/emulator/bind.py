@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
+from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.liveness import read_at_entry
@@ -21,6 +22,7 @@ from kernelmate.backends.emulator.matrices import (
     bind_matrix_move,
     bind_matrix_store,
     bind_multiply,
+    mma_layouts,
 )
 from kernelmate.backends.emulator.operations import (
     MATRIX_OPERATIONS,
@@ -35,6 +37,8 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Elect,
     Exit,
+    FragmentLoad,
+    FragmentStore,
     Load,
     Match,
     MatrixLoad,
@@ -58,7 +62,7 @@ from kernelmate.backends.emulator.phases import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
-from kernelmate.backends.emulator.shadow import Shadows
+from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.speculative_reads import guessing_loads
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
@@ -235,7 +239,7 @@ class Binder:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
-            if isinstance(step.operation, Load | Store | Atomic):
+            if isinstance(step.operation, ADDRESSING):
                 bound = self._shadows.check(step.operation.address, step.position, bound)
         if bound is None or step.guard is None:
             return bound
@@ -298,11 +302,19 @@ class Binder:
         return bind_assert(operation, machine, linked, step.position)
 
     def _bind_matrix(
-        self, operation: MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove, step: DecodedStep, number: int
+        self,
+        operation: MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove | FragmentLoad | FragmentStore,
+        step: DecodedStep,
+        number: int,
     ) -> Bound:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, MatrixMultiply):
-            return bind_multiply(operation, machine, step.position)
+            layouts = fragment_layouts(operation) if operation.fragments else mma_layouts(operation)
+            return bind_multiply(operation, layouts, machine, step.position)
+        if isinstance(operation, FragmentLoad):
+            return bind_fragment_load(operation, machine, linked, number, step.position)
+        if isinstance(operation, FragmentStore):
+            return bind_fragment_store(operation, machine, linked, number, step.position)
         if isinstance(operation, MatrixLoad):
             return bind_matrix_load(operation, machine, linked, number, step.position)
         if isinstance(operation, MatrixStore):

@@ -17,6 +17,8 @@ from kernelmate.backends.emulator.operations import (
     BranchTable,
     Compute,
     Exit,
+    FragmentLoad,
+    FragmentStore,
     Load,
     MatrixLoad,
     MatrixMultiply,
@@ -274,9 +276,11 @@ def results_of(operation: Operation) -> list[str]:
     """Returns the names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Load | MatrixLoad | MatrixMultiply):
+    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad):
         return [name for operand in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Store | MatrixStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing):
+    if isinstance(
+        operation, Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing
+    ):
         return []
     names = []
     for attribute in ("result", "predicate"):

@@ -22,7 +22,7 @@ from kernelmate.backends.emulator.operations import MatrixLoad, MatrixMove, Matr
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing
-from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+from kernelmate.backends.emulator.types import DTYPES, PER_WORD, SIZES, UNSIGNED, Array
 from kernelmate.records import FindingCode
 
 _LANE = np.arange(32)
@@ -130,16 +130,25 @@ class Warps:
                 target[active] = packed.reshape(-1, len(operands))[row, place]
 
 
-def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Position | None) -> Bound:
-    """Binds `mma.sync`: D = A B + C for each warp."""
-    warps_of = Warps(machine, position)
+def mma_layouts(operation: MatrixMultiply) -> tuple[Layout, Layout, Layout]:
+    """Returns the layouts of A, B, and C or D for `mma.sync`."""
     rows, columns, inner = operation.shape
+    packed = max(1, 4 // SIZES[operation.kinds[0]])
+    return left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
+
+
+def bind_multiply(
+    operation: MatrixMultiply, layouts: tuple[Layout, Layout, Layout], machine: Machine, position: Position | None
+) -> Bound:  # fmt: skip
+    """Binds `mma.sync` and `wmma.mma`: D = A B + C for each warp, with the layouts of A, B, and C or D."""
+    warps_of = Warps(machine, position)
     kinds = operation.kinds
-    packed = max(1, 4 // SIZES[kinds[0]])
-    layouts = left(rows, inner, packed), right(inner, columns, packed), sums(rows, columns)
-    integers = kinds[0] in {"s8", "u8"}
+    small = kinds[0] in PER_WORD
+    integers = small or kinds[0] in {"s8", "u8"}
 
     def matrix(operands: tuple[Operand, ...], kind: str, layout: Layout, warps: Array) -> Array:
+        if kind in PER_WORD:
+            return layout.gather(warps_of.fragments(operands, "b32", warps))
         fragments = warps_of.fragments(operands, kind, warps)
         return layout.gather(fragments.astype(np.int64 if integers else np.float64))
 
@@ -148,13 +157,25 @@ def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Positio
         warps = warps_of.of(active)
         a = matrix(operation.left, kinds[0], layouts[0], warps)
         b = matrix(operation.right, kinds[1], layouts[1], warps)
-        total = a @ b + matrix(operation.add, operation.add_kind, layouts[2], warps)
+        if small:
+            a = _spread_words(a, kinds[0])
+            b = _spread_words(b.transpose(0, 2, 1), kinds[1]).transpose(0, 2, 1)
+        product = a @ (1 - b) + (1 - a) @ b if operation.combines == "xor" else a @ b
+        total = product + matrix(operation.add, operation.add_kind, layouts[2], warps)
         if integers and operation.saturates:
             limits = np.iinfo(np.int32)
             total = total.clip(limits.min, limits.max)
         warps_of.write(operation.results, operation.result_kind, layouts[2].scatter(total), warps, active)
 
     return run
+
+
+def _spread_words(words: Array, kind: str) -> Array:
+    """Returns the elements of rows of 32-bit words, the lowest bits first."""
+    bits = 32 // PER_WORD[kind]
+    values = (words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & np.uint32((1 << bits) - 1)
+    elements = values.reshape(*words.shape[:2], -1).astype(np.int64)
+    return (elements ^ 8) - 8 if kind == "s4" else elements
 
 
 def _transposed(matrices: Array) -> Array:
@@ -184,7 +205,8 @@ def bind_matrix_load(
         def visit(held: Array, elements: Any, positions: Any) -> None:
             rows[places[positions]] = held[elements]
 
-        rows_of.port.visit(rows_of.addresses(givers), givers, visit)
+        if givers.size:
+            rows_of.port.visit(rows_of.addresses(givers), givers, visit)
         matrices = rows.reshape(len(warps), 4, 8, 8)[:, :count]
         fragments = [matrices[:, index].reshape(len(warps), 32, 2) for index in range(count)]
         if operation.transposed:
@@ -218,7 +240,8 @@ def bind_matrix_store(
         def visit(held: Array, elements: Any, positions: Any) -> None:
             held[elements] = data[positions]
 
-        rows_of.port.visit(rows_of.addresses(givers), givers, visit, data)
+        if givers.size:
+            rows_of.port.visit(rows_of.addresses(givers), givers, visit, data)
 
     return run
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Compute, Load, MatrixStore, Store
+from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Compute, FragmentStore, Load, MatrixStore, Store
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ALL_ZERO = 64
 """Low bits that are zero in a number that is zero."""
 _WIDTHS = (16, 8)
+_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy
 _Base = tuple[object, ...]
 
 
@@ -63,7 +64,7 @@ def _groups(
     epoch = 0
     for number, step in enumerate(steps[block.start : block.end], block.start):
         operation = step.operation
-        if isinstance(operation, Store | Atomic | MatrixStore | AsyncCopy) and _may_store_shared(operation):
+        if isinstance(operation, _STORES) and _may_store_shared(operation):
             epoch += 1
         elif isinstance(operation, Load) and operation.space == "shared" and step.guard is None:
             size = SIZES[operation.kind] * len(operation.results)
@@ -76,8 +77,8 @@ def _groups(
     return groups
 
 
-def _may_store_shared(operation: Store | Atomic | MatrixStore | AsyncCopy) -> bool:
-    return not isinstance(operation, Store | Atomic) or operation.space in {"shared", "generic"}
+def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy) -> bool:
+    return isinstance(operation, AsyncCopy) or operation.space in {"shared", "generic"}
 
 
 class _Registers:

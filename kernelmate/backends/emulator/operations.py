@@ -253,9 +253,10 @@ _EVERY_LANE = Immediate(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class MatrixMultiply:
-    """`mma.sync`: results = left right + add, of `shape` (rows, columns, inner).
+    """`mma.sync` and `wmma.mma`: results = left right + add, of `shape` (rows, columns, inner).
 
-    `kinds` are the types of left and right; `sources` are all registers read.
+    `kinds` are the types of left and right; `sources` are all registers read. `fragments` is True for those of `wmma`.
+    `combines` is `xor` or `and` for bits, whose products are counts of ones.
     """
 
     shape: tuple[int, int, int]
@@ -268,6 +269,8 @@ class MatrixMultiply:
     add: tuple[Operand, ...]
     sources: tuple[Operand, ...]
     saturates: bool = False
+    fragments: bool = False
+    combines: str = ""
     mask: Operand = _EVERY_LANE
 
 
@@ -302,7 +305,48 @@ class MatrixMove:
     mask: Operand = _EVERY_LANE
 
 
-MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove)
+@dataclass(frozen=True, slots=True)
+class FragmentLoad:
+    """`wmma.load`: the matrix a, b or c of a product of `shape` (rows, columns, inner) from memory.
+
+    Attributes:
+        by_columns: True if a column's elements are adjacent in memory, False if a row's are.
+        stride: elements from one row (or column) to the next; None if they are adjacent.
+        sources: the registers read besides the address.
+        packed: elements in one of `kind`; more than one for integers of 4 bits and bits, of which `shape` counts words.
+    """
+
+    space: str
+    matrix: str
+    shape: tuple[int, int, int]
+    kind: str
+    by_columns: bool
+    results: tuple[Operand, ...]
+    address: Address
+    stride: Operand | None
+    sources: tuple[Operand, ...]
+    packed: int = 1
+    mask: Operand = _EVERY_LANE
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentStore:
+    """`wmma.store`: the sum of a product to memory; attributes as in `FragmentLoad`, `matrix` is always c."""
+
+    space: str
+    matrix: str
+    shape: tuple[int, int, int]
+    kind: str
+    by_columns: bool
+    fragment: tuple[Operand, ...]
+    address: Address
+    stride: Operand | None
+    sources: tuple[Operand, ...]
+    packed: int = 1
+    mask: Operand = _EVERY_LANE
+
+
+MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove, FragmentLoad, FragmentStore)
 
 WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS)
 """Operations that wait for the lanes of their mask."""
@@ -325,6 +369,8 @@ Operation = (
     | MatrixLoad
     | MatrixStore
     | MatrixMove
+    | FragmentLoad
+    | FragmentStore
     | ActiveMask
     | Barrier
     | Branch

@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, Value, spread, values_of
 from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
 
-_NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
+_NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
 
 
 def element_dtype(kind: str) -> np.dtype[Any]:
@@ -78,13 +78,18 @@ class Addressing:
         return np.full(len(self.machine.lanes_of(active)), base.value)
 
 
+def poison_of(kind: str) -> Any:
+    """Returns what a load gives in place of memory at an invalid address: NaN for a float."""
+    return element_dtype(kind).type(_NOT_A_NUMBER.get(kind, 0))
+
+
 def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> Bound:
     """Binds a load as a function of the active lanes."""
     dtype = element_dtype(operation.kind)
     addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
     kind = ("s" if dtype.kind == "i" else "b") + str(8 * dtype.itemsize)
     targets = [machine.registers.target(operand, kind) for operand in operation.results]
-    poison = dtype.type(_NOT_A_NUMBER.get(operation.kind, 0))
+    poison = poison_of(operation.kind)
     port = addressing.port
 
     def write(values: Array, active: Group) -> None:

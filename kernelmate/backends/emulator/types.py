@@ -43,6 +43,9 @@ SIZES: dict[str, int] = {
 }
 """Bytes of each type; a predicate takes one as an array element."""
 
+PER_WORD = {"s4": 8, "u4": 8, "b1": 32}
+"""Elements in a 32-bit register of the types that are smaller than a byte."""
+
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(kind)
     for name, kind in {

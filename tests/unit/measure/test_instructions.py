@@ -31,6 +31,10 @@ from kernelmate.measure.instructions import CLASSES, basic_blocks, classify, cou
         ("red.global.add.f32", "reduction"),
         ("ld.local.b32", "local_load"),
         ("shfl.sync.down.b32", "shuffle"),
+        ("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16", "shared_load"),
+        ("wmma.load.b.sync.aligned.row.m16n16k16.f16", "global_load"),
+        ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", "tensor"),
+        ("wmma.store.d.sync.aligned.row.m16n16k16.global.f32", "global_store"),
         ("bar.sync", "barrier"),
         ("bra.uni", "control"),
     ],
@@ -45,6 +49,14 @@ def test_opcodes_fall_into_classes(opcode: str, kind: str) -> None:
 @pytest.mark.parametrize("opcode", ["mov.u32", "ld.param.u64", "cvta.to.global.u64", "ld.const.f32"])
 def test_what_vanishes_in_machine_code_costs_nothing(opcode: str) -> None:
     assert classify(opcode) is None
+
+
+def test_a_product_of_fragments_counts_its_operations() -> None:
+    product, half = (classify(f"{head}.f32.f32") for head in ("wmma.mma.sync.m16n16k16", "mma.sync.m16n8k16.f16"))
+    assert product is not None
+    assert half is not None
+    assert (product.flops, product.issue) == (2 * 16**3 / 32, 2)
+    assert half.flops == product.flops / 2
 
 
 def test_divisions_are_sequences() -> None:

@@ -1,13 +1,23 @@
-"""Matrices over the lanes of a warp: `mma.sync`, `ldmatrix`, `stmatrix`, `movmatrix`."""
+"""Matrices over the lanes of a warp: `mma.sync`, `ldmatrix`, `stmatrix`, `movmatrix`, and `wmma`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from kernelmate.backends.emulator.instructions.memory import address_of
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore, Operation
+from kernelmate.backends.emulator.operations import (
+    FragmentLoad,
+    FragmentStore,
+    MatrixLoad,
+    MatrixMove,
+    MatrixMultiply,
+    MatrixStore,
+    Operation,
+)
 from kernelmate.backends.emulator.program import Instruction, Operand, Vector
+from kernelmate.backends.emulator.types import PER_WORD, SIZES
 
 _FLOAT_SHAPES = {
     "f16": {(16, 8, 8), (16, 8, 16)},
@@ -18,6 +28,32 @@ _FLOAT_SHAPES = {
     "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)},
 }
 _INTEGER_SHAPES = {(8, 8, 16), (16, 8, 16), (16, 8, 32)}
+_LARGE_FRAGMENTS = frozenset({(16, 16, 16), (32, 8, 16), (8, 32, 16)})
+_FRAGMENT_SHAPES = {
+    "f16": _LARGE_FRAGMENTS,
+    "bf16": _LARGE_FRAGMENTS,
+    "s8": _LARGE_FRAGMENTS,
+    "u8": _LARGE_FRAGMENTS,
+    "tf32": frozenset({(16, 16, 8)}),
+    "f64": frozenset({(8, 8, 4)}),
+    "s4": frozenset({(8, 8, 32)}),
+    "u4": frozenset({(8, 8, 32)}),
+    "b1": frozenset({(8, 8, 128)}),
+}
+_FRAGMENT_SUMS = {
+    "f16": {"f16", "f32"},
+    "bf16": {"f32"},
+    "tf32": {"f32"},
+    "f64": {"f64"},
+    **{kind: {"s32"} for kind in ("s8", "u8", "s4", "u4", "b1")},
+}
+_SUM_SHAPES = {
+    "f16": _LARGE_FRAGMENTS,
+    "f32": _LARGE_FRAGMENTS | _FRAGMENT_SHAPES["tf32"],
+    "s32": _LARGE_FRAGMENTS | _FRAGMENT_SHAPES["s4"] | _FRAGMENT_SHAPES["b1"],
+    "f64": _FRAGMENT_SHAPES["f64"],
+}
+_SPACES = {"global": "global", "shared": "shared", "shared__cta": "shared"}
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
@@ -93,3 +129,149 @@ def decode_move(instruction: Instruction) -> Operation:
         raise Unsupported(instruction.opcode)
     destination, source = instruction.operands
     return MatrixMove(destination, source)
+
+
+@decodes("wmma")
+def decode_fragments(instruction: Instruction) -> Operation:
+    """`wmma.load`, `wmma.mma` and `wmma.store` of all types (f16, bf16, tf32, f64, integers of 8, 4 and 1 bit), shapes and layouts."""
+    action = instruction.parts[1]
+    if action == "mma":
+        return _fragment_multiply(instruction)
+    if action == "load":
+        return _fragment_load(instruction)
+    if action == "store":
+        return _fragment_store(instruction)
+    raise Unsupported(instruction.opcode)
+
+
+def _fragment_multiply(instruction: Instruction) -> Operation:
+    shape, place = _fragment_shape(instruction)
+    head, kinds = list(instruction.parts[2:place]), list(instruction.parts[place + 1 :])
+    combines = head.pop(0) if head[1] == "popc" and head[0] in {"xor", "and"} else ""
+    if combines:
+        head.pop(0)
+    saturates = "satfinite" in kinds
+    if saturates:
+        kinds.remove("satfinite")
+    if "f64" in kinds and "rn" in kinds:  # the only rounding that mma.h asks for, and the default
+        kinds.remove("rn")
+    if len(kinds) == 2:
+        kinds[1:1] = ["f16", "f16"]
+    if len(kinds) != 4:
+        raise Unsupported(instruction.opcode)
+    out, left, right, add = kinds
+    sums = _FRAGMENT_SUMS.get(left, set())
+    layouts = head[2:]
+    if (
+        head[:2] != ["sync", "aligned"]
+        or len(layouts) != 2
+        or not {"row", "col"}.issuperset(layouts)
+        or left != right
+        or shape not in _FRAGMENT_SHAPES.get(left, ())
+        or not {out, add} <= sums
+        or (saturates and (add != "s32" or left == "b1"))
+        or bool(combines) != (left == "b1")
+        or (left in PER_WORD and layouts != ["row", "col"])
+    ):
+        raise Unsupported(instruction.opcode)
+    to, a, b, c = (items_of(operand) for operand in instruction.operands)
+    _check_registers(instruction, {"a": a, "b": b}, shape, left)
+    _check_registers(instruction, {"c": c}, shape, add)
+    _check_registers(instruction, {"c": to}, shape, out)
+    # The product uses the first of several copies, as ptxas translates it.
+    a, b = (items[: _distinct(matrix, shape, left)] for matrix, items in (("a", a), ("b", b)))
+    return MatrixMultiply(
+        shape, (left, right), add, out, to, a, b, c, (*a, *b, *c), saturates=saturates, fragments=True, combines=combines
+    )  # fmt: skip
+
+
+def _fragment_load(instruction: Instruction) -> Operation:
+    form = _fragment(instruction)
+    destination, address, *stride = instruction.operands
+    results = items_of(destination)
+    _check_registers(instruction, {form.matrix: results}, form.shape, form.kind)
+    kind, shape, packed = form.in_words()
+    return FragmentLoad(
+        form.space, form.matrix, shape, kind, form.by_columns, results, address_of(address),
+        stride[0] if stride else None, tuple(stride), packed,
+    )  # fmt: skip
+
+
+def _fragment_store(instruction: Instruction) -> Operation:
+    form = _fragment(instruction)
+    address, source, *stride = instruction.operands
+    held = items_of(source)
+    _check_registers(instruction, {form.matrix: held}, form.shape, form.kind)
+    return FragmentStore(
+        form.space, form.matrix, form.shape, form.kind, form.by_columns, held, address_of(address),
+        stride[0] if stride else None, (*held, *stride),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Form of a load or a store; see `FragmentLoad`."""
+
+    space: str
+    matrix: str
+    shape: tuple[int, int, int]
+    kind: str
+    by_columns: bool
+
+    def in_words(self) -> tuple[str, tuple[int, int, int], int]:
+        """Returns type, shape and elements of a word if the elements are smaller than a byte, else one per element."""
+        packed = PER_WORD.get(self.kind)
+        if packed is None:
+            return self.kind, self.shape, 1
+        rows, columns, inner = self.shape
+        return "b32", (rows, columns, inner // packed), packed
+
+
+def _fragment(instruction: Instruction) -> _Form:
+    shape, place = _fragment_shape(instruction)
+    matrix, *head = instruction.parts[2:place]
+    *space, kind = instruction.parts[place + 1 :]
+    loads = instruction.parts[1] == "load"
+    known = (_FRAGMENT_SHAPES if matrix in {"a", "b"} else _SUM_SHAPES).get(kind, ())
+    if (
+        matrix not in ({"a", "b", "c"} if loads else {"d"})
+        or head[:2] != ["sync", "aligned"]
+        or head[2:] not in (["row"], ["col"])
+        or len(space) > 1
+        or not _SPACES.keys() >= set(space)
+        or shape not in known
+        or (kind in PER_WORD and head[2] != {"a": "row", "b": "col"}[matrix])
+    ):
+        raise Unsupported(instruction.opcode)
+    where = _SPACES[space[0]] if space else "generic"
+    return _Form(where, "c" if matrix == "d" else matrix, shape, kind, head[2] == "col")
+
+
+def _fragment_shape(instruction: Instruction) -> tuple[tuple[int, int, int], int]:
+    """Returns rows, columns and inner extent of a product, and the place of this qualifier."""
+    for place, part in enumerate(instruction.parts):
+        if found := _SHAPE.fullmatch(part):
+            return (int(found[1]), int(found[2]), int(found[3])), place
+    raise Unsupported(instruction.opcode)
+
+
+def _distinct(matrix: str, shape: tuple[int, int, int], kind: str) -> int:
+    """Returns the registers that a fragment's elements take."""
+    rows, columns, inner = shape
+    elements = {"a": rows * inner, "b": inner * columns, "c": rows * columns}[matrix]
+    if kind in PER_WORD:
+        return elements // (32 * PER_WORD[kind])
+    return elements * SIZES[kind] // (32 * max(4, SIZES[kind]))
+
+
+def _check_registers(
+    instruction: Instruction, fragments: dict[str, tuple[Operand, ...]], shape: tuple[int, int, int], kind: str
+) -> None:
+    """Raises `Unsupported` for a number of registers that PTX does not give to a fragment.
+
+    PTX gives eight registers to half operands of every shape, which hold copies of the elements.
+    """
+    for matrix, items in fragments.items():
+        copies = kind == "f16" and matrix in {"a", "b"}
+        if len(items) != (8 if copies else _distinct(matrix, shape, kind)):
+            raise Unsupported(instruction.opcode)

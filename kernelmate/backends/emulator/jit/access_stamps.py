@@ -22,6 +22,8 @@ from kernelmate.backends.emulator.operations import (
     BranchTable,
     Compute,
     Exit,
+    FragmentLoad,
+    FragmentStore,
     Load,
     Nothing,
     Print,
@@ -67,7 +69,8 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
     sizes = [
         SIZES[step.operation.kind]
         for step in decoded.steps
-        if isinstance(step.operation, Load | Store | Atomic) and step.operation.space in spaces
+        if isinstance(step.operation, Load | Store | Atomic | FragmentLoad | FragmentStore)
+        and step.operation.space in spaces
     ]
     if "shared" in spaces:
         sizes += [step.operation.size for step in decoded.steps if isinstance(step.operation, AsyncCopy)]

@@ -266,7 +266,6 @@ ld.global.b32 %r1, [%at4]; movmatrix.sync.aligned.m8n8.trans.b16 %r2, %r1; st.gl
         "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, {%r1,%r2}, {%r1,%r2}, {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8};",
         "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r1,%r2,%r3,%r4};",
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.f16.f32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r1,%r2,%r3,%r4};",
-        "wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%p0], %r9;",
     ],
 )
 def test_other_forms_are_refused_by_name(launch: Make, kernel: Make, instruction: str) -> None:
