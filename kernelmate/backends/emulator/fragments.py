@@ -75,17 +75,17 @@ def _repeated(tile: Layout, times: int, *, down: bool) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class WarpAccess:
     """One access of a warp: the rows and columns of the elements that each lane accesses, of shape (lanes, elements).
 
-    A lane's elements are adjacent in memory. Passes of fewer than 32 lanes belong to a warp's first ones.
+    A lane's elements are adjacent in memory. Accesses of fewer than 32 lanes belong to a warp's first ones.
     """
 
     rows: Array
     columns: Array
 
 
-def passes_of(operation: FragmentLoad | FragmentStore, layout: Layout) -> tuple[Pass, ...]:
+def accesses_of(operation: FragmentLoad | FragmentStore, layout: Layout) -> tuple[WarpAccess, ...]:
     """Returns the accesses of a load or a store; together they access every element once."""
     size = SIZES[operation.kind]
     rows, columns = layout.rows, layout.columns
@@ -94,21 +94,21 @@ def passes_of(operation: FragmentLoad | FragmentStore, layout: Layout) -> tuple[
     packs = [slice(start, start + packed) for start in range(0, rows.shape[1], packed)]
     by_rows = size == 2 or (size == 1 and adjacent) or operation.packed > 1
     if operation.space == "shared" and operation.matrix != "c" and by_rows:
-        return _row_passes(layout, packs, size, by_columns=operation.by_columns)
+        return _row_accesses(layout, packs, size, by_columns=operation.by_columns)
     if adjacent:
-        return tuple(Pass(rows[:, pack], columns[:, pack]) for pack in packs)
+        return tuple(WarpAccess(rows[:, pack], columns[:, pack]) for pack in packs)
     if size == 2:
         return tuple(_turned(rows[:, pack], columns[:, pack]) for pack in packs)
-    return tuple(Pass(rows[:, at : at + 1], columns[:, at : at + 1]) for at in range(rows.shape[1]))
+    return tuple(WarpAccess(rows[:, at : at + 1], columns[:, at : at + 1]) for at in range(rows.shape[1]))
 
 
-def _turned(rows: Array, columns: Array) -> Pass:
+def _turned(rows: Array, columns: Array) -> WarpAccess:
     """Returns the access of the transposed 8 x 8 matrix, which `movmatrix` transposes in registers."""
     top, first = rows.min(), columns.min()
-    return Pass(top + columns - first, first + rows - top)
+    return WarpAccess(top + columns - first, first + rows - top)
 
 
-def _row_passes(layout: Layout, packs: list[slice], size: int, *, by_columns: bool) -> tuple[Pass, ...]:
+def _row_accesses(layout: Layout, packs: list[slice], size: int, *, by_columns: bool) -> tuple[WarpAccess, ...]:
     """Returns the accesses of `ldmatrix`: rows of 16 bytes, eight for each register of the fragment."""
     together = min(len(packs), 2 * size)
     ramp = np.arange(_ROW_BYTES // size)
@@ -120,7 +120,7 @@ def _row_passes(layout: Layout, packs: list[slice], size: int, *, by_columns: bo
             lead, within = (first, top) if by_columns else (top, first)
             lines += [(np.full(len(ramp), lead + line), within + ramp) for line in range(8)]
         leads, withins = (np.stack(part) for part in zip(*lines, strict=True))
-        found.append(Pass(withins, leads) if by_columns else Pass(leads, withins))
+        found.append(WarpAccess(withins, leads) if by_columns else WarpAccess(leads, withins))
     return tuple(found)
 
 
@@ -131,10 +131,10 @@ class FragmentAccess:
         self, operation: FragmentLoad | FragmentStore, registers: int, machine: Machine, linked: Linked, site: Site
     ) -> None:
         self.layout = fragment_layout(operation.matrix, operation.shape, operation.kind)
-        self._passes = passes_of(operation, self.layout)
+        self._accesses = accesses_of(operation, self.layout)
         self._size = SIZES[operation.kind]
         self._packed = operation.packed
-        count = self._passes[0].rows.shape[1]
+        count = self._accesses[0].rows.shape[1]
         site.size, site.count = self._size * count, count
         self._machine, self._site = machine, site
         self._addressing = Addressing(machine, linked, site, operation.space, operation.address, UNSIGNED[self._size])
@@ -147,7 +147,7 @@ class FragmentAccess:
     def load(self, active: Group, matrices: Array, warps: Array) -> None:
         """Fills matrices, of shape (warps, rows, columns), from memory; elements at invalid addresses are left alone."""
         lanes, bases, strides = self._places(active, warps)
-        for one in self._passes:
+        for one in self._accesses:
             givers = np.flatnonzero((lanes & 31) < len(one.rows))
             if not givers.size:  # lanes that should give the rows' addresses take no part
                 continue
@@ -170,7 +170,7 @@ class FragmentAccess:
     def store(self, active: Group, matrices: Array, warps: Array) -> None:
         """Writes matrices, of shape (warps, rows, columns), to memory."""
         lanes, bases, strides = self._places(active, warps)
-        for one in self._passes:
+        for one in self._accesses:
             warp, rows, columns = self._elements(one, lanes, warps)
             data = matrices[warp, rows, columns]
             if self._site.count == 1:
@@ -181,7 +181,7 @@ class FragmentAccess:
 
             self._visit(bases, strides, rows, columns, lanes, visit, data)
 
-    def _elements(self, one: Pass, lanes: Array, warps: Array) -> tuple[Array, Array, Array]:
+    def _elements(self, one: WarpAccess, lanes: Array, warps: Array) -> tuple[Array, Array, Array]:
         """Returns the indices into (warps, rows, columns) of the elements of some lanes."""
         within = lanes & 31
         return np.searchsorted(warps, lanes >> 5)[:, None], one.rows[within], one.columns[within]

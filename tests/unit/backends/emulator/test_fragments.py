@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
-from kernelmate.backends.emulator.fragments import fragment_layout, passes_of
+from kernelmate.backends.emulator.fragments import accesses_of, fragment_layout
 from kernelmate.backends.emulator.operations import FragmentLoad
 from kernelmate.backends.emulator.program import Address
 from kernelmate.backends.emulator.types import SIZES
@@ -273,15 +273,15 @@ def test_accesses_are_those_of_the_compiled_instruction(matrix: str, shape: str,
     layout = fragment_layout(matrix, sides(shape), kind)
     for space, by_columns in itertools.product(("global", "shared"), (False, True)):
         operation = FragmentLoad(space, matrix, sides(shape), kind, by_columns, (), Address(None, 0), None, ())
-        passes = passes_of(operation, layout)
+        accesses = accesses_of(operation, layout)
         touched = np.zeros(layout.shape, int)
-        for one in passes:
+        for one in accesses:
             np.add.at(touched, (one.rows, one.columns), 1)
             lead, within = (one.columns, one.rows) if by_columns else (one.rows, one.columns)
             assert (np.diff(within, axis=1) == 1).all()
             assert (np.diff(lead, axis=1) == 0).all()
         assert (touched == 1).all()
-        found.append((len(passes), passes[0].rows.shape[1] * SIZES[kind]))
+        found.append((len(accesses), accesses[0].rows.shape[1] * SIZES[kind]))
     assert found == ACCESSES[matrix, shape, kind]
 
 
