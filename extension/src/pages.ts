@@ -4,6 +4,8 @@ import * as vscode from "vscode";
 import type { Kernel, Requests } from "./requests";
 
 const SCHEME = "kernelmate-page";
+/** Folder of pages, by which package.json gives them a language: its editors wrap lines, and have no numbers and no map. */
+const FOLDER = "/kernelmate-page";
 
 export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvider {
   private readonly texts = new Map<string, string>();
@@ -47,7 +49,7 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
   }
 
   private async show(title: string, query: string, text: string): Promise<void> {
-    const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${title}`, query });
+    const uri = vscode.Uri.from({ scheme: SCHEME, path: `${FOLDER}/${title}`, query });
     this.texts.set(uri.toString(), text);
     this.changed.fire(uri);
     const document = await vscode.workspace.openTextDocument(uri);

@@ -68,9 +68,9 @@ def _sentence(words: str) -> str:
 
 
 def _where(cause: Cause) -> str:
-    """Returns the line of a cause and its cost: `line 9, 36.4% of the cost, about 0.057 us: `; empty without a line."""
-    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us"
-    return "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost{spent}: "
+    """Returns the line of a cause and its cost: `line 9, 36.4% of the cost of all lines, about 0.0057 us of the launch: `; empty without a line."""
+    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us of the launch"
+    return "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost of all lines{spent}: "
 
 
 def causes_json(explained: Sequence[tuple[Verdict, Sequence[Cause]]]) -> Document:

@@ -124,7 +124,12 @@ def charted(optimization: Optimization, shown: int | None = None) -> list[ChartV
 
 def label(number: int, author: str) -> str:
     """Returns a candidate's name in charts and lists: `2 rows-warp`, without the kind of a built-in author."""
-    return f"{number} {author.removeprefix('recipe:').removeprefix('synthesis:')}"
+    return f"{number} {author_name(author)}"
+
+
+def author_name(author: str) -> str:
+    """Returns an author's name without the kind of a built-in one."""
+    return author.removeprefix("recipe:").removeprefix("synthesis:")
 
 
 # ------------------------------------------------------------------------------------------------- the answer
@@ -137,7 +142,6 @@ def optimization_parts(
     shown: int | None = None,
     accepted: int | None = None,
     draw: Draw = picture,
-    narrow: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
     """Return the view of a search's result.
@@ -148,7 +152,6 @@ def optimization_parts(
         shown: number of the candidate in view, from 1; None for the best, or where none is worth taking no candidate.
         accepted: number of the candidate that a person has accepted; None without one.
         draw: renders a chart.
-        narrow: True to draw the charts for pages of 480 to 750 pixels as well, where they stand side by side too.
         more: parts that are folded below the figures.
     """
     number = shown if shown is not None else None if optimization.best is None else optimization.best + 1
@@ -156,9 +159,7 @@ def optimization_parts(
     if not optimization.candidates:
         return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
     versions = charted(optimization, number)
-    parts += charts(versions, draw)
-    if narrow:
-        parts += narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)
+    parts += [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
         notes = [_provenance(optimization.baseline), *bullets(optimization.notes), *more]
         return [*parts, *_others(optimization, None, opened=True), *_folded("notes", "Notes", notes)]
@@ -204,18 +205,21 @@ def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
 
 
 def charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts of versions: side by side where a page has 750 pixels, else below each other."""
-    return _figures("charts", result_scenes(versions), draw)
+    """Returns the charts of versions: side by side where a page has 750 pixels, below each other where it has under 480."""
+    return _figures('class="charts"', result_scenes(versions), draw)
 
 
 def narrow_charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts that a page of 480 to 750 pixels shows side by side in place of the others."""
-    return _figures("charts narrow", result_scenes(versions, NARROW), draw)
+    """Returns the charts that a page of 480 to 750 pixels shows side by side in place of the others.
+
+    They are hidden where a page drops the style sheet, as notebooks do that are not trusted.
+    """
+    return _figures('class="charts narrow" hidden', result_scenes(versions, NARROW), draw)
 
 
-def _figures(css_class: str, scenes: Sequence[Scene], draw: Draw) -> list[str]:
+def _figures(attributes: str, scenes: Sequence[Scene], draw: Draw) -> list[str]:
     drawn = (f"<figure><figcaption>{text(scene.title)}</figcaption>{draw(scene)}</figure>" for scene in scenes)
-    return [f'<div class="{css_class}">', *drawn, "</div>"] if scenes else []
+    return [f"<div {attributes}>", *drawn, "</div>"] if scenes else []
 
 
 def changed_table(before: Verdict, after: Verdict) -> list[str]:
@@ -306,7 +310,6 @@ def verdict_parts(
     sources: SourceLines,
     *,
     draw: Draw = picture,
-    narrow: bool = False,
     more: Sequence[str] = (),
     before: ChartVersion | None = None,
 ) -> list[str]:
@@ -318,14 +321,12 @@ def verdict_parts(
         verdict: the verdict.
         sources: the lines that findings refer to.
         draw: renders a chart.
-        narrow: True to draw the charts for pages of 480 to 750 pixels as well, where they stand side by side too.
         more: parts that are folded below the figures.
         before: an earlier version to compare with; None without one.
     """
     name = words.kernel_words(verdict)
     versions = [*([] if before is None else [before]), ChartVersion(name, verdict)]
-    drawn = charts(versions, draw) if verdict.compiled else []
-    drawn += narrow_charts(versions, draw) if verdict.compiled and narrow else []
+    drawn = [*charts(versions, draw), *narrow_charts(versions, draw)] if verdict.compiled else []
     drawn += changed_table(before.verdict, verdict) if before is not None else []
     figures = [_provenance(verdict), *(pairs(figure_rows(verdict)) if verdict.compiled else [])]
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []

@@ -80,7 +80,7 @@ class ChartLayout:
 
 
 WIDE = ChartLayout(width=310.0, row=36.0, marks=25.0, stacked=False, foot_lines=1)
-NARROW = ChartLayout(width=190.0, row=48.0, marks=36.0, stacked=True, foot_lines=2)
+NARROW = ChartLayout(width=190.0, row=48.0, marks=38.0, stacked=True, foot_lines=2)
 """Three of these fit into 600 pixels."""
 
 LEAST_DECADE, MOST_DECADE = -4, 3

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import WIDTHS, Book, Lab, overflow
-from tests.browser.test_notebook import KERNEL, LINE, SEARCH, ask, cells, height_of
+from tests.browser.test_notebook import KERNEL, LINE, SEARCH, ask, cells, height_of, tops_of
 from tests.chat_server import ChatServer
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
@@ -81,7 +81,7 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
 
 def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
     cut: list[str] = []
-    heights: list[float] = []
+    heights: dict[tuple[str, int], float] = {}
 
     def look(theme: str, width: int) -> None:
         for name, index in SCREENS.items():
@@ -94,14 +94,23 @@ def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
             figures = [one.bounding_box() for one in cell.locator(".charts figure:visible").all()]
             if any(box["height"] > 260 for box in figures):
                 cut.append(f"charts of {name} are {max(box['height'] for box in figures):.0f} px tall at {width} px")
-        if width == 1280:
-            heights.append(
-                height_of(screens.page.locator(".jp-CodeCell").nth(SCREENS["result"]).locator(".jp-OutputArea"))
-            )
+            if width >= 800 and len(tops_of(cell.locator(".charts figure:visible, .km-result figure"))) > 1:
+                cut.append(f"charts of {name} are below each other at {width} px")
+        result = screens.page.locator(".jp-CodeCell").nth(SCREENS["result"]).locator(".jp-OutputArea")
+        heights[theme, width] = height_of(result)
 
     at_every_width(screens, look)
     assert cut == []
-    assert max(heights) <= 900, "the answer to a prompt is one screen"
+    assert max(height for (_, width), height in heights.items() if width >= 800) <= 900, "one screen answers"
+
+
+def test_the_answer_to_make_it_faster_is_one_screen_with_thirty_changed_lines(screens: Book) -> None:
+    screens.page.set_viewport_size({"width": 1280, "height": 1400})
+    result = screens.page.locator(".jp-CodeCell").nth(SCREENS["result"])
+    changes = result.locator("pre.diff")
+    changes.evaluate("it => { while (it.children.length < 40) it.append(it.children[1].cloneNode(true)); }")
+    assert changes.evaluate("it => it.clientHeight / it.children[1].offsetHeight") >= 30
+    assert height_of(result.locator(".jp-OutputArea")) <= 900
 
 
 def test_a_wrong_kernel_is_told_once_under_one_name_with_its_line(screens: Book) -> None:

@@ -63,7 +63,7 @@ class KernelFailed(CellFailed):
         where = "" if first is None or first.line is None else f" at line {first.line}"
         code = "the kernel is not good." if first is None else f"{first.code}{where}."
         fix = "%kernelmate fix tries repairs, and shows one only if it is right." if self._repairable else ""
-        return [f"{type(self).__name__}: {code}", " ".join(one for one in (self._remark, fix) if one)]
+        return [f"{type(self).__name__}: {code}", *(one for one in (self._remark, fix) if one)]
 
     def _text(self, *, color: bool) -> str:
         from kernelmate.report.console import findings_view, lines

@@ -327,7 +327,7 @@ class View {
       make(
         "span",
         { class: "km-who" },
-        make("code", {}, version.number === 0 ? "baseline" : version.author),
+        make("code", {}, version.number === 0 ? "baseline" : version.name),
         ...marks.map((mark) => make("span", { class: "km-mark" }, mark)),
         make("span", { class: version.predicted ? "km-asked km-predicted" : "km-asked" }, version.asked || version.right),
       ),

@@ -362,7 +362,7 @@ class Panel(anywidget.AnyWidget):
         self._drawn_at = time.monotonic()
 
     def _draw_result(self) -> None:
-        self.result = panel_state.drawings(panel_state.shown_versions(self._base, self._listing))
+        self.result = panel_state.drawings(self._base, self._listing)
 
     def _stage(self, text: str) -> None:
         now = time.monotonic()

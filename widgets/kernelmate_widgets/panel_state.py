@@ -14,8 +14,8 @@ from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table, text
-from kernelmate.report.result import alone, changed_table, headline, label
-from kernelmate.report.result_charts import result_scenes
+from kernelmate.report.result import NARROW_VERSIONS, alone, author_name, changed_table, headline, label
+from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
@@ -36,6 +36,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
         "key": listed.key,
         "number": listed.number,
         "author": words.one_line(author),
+        "name": words.one_line(author_name(author)),
         "standing": standing,
         "tone": tone,
         "right": right,
@@ -122,20 +123,31 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 def shown_versions(base: KernelVersion, listing: VersionList) -> list[ChartVersion]:
     """Returns the versions of the charts: the present kernel, the selected candidate, and the next ones of the list."""
-    selected = listing.selected
+    selected, charted = listing.selected, _is_charted(listing.selected)
     others = [one for one in listing.versions if one.found is not None and not one.rejected and one.key != selected.key]
     shown = [ChartVersion(BASELINE, base.verdict)]
-    for one in ([selected, *others] if selected.found is not None and not selected.rejected else others)[
-        : MOST_VERSIONS - 1
-    ]:
+    for one in ([selected, *others] if charted else others)[: MOST_VERSIONS - 1]:
         assert one.found is not None
         shown.append(ChartVersion(label(one.number, one.found.candidate.author), one.found.verdict))
     return shown
 
 
-def drawings(versions: Sequence[ChartVersion]) -> list[Plain]:
-    """Returns the three charts of every result as drawings."""
-    return [{"title": scene.title, "svg": svg(scene)} for scene in result_scenes(versions)]
+def _is_charted(listed: ListedVersion) -> bool:
+    return listed.found is not None and not listed.rejected
+
+
+def drawings(base: KernelVersion, listing: VersionList) -> list[Plain]:
+    """Returns the three charts of every result, each as a drawing for wide panels and one for narrow ones."""
+    versions = shown_versions(base, listing)
+    in_view = versions[:NARROW_VERSIONS] if _is_charted(listing.selected) else versions
+    narrow = {scene.title: svg(scene) for scene in result_scenes(in_view, NARROW)}
+    return [
+        {
+            "title": scene.title,
+            "svg": f'<div class="km-wide">{svg(scene)}</div><div class="km-narrow">{narrow.get(scene.title, "")}</div>',
+        }
+        for scene in result_scenes(versions)
+    ]
 
 
 def charts(versions: Sequence[ChartVersion]) -> list[Plain]:

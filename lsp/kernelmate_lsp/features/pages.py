@@ -30,8 +30,14 @@ from kernelmate_lsp.server import KernelmateServer
 if TYPE_CHECKING:
     from kernelmate.report.machine import Check
 
-WIDTH = 110
-"""Columns of a page."""
+WIDTH = 54
+"""Columns of a page of sentences, as an editor has that shares 1440 pixels with a list of files and another editor.
+
+The server cannot know the editor's width; longer lines are wrapped there.
+"""
+
+LISTING_WIDTH = 72
+"""Columns of code and of tables: SASS is below its PTX."""
 
 MOST_VERSIONS = 200
 
@@ -78,9 +84,9 @@ async def sass(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     parts = [
         part
         for listing in listings
-        for part in (listing_head(listing), "", code_view(listing, sources, ListingView(width=WIDTH)))
+        for part in (listing_head(listing), "", code_view(listing, sources, ListingView(width=LISTING_WIDTH)))
     ]
-    return {**listings_json(listings), "text": _text(*parts)}
+    return {**listings_json(listings), "text": _text(*parts, width=LISTING_WIDTH)}
 
 
 async def history(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -90,7 +96,7 @@ async def history(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     from kernelmate.report.history import versions_json, versions_view
 
     lines = [{"version": one.version, "label": _label(one), "at": one.at_us / 1e6} for one in recorded]
-    return {**versions_json(recorded), "lines": lines, "text": _text(versions_view(recorded))}
+    return {**versions_json(recorded), "lines": lines, "text": _text(versions_view(recorded), width=LISTING_WIDTH)}
 
 
 async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -152,12 +158,13 @@ def _sources(place: CommandTarget) -> Any:
     return SourceLines({place.reading.path: place.reading.text})
 
 
-def _text(*parts: Any) -> str:
+def _text(*parts: Any, width: int = WIDTH) -> str:
     from kernelmate.report.console import make_console, show
 
     stream = io.StringIO()
-    show(make_console(stream, color=False, width=WIDTH), *parts)
-    return stream.getvalue()
+    show(make_console(stream, color=False, width=width), *parts)
+    # An editor that wraps lines would make lines of the spaces at their ends.
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
 def register(server: KernelmateServer) -> None:

@@ -98,7 +98,7 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 def _search_parts(optimization: Optimization, baseline: Kernel, taken: int | None) -> list[str]:
     """Returns the view of a search's result; of the candidate that the text is, or the best one."""
     accepted = None if taken is None else taken + 1
-    return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn, narrow=True)
+    return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn)
 
 
 def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
@@ -108,7 +108,7 @@ def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
     return [
         line
         for verdict in benched.verdicts
-        for line in verdict_parts(verdict, sources, draw=_drawn, narrow=True, before=earlier.get(verdict.instance))
+        for line in verdict_parts(verdict, sources, draw=_drawn, before=earlier.get(verdict.instance))
     ]
 
 

@@ -169,9 +169,9 @@ def test_a_narrow_page_has_charts_of_its_own_with_the_candidate_in_view(
     def draw(scene: Scene) -> str:
         return f"[{scene.width:g} {sum(shape.bold for shape in scene.shapes if isinstance(shape, TextShape))}]"
 
-    page = "".join(optimization_parts(optimization, kernel, shown=2, draw=draw, narrow=True))
+    page = "".join(optimization_parts(optimization, kernel, shown=2, draw=draw))
     assert page.count("[310 4]") == page.count("[190 2]") == 3, "widths, and names of versions"
-    assert "narrow" not in "".join(optimization_parts(optimization, kernel))
+    assert '<div class="charts narrow" hidden>' in page, "a page without the style sheet shows the others alone"
 
 
 def test_folds_are_found_by_keys_that_stay(optimization: Optimization, wrong: Verdict, kernel: Kernel) -> None:

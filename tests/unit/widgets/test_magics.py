@@ -81,10 +81,11 @@ def test_a_failing_kernel_raises_with_its_line_and_leaves_the_name_as_it_was(not
     shown = "\n".join(ran.error._render_traceback_())
     assert "shared-race" in shown
     below = KernelFailed(ran.error.verdict, SourceLines(), "row_sum stays what it was.", shown=True)
-    first, then = below._render_traceback_()
+    first, then, remedy = below._render_traceback_()
     assert first.startswith("KernelFailed: shared-race at line")
     assert "not good" not in first, "the output above says it"
-    assert then.startswith("row_sum stays what it was. %kernelmate fix")
+    assert then == "row_sum stays what it was."
+    assert remedy.startswith("%kernelmate fix")
     assert "Traceback" not in shown
     assert "row_sum stays what it was" in shown
     # The line that the cell's editor shows: the magic line is the first.
