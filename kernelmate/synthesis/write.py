@@ -282,9 +282,16 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     pooled = partial(windows.written, few, shapes=fewer)
     packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
     filtered = [partial(filters.written, graph)]
-    reduced = [partial(row_windows.written, graph)] if any(node.op == "reduce" for node in graph.nodes) else []
     tiled = [*filtered, partial(convolution.written, graph)]
-    yield from _either([*tiled, *packed, *reduced, pooled, partial(windows.written, graph)], text)
+    try:
+        yield from _either([*tiled, *packed, pooled, partial(windows.written, graph)], text)
+    except MissingSize:
+        raise
+    except Refused as reason:
+        try:
+            yield from row_windows.written(graph, text.again())
+        except Refused:
+            raise reason from None
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
