@@ -131,11 +131,7 @@ class TiledContraction(ContractionText):
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
-        threads, constants = kernel.threads(BLOCK)
-        bounds, resident = self.bounds(threads)
-        constants += resident
-        if kernel.kernel.launches:  # they divide by these
-            constants += self.tile_constants()
+        bounds, constants = self.launch_constants()
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: each block computes {tile.m} x {tile.n} results from tiles in shared memory, which are read "
@@ -147,12 +143,18 @@ class TiledContraction(ContractionText):
             BLOCK,
         )
 
-    def bounds(self, threads: str) -> tuple[str, list[str]]:
-        """Returns launch bounds, and the declaration of a constant in them."""
+    def launch_constants(self) -> tuple[str, list[str]]:
+        """Returns launch bounds, and the declarations of the file's constants for the launch."""
+        threads, constants = self.kernel.threads(BLOCK)
         # Sums of 64 bits need as many registers as there are; a few results per thread need no bound.
         if self.total in ("double", "long long") or self.tile.side < PACK:
-            return f"__launch_bounds__({threads}) ", []
-        return self.kernel.bounds(threads, 2)
+            bounds = f"__launch_bounds__({threads}) "
+        else:
+            bounds, resident = self.kernel.bounds(threads, 2)
+            constants += resident
+        if self.kernel.kernel.launches:  # they divide by these
+            constants += self.tile_constants()
+        return bounds, constants
 
     def tile_constants(self) -> list[str]:
         """Returns the declaration of the sides of a block's tile."""

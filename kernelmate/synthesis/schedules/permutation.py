@@ -392,7 +392,7 @@ class _Packs(_Free):
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
 
     part = "pack"
-    """What the helper computes."""
+    """Last word of the helper's name: the part of the result that one call computes."""
 
     def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
         """Returns the helper's lines, its parameters beside the kernel's own, and the comment above it."""

@@ -266,11 +266,7 @@ class _ReducedProducts(TiledContraction):
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
-        threads, constants = kernel.threads(BLOCK)
-        bounds, resident = self.bounds(threads)
-        constants += resident
-        if kernel.kernel.launches:  # they divide by these
-            constants += self.tile_constants()
+        bounds, constants = self.launch_constants()
         sides = self.shape.axes.sides
         body = self.body()
         return WrittenKernel(
