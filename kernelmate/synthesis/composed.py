@@ -220,10 +220,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
 def cross(a: Any, b: Any, axis: Any = -1, **_: Any) -> Any:
     """Computes the products of vectors of three elements."""
     first, second = (one if isinstance(one, Array) else other.builder.lift(one) for one, other in ((a, b), (b, a)))
-    if any(one.ndim == 0 or text_of(one.shape[axis]) != "3" for one in (first, second)) or axis not in (
-        -1,
-        first.ndim - 1,
-    ):
+    last = axis in (-1, first.ndim - 1)
+    if not last or any(one.ndim == 0 or text_of(one.shape[-1]) != "3" for one in (first, second)):
         raise Untraceable("np.cross of other than three elements along the last axis")
     x, y = ([one[..., at] for at in range(3)] for one in (first, second))
     return stack([x[at - 2] * y[at - 1] - x[at - 1] * y[at - 2] for at in range(3)], -1)

@@ -219,11 +219,11 @@ class HistogramText:
         elif copies == self.threads // WARP:
             side = f"[{names.kCopies}][{names.kBins}]"
             lines.append(
-                f"constexpr int {names.kCopies} = {names.kThreads} / {WARP};  // one of each warp, which seldom waits for others"
+                f"constexpr int {names.kCopies} = {names.kThreads} / {WARP};  // one per warp, so that warps rarely wait for each other"
             )
         else:
             side, own = f"[{names.kCopies}][{names.kBins}]", f"{own} % {names.kCopies}"
-            lines.append(f"constexpr int {names.kCopies} = {copies};  // a few warps each: no more fit")
+            lines.append(f"constexpr int {names.kCopies} = {copies};  // each shared by a few warps: no more fit")
         if copies > 1:
             zeros = f"for (int {names.copy} = 0; {names.copy} < {names.kCopies}; ++{names.copy}) {names.part}[{names.copy}][{i}] = 0;"
         return [

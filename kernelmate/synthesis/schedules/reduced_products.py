@@ -31,7 +31,14 @@ from kernelmate.synthesis.schedules.contraction import BLOCK, ENOUGH_BLOCKS, TIL
 PRODUCT = "@product"
 """Name of the array that stands for the product in the plan of the reductions."""
 
-_NAMES = {"sum": "row_sum", "max": "row_max", "min": "row_min", "argmax": "row_max", "argmin": "row_min"}
+_NAMES = {
+    "sum": "row_sum",
+    "prod": "row_product",
+    "max": "row_max",
+    "min": "row_min",
+    "argmax": "row_max",
+    "argmin": "row_min",
+}
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -157,8 +164,15 @@ class _Levels:
         self.online = online_of(plan, [self.first, self.second]) if self.second else {}
         if len(self.first) + len(self.second) < len(reductions) or {key[0] for key in self.second} != {*self.online}:
             raise Refused("it needs a product's rows twice")
-        if any(plan.node(key).data[0] not in _NAMES for key in reductions):
+        if any(plan.node(key).data[0] == "prod" for key in reductions):
             raise Refused("it reduces a product's rows other than to sums or extremes")
+
+
+def reduction_local(kernel: KernelText, said: str, kind: str) -> str:
+    """Returns a new local for a reduction of a row: the reference's name of a sum or an extreme, if it is free."""
+    # A position's name is not that of the value that comes with it.
+    names = kernel.names
+    return names.fresh(said if said and names.is_free(said) and not is_extreme(kind) else _NAMES[kind])
 
 
 class _ReducedProducts(TiledContraction):
@@ -253,9 +267,7 @@ class _ReducedProducts(TiledContraction):
         ctype = self._type(key)
         if ctype != self.kernel.real and ctype not in LOWEST:
             raise Refused(f"the {kind} of {ctype} of a product's rows")
-        said = self.rows.node(key).name
-        # The reference's name of a sum or an extreme, not of the position that comes with it.
-        self.locals[key] = names.fresh(said if said and names.is_free(said) and not is_extreme(kind) else _NAMES[kind])
+        self.locals[key] = reduction_local(self.kernel, self.rows.node(key).name, kind)
         if is_extreme(kind):
             self.places[key] = names.fresh(kind)
 

@@ -18,6 +18,7 @@ from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, sorted_graph
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.schedules.reduced_products import reduction_local
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW
 from kernelmate.synthesis.schedules.windows import hoisted
 from kernelmate.synthesis.window_plan import Windows, walked, window_plan
@@ -25,8 +26,6 @@ from kernelmate.synthesis.window_text import WindowText
 
 AHEAD = 4
 """Elements of a thread whose loads overlap."""
-
-_NAMES = {"sum": "row_sum", "prod": "row_product", "max": "row_max", "min": "row_min", "argmax": "row_max", "argmin": "row_min"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,7 @@ class _RowWindows:
         self.of_rows = Expressions(self.rest, kernel, self._leaf, frozenset())
         self.locals: list[str] = []
         for kind, node in zip(parts.kinds, parts.reductions, strict=True):
-            said = node.name if node.name and kernel.names.is_free(node.name) and not is_extreme(kind) else _NAMES[kind]
-            self.locals.append(kernel.names.fresh(said))
+            self.locals.append(reduction_local(kernel, node.name, kind))
         self.places = {place: kernel.names.fresh(kind) for place, kind in enumerate(parts.kinds) if is_extreme(kind)}
         self.arrays = [str(node.data[0]) for node in parts.rest.nodes if node.op == "input" and str(node.data[0])[0] != "@"]  # fmt: skip
 

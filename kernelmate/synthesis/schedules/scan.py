@@ -50,18 +50,19 @@ def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterato
     if plan.split == 0 and headline > MOST_ALONE and not alone:
         raise Refused("it scans a whole array, which needs several launches")
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
-    blocks = [Team("block", threads, threads) for threads in _tile_sizes(headline)]
-    teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    threads = _tile_threads(headline)
+    block = Team("block", threads, threads)
+    teams = [warp, block] if headline <= SHORT_ROW else [block, warp]
     teams = teams if plan.split else [Team("block", 1024, 1024)]
-    yield from those_written(partial(_text, plan, kernel, team, rows) for team in teams[:3])
+    yield from those_written(partial(_text, plan, kernel, team, rows) for team in teams)
 
 
-def _tile_sizes(columns: int) -> list[int]:
-    """Returns block sizes for a row length: a pack of four per thread, so that the row is one tile, up to 512 threads."""
+def _tile_threads(columns: int) -> int:
+    """Returns threads per block for a row length: a pack of four per thread, so that the row is one tile, up to 512 threads."""
     fitting = 64
     while fitting < 512 and fitting * 4 < columns:
         fitting *= 2
-    return [fitting]
+    return fitting
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> WrittenKernel:
