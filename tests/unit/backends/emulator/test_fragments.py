@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,19 +19,10 @@ from kernelmate.backends.emulator.types import SIZES
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
+from tests.unit.backends.emulator.test_matrices import TYPES
 
 Make = Callable[..., Any]
 
-TYPES = {
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "tf32": np.float32,
-    "f32": np.float32,
-    "f64": np.float64,
-    "s8": np.int8,
-    "u8": np.uint8,
-    "s32": np.int32,
-}
 LARGE = ("m16n16k16", "m32n8k16", "m8n32k16")
 SUMS = {"f16": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",), "f64": ("f64",), "s8": ("s32",), "u8": ("s32",)}
 FORMS = [
