@@ -36,7 +36,7 @@ MOST_ELEMENTS_AROUND = 1 << 20
 MOST_THREADS_AROUND = 1 << 19
 """Maximum of elements or threads at such a size: a fraction of a second in the emulator."""
 
-_COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*%\w+,\s*(\d+);")
+_COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
@@ -65,7 +65,41 @@ def further_sizes(
 
 def compared_numbers(ptx: str) -> set[int]:
     """Returns constants that the PTX compares integers with, whether from literals, macros, templates or functions."""
-    return {number for number in map(int, _COMPARED.findall(ptx)) if LEAST_COMPARED < number <= MOST_COMPARED}
+    found = [(register, int(number)) for register, number in _COMPARED.findall(ptx)]
+    return {
+        number
+        for register, number in found
+        if LEAST_COMPARED < number <= MOST_COMPARED and not _walks_shared_memory(register, ptx)
+    }
+
+
+def _walks_shared_memory(register: str, ptx: str) -> bool:
+    """Returns True if a register is only an offset in shared memory that runs from one constant to another.
+
+    Compilers count a loop over a tile that way; its end is no limit of any size.
+    """
+    own = re.escape(register)
+    steps = re.compile(rf"mov\.\w+\s+{own}, -?\d+;|add\.\w+\s+{own}, {own}, -?\d+;|setp\.[\w.]+\s+%\w+, {own}, -?\d+;")
+    sums = re.compile(rf"add\.s32\s+(%\w+), (?:%\w+, {own}|{own}, %\w+);")
+    addresses: set[str] = set()
+    for line in _lines_with(register, ptx):
+        if steps.search(line):
+            continue
+        found = sums.search(line)
+        if not found or found[1] == register:
+            return False
+        addresses.add(found[1])
+    return bool(addresses) and all(_only_in_shared_memory(address, register, ptx) for address in addresses)
+
+
+def _only_in_shared_memory(address: str, offset: str, ptx: str) -> bool:
+    """Returns True if a register, which `offset` is added into, is used for nothing but addresses of shared memory."""
+    lines = [line for line in _lines_with(address, ptx) if not re.search(rf"{re.escape(offset)}\b", line)]
+    return all(re.search(rf"\b(?:ld|st)\.shared\.[^\[]*\[{re.escape(address)}(?:\+-?\d+)?\]", line) for line in lines)
+
+
+def _lines_with(register: str, ptx: str) -> list[str]:
+    return [found[0] for found in re.finditer(rf"^.*{re.escape(register)}\b.*$", ptx, re.MULTILINE)]
 
 
 def _around(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -77,6 +78,25 @@ def test_numbers_of_the_code_are_met_and_passed_wherever_they_come_from() -> Non
     assert 18432 in compared_numbers(odd.compiled.ptx) | {one - 1 for one in compared_numbers(odd.compiled.ptx)}
     sizes = further_sizes(CONTRACT, LISTED, LISTED, odd, BASELINE)
     assert {18433, 18434} & {size["cols"] for size in sizes}
+
+
+def test_ends_of_walks_through_shared_memory_are_no_limits_of_sizes() -> None:
+    walk = version("""
+        __shared__ float tile[48][36];
+        for (int i = threadIdx.x; i < 48 * 36; i += 64) tile[i / 36][i % 36] = x[i % cols];
+        __syncthreads();
+        float sum = 0;
+        #pragma unroll 4
+        for (int n = 0; n < 48; ++n) sum += tile[n][threadIdx.x % 36];
+        y[threadIdx.x] = sum;
+    """).compiled.ptx  # fmt: skip
+    ends = {int(number) for number in re.findall(r"setp\.ne\.s32\s+%\w+, %\w+, (\d+);", walk)}
+    assert any(end % (36 * 4) == 0 and end > 257 for end in ends), "the walk's offset in bytes is compared with its end"
+    assert not ends & compared_numbers(walk)
+
+
+def test_the_end_of_a_loop_over_elements_is_a_limit_of_sizes() -> None:
+    assert 5184 in compared_numbers(version("for (int c = 0; c < 5184; ++c) if (c < cols) y[c] = x[c];").compiled.ptx)
 
 
 def test_narrow_types_are_a_reason_for_sizes_beyond_them() -> None:
