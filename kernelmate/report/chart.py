@@ -92,6 +92,16 @@ def template(*, dark: bool) -> dict[str, Any]:
     return {"layout": layout}
 
 
+def label(number: int, author: str) -> str:
+    """Returns a candidate's name in charts and lists: `2 rows-warp`, without the kind of a built-in author."""
+    return f"{number} {author_name(author)}"
+
+
+def author_name(author: str) -> str:
+    """Returns an author's name without the kind of a built-in one."""
+    return author.removeprefix("recipe:").removeprefix("synthesis:")
+
+
 def safe(text: str) -> str:
     """Escapes text for Plotly, which interprets tags."""
     return html.escape(one_line(text))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -111,10 +113,63 @@ def text_width(text: str, size: float = 12.0) -> float:
     return sum(0.33 if char in "ilj.,:;'|! ()[]" else 0.9 if char in "mwMW%@" else 0.6 for char in text) * size
 
 
-def shortened(text: str, room: float, size: float = 12.0) -> str:
-    """Returns a text that fits into that many pixels, shortened in its middle so that similar names stay distinct."""
+MOST_PARTS = 8
+"""Joined rewrites of a name beyond which it is shortened by letters alone."""
+
+
+def shortened(text: str, room: float, size: float = 12.0, others: Sequence[str] = ()) -> str:
+    """Return a text that fits into that many pixels, shortened in its middle.
+
+    Args:
+        text: the text, as `2 vectorize+unroll`.
+        room: pixels.
+        size: of the letters, in pixels.
+        others: names beside it. What is left fits no other of them, if the room allows that; numbers are not counted.
+    """
     if text_width(text, size) <= room:
         return text
+    number, name = _numbered(text)
+    names = {_numbered(other)[1] for other in others} - {name}
+    middle = number + _cut(name, room - text_width(number, size), size)
+    forms = (middle, *(number + form for form in _forms(name, len(middle))))
+    fitting = (form for form in forms if text_width(form, size) <= room)
+    return next((form for form in fitting if not any(_reads_as(_numbered(form)[1], other) for other in names)), middle)
+
+
+def _numbered(text: str) -> tuple[str, str]:
+    """Returns a candidate's number with its space, empty without one, and its name."""
+    number = re.match(r"\d+ ", text)
+    return ("", text) if number is None else (number[0], text[number.end() :])
+
+
+def _reads_as(form: str, name: str) -> bool:
+    """Returns True if a shortened form may stand for the name."""
+    first, *between, last = form.split("...")
+    at = len(first)
+    for piece in between:
+        at = name.find(piece, at) + len(piece)
+        if at < len(piece):
+            return False
+    return name.startswith(first) and name.endswith(last) and at <= len(name) - len(last)
+
+
+def _forms(name: str, most: int) -> Iterator[str]:
+    """Yields shorter forms of a name: some of its joined rewrites, then at most so many letters with one gap, then with two; the longest first."""
+    parts = name.split("+")
+    for kept in range(len(parts) - 1 if len(parts) <= MOST_PARTS else 0, 0, -1):
+        for places in itertools.combinations(range(len(parts)), kept):
+            shown = [part if place in places else "..." for place, part in enumerate(parts)]
+            yield "+".join(
+                part for part, before in zip(shown, ["", *shown], strict=False) if part != "..." or before != part
+            )
+    for kept in range(min(len(name) - 1, most), 0, -1):
+        for head in sorted(range(kept + 1), key=lambda head: abs(2 * head - kept)):
+            yield f"{name[:head]}...{name[len(name) - (kept - head) :]}"
+    for kept in range(min(len(name) - 2, most), 0, -1):
+        yield from (f"...{name[start : start + kept]}..." for start in range(1, len(name) - kept))
+
+
+def _cut(text: str, room: float, size: float) -> str:
     kept = len(text) - 1
     while kept > 2 and text_width(text, size) * (kept + 1) / len(text) > room:
         kept -= 1

@@ -16,6 +16,7 @@ from kernelmate.report.chart import (
     Figure,
     Trace,
     finished,
+    label,
     labels_of,
     safe,
     version_color,
@@ -47,10 +48,8 @@ def versions_of(optimization: Optimization) -> list[ChartVersion]:
     """Returns the baseline and the leading candidates, numbered as in every table."""
     shown = [ChartVersion(BASELINE, optimization.baseline)]
     for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
-        name = judged.candidate.author.removeprefix("recipe:")
-        shown.append(
-            ChartVersion(f"{index} {name}" + (" (best)" if index - 1 == optimization.best else ""), judged.verdict)
-        )
+        best = " (best)" if index - 1 == optimization.best else ""
+        shown.append(ChartVersion(label(index, judged.candidate.author) + best, judged.verdict))
     return shown
 
 

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from kernelmate.records import WITH_VALUES, Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion
+from kernelmate.report.chart import BASELINE, ChartVersion, label
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import Scene, picture
 from kernelmate.report.excerpt import SourceLines, sources_of
@@ -120,16 +120,6 @@ def charted(optimization: Optimization, shown: int | None = None) -> list[ChartV
         judged = optimization.candidates[number - 1]
         versions.append(ChartVersion(label(number, judged.candidate.author), judged.verdict))
     return versions
-
-
-def label(number: int, author: str) -> str:
-    """Returns a candidate's name in charts and lists: `2 rows-warp`, without the kind of a built-in author."""
-    return f"{number} {author_name(author)}"
-
-
-def author_name(author: str) -> str:
-    """Returns an author's name without the kind of a built-in one."""
-    return author.removeprefix("recipe:").removeprefix("synthesis:")
 
 
 # ------------------------------------------------------------------------------------------------- the answer

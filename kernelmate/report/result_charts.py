@@ -104,8 +104,8 @@ def correctness_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WI
     low, high = _decades(errors)
     at = layout.log_axis(low, high)
     shapes = _ticks([(at(10.0**power), _decade(power)) for power in range(low, high + 1)], len(versions), layout)
+    shapes += _heads(versions, _right_words, layout)
     for row, (version, cases) in enumerate(zip(versions, compared, strict=True)):
-        shapes += _head(row, version, _right_words(version.verdict, cases), layout)
         shapes.append(LineShape(layout.across(row, at(1.0)), VERMILION, 1.5, (4.0, 3.0)))
         shapes += [_case_mark(layout.middle(row), case, at, version_color(version)) for case in cases]
     return _scene(CORRECTNESS, shapes, "largest error of each case: 1 is its tolerance", len(versions), layout)
@@ -122,8 +122,8 @@ def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> 
         [(at(value), time_words(value) if value else "0") for value in _round(max(ends))], len(versions), layout
     )
     roofs = False
+    shapes += _heads(versions, _time_words, layout)
     for row, (version, timing) in enumerate(zip(versions, timings, strict=True)):
-        shapes += _head(row, version, "not timed" if timing is None else _time_words(timing), layout)
         if timing is None:
             continue
         color, middle = version_color(version), layout.middle(row)
@@ -147,12 +147,10 @@ def occupancy_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE
     at = layout.linear_axis(1.0)
     shares = [(at(share), percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     shapes: list[Shape] = _ticks(shares, len(versions), layout)
+    shapes += _heads(versions, _occupancy_words, layout)
     for row, (version, occupancy) in enumerate(zip(versions, found, strict=True)):
         if occupancy is None:
-            shapes += _head(row, version, "unknown", layout)
             continue
-        limiter = LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)
-        shapes += _head(row, version, f"{percent(occupancy.theoretical)}, {limiter}", layout)
         end = at(occupancy.theoretical)
         shapes.append(Rect(LEFT, layout.middle(row) - BAR / 2, end - LEFT, BAR, version_color(version)))
     return _scene(OCCUPANCY, shapes, "of the SM's warps, and what limits it", len(versions), layout)
@@ -173,9 +171,10 @@ def _error(case: Case) -> float:
     return max(error, 0.0)
 
 
-def _right_words(verdict: Verdict, cases: Sequence[Case]) -> str:
+def _right_words(verdict: Verdict) -> str:
     if not verdict.compiled:
         return "does not compile"
+    cases = _compared(verdict)
     if not cases:
         return "not compared"
     right = sum(case.correct is True for case in cases)
@@ -191,7 +190,17 @@ def _case_mark(middle: float, case: Case, at: Callable[[float], float], color: s
     return Rect(place - 1.5, middle - BAR / 2, 3, BAR, color)
 
 
-def _time_words(timing: Timing) -> str:
+def _occupancy_words(verdict: Verdict) -> str:
+    occupancy = verdict.occupancy
+    if occupancy is None:
+        return "unknown"
+    return f"{percent(occupancy.theoretical)}, {LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)}"
+
+
+def _time_words(verdict: Verdict) -> str:
+    timing = verdict.timing
+    if timing is None:
+        return "not timed"
     low, high = (time_words(bound).split()[0] if math.isfinite(bound) else "?" for bound in timing.ci95_us)
     same = len({time_words(bound).split()[-1] for bound in (timing.median_us, *timing.ci95_us)}) == 1
     interval = f" [{low}, {high}]" if same else ""
@@ -214,17 +223,21 @@ def _roof_us(verdict: Verdict) -> float | None:
 # --------------------------------------------------------------------------------------------------- layout
 
 
-def _head(row: int, version: ChartVersion, words: str, layout: ChartLayout) -> list[Shape]:
-    """Returns a version's name and its figure; a name is shortened in the middle to the room that it has."""
-    y, room = TOP + layout.row * row + 9.0, layout.right - LEFT
-    if not layout.stacked:
-        room -= text_width(words, 11.5) + GAP
-    name = shortened(one_line(version.label), room, 12.6)  # bold letters are wider
-    if layout.stacked:
-        figure = TextShape(LEFT, y + LINE + 1, shortened(words, room, 11.5), "start", 11.5)
-    else:
-        figure = TextShape(layout.right, y, words, "end", 11.5)
-    return [TextShape(LEFT, y, name, "start", 11.5, bold=True), figure]
+def _heads(versions: Sequence[ChartVersion], words: Callable[[Verdict], str], layout: ChartLayout) -> list[Shape]:
+    """Returns each version's name and its figure. A name is shortened alike in all charts, to the least room in any."""
+    shapes: list[Shape] = []
+    names = [one_line(version.label) for version in versions]
+    for row, (name, version) in enumerate(zip(names, versions, strict=True)):
+        y, room, figure = TOP + layout.row * row + 9.0, layout.right - LEFT, words(version.verdict)
+        if layout.stacked:
+            shapes.append(TextShape(LEFT, y + LINE + 1, shortened(figure, room, 11.5), "start", 11.5))
+        else:
+            shapes.append(TextShape(layout.right, y, figure, "end", 11.5))
+            figures = (_right_words(version.verdict), _time_words(version.verdict), _occupancy_words(version.verdict))
+            room -= max(text_width(one, 11.5) for one in figures) + GAP
+        name = shortened(name, room, 12.6, names)  # bold letters are wider
+        shapes.append(TextShape(LEFT, y, name, "start", 11.5, bold=True))
+    return shapes
 
 
 def _interval(low: float, high: float, y: float) -> list[Shape]:

@@ -162,8 +162,7 @@ class _Chart:
                 self.shapes.append(LineShape(((x.start, place), (x.start + x.length, place))))
                 self.shapes.append(TextShape(x.start - 6, place, words, "end", 11))
         elif labelled:
-            for name in y.names:
-                self.shapes.append(TextShape(x.start - 8, y.at(name), shortened(_clean(name), MOST_LABEL_PX), "end"))
+            self._labels(x, y, 12.0)
         title = _clean((self._settings(xs).get("title") or {}).get("text") or "")
         if title:
             self.shapes.append(TextShape(x.start + x.length / 2, bottom + 27, title, "middle", 11))
@@ -171,8 +170,13 @@ class _Chart:
     def _heads(self, x: _Axis, y: _Axis) -> None:
         for name in x.names:
             self.shapes.append(TextShape(x.at(name), self.top - 12, shortened(_clean(name), x.step - 4), "middle", 11))
-        for name in y.names:
-            self.shapes.append(TextShape(x.start - 8, y.at(name), shortened(_clean(name), MOST_LABEL_PX), "end", 11))
+        self._labels(x, y, 11.0)
+
+    def _labels(self, x: _Axis, y: _Axis, size: float) -> None:
+        names = [_clean(name) for name in y.names]
+        for name, words in zip(y.names, names, strict=True):
+            label = shortened(words, MOST_LABEL_PX, size, names)
+            self.shapes.append(TextShape(x.start - 8, y.at(name), label, "end", size))
 
     # --------------------------------------------------------------------------------------------------- traces
 

@@ -9,12 +9,12 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, Cost, FindingCode, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, ChartVersion, template
+from kernelmate.report.chart import BASELINE, ChartVersion, author_name, label, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table, text
-from kernelmate.report.result import NARROW_VERSIONS, alone, author_name, changed_table, headline, label
+from kernelmate.report.result import NARROW_VERSIONS, alone, changed_table, headline
 from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of

@@ -24,10 +24,10 @@ from kernelmate.records import (  # fmt: skip
     Verdict,
     Work,
 )
-from kernelmate.report.chart import ChartVersion
+from kernelmate.report.chart import ChartVersion, label
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.result import charted, grouped, label, optimization_parts, verdict_parts, view
+from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import (  # fmt: skip
     LEFT,
     NARROW,
@@ -314,6 +314,38 @@ def test_long_names_are_shortened_in_the_middle_so_that_they_differ() -> None:
         assert text_width(shortened(one, room)) <= room
         assert shortened(one, room).startswith("4")
     assert shortened("short", 200.0) == "short"
+
+
+JOINED = (
+    "baseline",
+    "1 warp-per-row+unroll+block-size",
+    "2 warp-per-row+restrict+block-size",
+    "3 warp-per-row+unroll+vectorize",
+)
+
+
+@pytest.mark.parametrize("room", [60.0, 90.0, 120.0, 150.0])
+def test_shortened_names_of_joined_rewrites_differ_in_what_is_left_of_them(room: float) -> None:
+    left = [shortened(name, room, 12.6, JOINED) for name in JOINED]
+    assert all(text_width(name, 12.6) <= room for name in left)
+    assert [name[:2] for name in left[1:]] == ["1 ", "2 ", "3 "]
+    for shown, own in zip(left, JOINED, strict=True):
+        pattern = re.escape(shown[2:]).replace(re.escape("..."), ".*")
+        assert [name for name in JOINED if re.fullmatch(pattern, name[2:])] == [own]
+
+
+def test_whole_rewrites_are_kept_where_they_tell_a_name_from_others() -> None:
+    assert shortened(JOINED[2], 120.0, 12.6, JOINED) == "2 ...+restrict+..."
+    assert shortened(JOINED[2], 120.0, 12.6) == "2 warp-p...k-size"
+    assert shortened("+".join("ab" * 99), 60.0, 12.6, ["b+a"]), "as many rewrites as a plugin likes"
+
+
+def test_a_candidate_has_one_name_in_all_charts(make: SimpleNamespace) -> None:
+    scenes = result_scenes([ChartVersion(name, make.verdict()) for name in JOINED])
+    names = [[text for text in texts(scene) if text.startswith(("1 ", "2 ", "3 "))] for scene in scenes]
+    assert len(names) == 3
+    assert names[0] == names[1] == names[2]
+    assert len({name[2:] for name in names[0]}) == 3
 
 
 def test_a_stopped_search_says_what_it_keeps() -> None:
