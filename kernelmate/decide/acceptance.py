@@ -88,6 +88,9 @@ LEAST_GAIN = 1.02
 TOLD = 0.02
 """Fraction by which a predicted time must rise to be reported, even within the prediction's error."""
 
+TOLD_ERROR = 0.1
+"""Largest error, in tolerances, up to which a larger error than the baseline's is not reported as a trade-off."""
+
 KEPT = 0.02
 """Allowed slowdown, beyond its interval, of a version whose objective cannot be measured."""
 
@@ -293,7 +296,7 @@ def _made_worse(
             )
             if limit is not None and loss > limit + NOISE[metric]:
                 worse.append(f"made worse beyond the limit of {limit:.0%}: {words}")
-            else:
+            elif metric != "accuracy" or after > TOLD_ERROR:
                 traded.append(words)
     return tuple(worse), tuple(traded)
 

@@ -166,6 +166,15 @@ def test_accuracy_improves_when_the_error_falls(verdict) -> None:
     assert decide(objective, verdict(max_error=0.5), verdict(max_error=0.495)).accepted is False
 
 
+def test_a_larger_error_is_no_trade_off_far_below_the_tolerance(verdict) -> None:
+    small, large = verdict(time_us=10, max_error=0.001), verdict(time_us=5, max_error=0.3)
+    assert decide(FASTER, small, verdict(time_us=5, max_error=0.08)).trade_offs == ()
+    assert decide(FASTER, small, large).trade_offs == ("largest error (in tolerances): 0.001 before, 0.3 after",)
+    limited = read_objective("make it faster without losing accuracy")
+    assert limited.limits["accuracy"] == 0.0
+    assert decide(limited, small, verdict(time_us=5, max_error=0.08)).accepted is False, "a limit that was asked for"
+
+
 def test_what_does_not_compile_says_so(verdict) -> None:
     assert decide(SHARED, verdict(), verdict(compiled=False)).reasons[0].startswith("does not compile")
 
