@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kernelmate.records import Verdict
+from kernelmate.report.drawing import shortened
 from kernelmate.report.words import one_line
 
 Trace: TypeAlias = dict[str, Any]
@@ -25,6 +26,9 @@ Trace: TypeAlias = dict[str, Any]
 BLUE, SKY, VERMILION, GREY = "#0072B2", "#56B4E9", "#D55E00", "#6E6E6E"
 CLEAR = "rgba(0,0,0,0)"
 ROW_PX = 34
+LETTER_PX = 13
+MOST_LABEL_PX = 170.0
+"""Room for a version's name beside a chart."""
 BASELINE = "baseline"
 
 
@@ -82,7 +86,7 @@ def template(*, dark: bool) -> dict[str, Any]:
     ink, line = ("#e6e6e6", "#4a4a4a") if dark else ("#1f1f1f", "#d0d0d0")
     axis = {"gridcolor": line, "zerolinecolor": line, "linecolor": line, "automargin": True}
     layout = {
-        "font": {"color": ink, "family": "system-ui, sans-serif", "size": 13},
+        "font": {"color": ink, "family": "system-ui, sans-serif", "size": LETTER_PX},
         "paper_bgcolor": CLEAR,
         "plot_bgcolor": CLEAR,
         "xaxis": axis,
@@ -108,8 +112,9 @@ def safe(text: str) -> str:
 
 
 def labels_of(versions: Sequence[ChartVersion]) -> list[str]:
-    """Returns the versions' names, escaped for Plotly."""
-    return [safe(version.label) for version in versions]
+    """Returns the versions' names, shortened to `MOST_LABEL_PX` and escaped for Plotly."""
+    names = [one_line(version.label) for version in versions]
+    return [safe(shortened(name, MOST_LABEL_PX, LETTER_PX, names)) for name in names]
 
 
 def version_color(version: ChartVersion) -> str:

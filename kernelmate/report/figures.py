@@ -48,8 +48,7 @@ def versions_of(optimization: Optimization) -> list[ChartVersion]:
     """Returns the baseline and the leading candidates, numbered as in every table."""
     shown = [ChartVersion(BASELINE, optimization.baseline)]
     for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
-        best = " (best)" if index - 1 == optimization.best else ""
-        shown.append(ChartVersion(label(index, judged.candidate.author) + best, judged.verdict))
+        shown.append(ChartVersion(label(index, judged.candidate.author), judged.verdict))
     return shown
 
 
@@ -80,10 +79,9 @@ def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         data,
         150 + ROW_PX * len(versions),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
-        xaxis={"type": "log", "title": {"text": "largest error, in tolerances: 1 is the limit"}, "range": [-4, _decades(compared)]},
+        xaxis={"type": "log", "tickformat": "~g", "dtick": 1, "title": {"text": f"largest error, in tolerances: 1 is the limit<br>{remark}"}, "range": [-4, _decades(compared)]},
         shapes=[{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": VERMILION, "width": 1, "dash": "dash"}}],
         showlegend=False,
-        annotations=[_remark(remark)],
     )  # fmt: skip
 
 
@@ -122,14 +120,6 @@ def _placed(case: Case) -> float:
 
 def _decades(compared: Sequence[Sequence[Case]]) -> float:
     return math.log10(max(10.0, *(_placed(case) for cases in compared for case in cases))) + 0.2
-
-
-def _remark(text: str) -> dict[str, Any]:
-    """Returns a line below a chart."""
-    return {
-        "text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "yshift": -26,
-        "xanchor": "left", "align": "left",
-    }  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------- bars

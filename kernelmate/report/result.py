@@ -195,12 +195,12 @@ def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
 
 
 def charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts of versions: side by side where a page has 750 pixels, below each other where it has under 480."""
+    """Returns the charts of versions: side by side where a page has 860 pixels, below each other where it has under 480."""
     return _figures('class="charts"', result_scenes(versions), draw)
 
 
 def narrow_charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts that a page of 480 to 750 pixels shows side by side in place of the others.
+    """Returns the charts that a page of 480 to 860 pixels shows side by side in place of the others.
 
     They are hidden where a page drops the style sheet, as notebooks do that are not trusted.
     """
@@ -322,7 +322,9 @@ def verdict_parts(
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
-    head = [f'<p class="verdict"><strong>{text(name)}</strong> {alone(verdict)}</p>']
+    error = next((one.code for one in verdict.findings if one.severity == "error"), None)
+    said = alone(verdict, counted=error not in WITH_VALUES)
+    head = [f'<p class="verdict"><strong>{text(name)}</strong> {said}</p>']
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
         rest = _folded("findings", more_findings, _flat(found[1:])) if len(found) > 1 else []
@@ -330,10 +332,15 @@ def verdict_parts(
     return [*head, *_flat(found), *drawn, *_folded("all", "All figures and sizes", figures)]
 
 
-def alone(verdict: Verdict) -> str:
-    """Returns the standing of a kernel judged by itself, with its cases and its time."""
+def alone(verdict: Verdict, *, counted: bool = True) -> str:
+    """Return the standing of a kernel judged by itself, with its cases and its time.
+
+    Args:
+        verdict: the verdict.
+        counted: False to leave out the cases, where a finding below says at how many sizes it is wrong.
+    """
     facts = [toned(*words.standing(verdict, candidate=False))]
-    if verdict.compiled:
+    if verdict.compiled and counted:
         word, tone = words.cases_sentence(verdict)
         facts.append(toned(word, tone) if tone == "bad" else text(word))
     if verdict.timing is not None and verdict.accepted is not False:
@@ -362,9 +369,10 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
     blocks = []
     for place, one in enumerate(shown):
         # The file that the page is about needs no folder.
-        file = PurePath(one.file).name if one.file is not None and sources.given(one.file) else one.file
+        given = one.file is not None and sources.given(one.file)
+        file = one.file if one.file is None or not given else PurePath(one.file).name if one.line is not None else None
         severity, code, where, what = message(one.severity, one.code or "", one.message, file, one.line, one.column)
-        where = f"<span{_at(sources, one.file, one.line)}>{where}</span>"
+        where = f"<span{_at(sources, one.file, one.line)}>{where}</span>" if file is not None else ""
         lines = [f'<div class="finding of-{one.severity}">{severity} {code} {where}<div>{what}</div>']
         excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
         if isinstance(one, Finding) and one.line is None and one.buffer is not None:

@@ -26,6 +26,8 @@ from kernelmate.report.drawing import (
 from kernelmate.report.words import LIMITER_WORDS, number, one_line, percent, time_words
 
 LEFT, TOP, BAR, GAP = 8.0, 4.0, 11.0, 10.0
+BOLD = 12.6
+"""Size for the width of bold letters of 11.5 pixels."""
 FOOT, LINE = 25.0, 13.0
 """Pixels of the axis's words, and of each line of words below them."""
 
@@ -80,6 +82,8 @@ class ChartLayout:
 
 
 WIDE = ChartLayout(width=310.0, row=36.0, marks=25.0, stacked=False, foot_lines=1)
+CROWDED = ChartLayout(width=310.0, row=45.0, marks=36.5, stacked=True, foot_lines=1)
+"""In place of a wide one whose names are too long to be beside the figures."""
 NARROW = ChartLayout(width=190.0, row=48.0, marks=38.0, stacked=True, foot_lines=2)
 """Three of these fit into 600 pixels."""
 
@@ -91,6 +95,8 @@ CORRECTNESS, TIME, OCCUPANCY = "Correctness", "Time", "Occupancy"
 
 def result_scenes(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> list[Scene]:
     """Returns the charts of which any version has figures, in the order of reading."""
+    if not layout.stacked and not _fit_beside(versions, layout):
+        layout = CROWDED
     drawn = (correctness_scene(versions, layout), time_scene(versions, layout), occupancy_scene(versions, layout))
     return [scene for scene in drawn if scene is not None]
 
@@ -224,20 +230,28 @@ def _roof_us(verdict: Verdict) -> float | None:
 
 
 def _heads(versions: Sequence[ChartVersion], words: Callable[[Verdict], str], layout: ChartLayout) -> list[Shape]:
-    """Returns each version's name and its figure. A name is shortened alike in all charts, to the least room in any."""
+    """Returns each version's name and its figure; a name that is too long is shortened."""
     shapes: list[Shape] = []
     names = [one_line(version.label) for version in versions]
     for row, (name, version) in enumerate(zip(names, versions, strict=True)):
         y, room, figure = TOP + layout.row * row + 9.0, layout.right - LEFT, words(version.verdict)
         if layout.stacked:
-            shapes.append(TextShape(LEFT, y + LINE + 1, shortened(figure, room, 11.5), "start", 11.5))
+            shapes.append(TextShape(LEFT, y + LINE, shortened(figure, room, 11.5), "start", 11.5))
         else:
             shapes.append(TextShape(layout.right, y, figure, "end", 11.5))
-            figures = (_right_words(version.verdict), _time_words(version.verdict), _occupancy_words(version.verdict))
-            room -= max(text_width(one, 11.5) for one in figures) + GAP
-        name = shortened(name, room, 12.6, names)  # bold letters are wider
-        shapes.append(TextShape(LEFT, y, name, "start", 11.5, bold=True))
+            room -= text_width(figure, 11.5) + GAP
+        shapes.append(TextShape(LEFT, y, shortened(name, room, BOLD, names), "start", 11.5, bold=True))
     return shapes
+
+
+def _fit_beside(versions: Sequence[ChartVersion], layout: ChartLayout) -> bool:
+    """Returns True if in every chart each name has room beside its figure."""
+    return all(
+        text_width(one_line(version.label), BOLD) + GAP + text_width(words(version.verdict), 11.5)
+        <= layout.right - LEFT
+        for version in versions
+        for words in (_right_words, _time_words, _occupancy_words)
+    )
 
 
 def _interval(low: float, high: float, y: float) -> list[Shape]:

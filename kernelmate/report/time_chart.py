@@ -45,7 +45,7 @@ def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
         data,
         130 + ROW_PX * len(timed),
         yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
-        xaxis={"title": {"text": "us, with 95% interval"}, "range": [0, furthest * (1.5 if beside else 1.25)]},
+        xaxis={"title": {"text": "us, with 95% interval"}, "range": [0, furthest * (1.5 if beside else 1.4)]},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         showlegend=True,
         barmode="overlay",
@@ -76,6 +76,7 @@ def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tupl
         "x": [max(_end(timing), _predicted_end(version)) for version, timing in group],
         "text": [f" {text}" for text in texts],
         "textposition": "middle right",
+        "cliponaxis": False,
         "hoverinfo": "skip",
         "showlegend": False,
     }

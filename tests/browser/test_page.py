@@ -49,6 +49,29 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return Path(folder, "p.html").as_uri()
 
 
+OVERLAPS = """figure => {
+  const boxes = [...figure.querySelectorAll("svg text")].map(it => [it.textContent, it.getBoundingClientRect()]);
+  const edge = figure.getBoundingClientRect().left + figure.scrollWidth + 1;
+  const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top + 2 || b.bottom <= a.top + 2;
+  return boxes.flatMap(([text, box], index) => [
+    ...(box.right > edge ? [`${text} is cut off`] : []),
+    ...boxes.slice(index + 1).filter(([, other]) => box.width && other.width && !apart(box, other)).map(([other]) => `${text} | ${other}`),
+  ]);
+}"""
+"""Texts of a chart that are cut off, or drawn over each other."""
+
+
+@pytest.mark.parametrize("width", [450, 800, 1280])
+def test_no_words_of_a_chart_are_over_others_or_cut_off(chromium: Any, address: str, width: int) -> None:
+    page = chromium.new_context(viewport={"width": width, "height": 900}).new_page()
+    page.goto(address)
+    plots = page.locator("figure.plot")
+    expect(page.locator("figure.plot:has(.main-svg)")).to_have_count(plots.count(), timeout=60_000)
+    assert {title: found for one in plots.all() if (found := one.evaluate(OVERLAPS)) and (title := one.locator("figcaption").inner_text())} == {}  # fmt: skip
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "charts scroll, the page does not"
+    page.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_answer_fits_a_screen_and_every_chart_is_drawn(chromium: Any, address: str, scheme: Any) -> None:
     page = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme).new_page()

@@ -138,7 +138,7 @@ def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_o
             assert "Correctness per size" in page["figures"]
             assert set(page["templates"]) == {"light", "dark"}
             assert page["judged"]["good"] is False
-            assert "wrong on" in page["html"]
+            assert "sizes are wrong" in page["html"]
             assert "baseline (pinned)" in page["html"]
             assert "y[i] = a * x[i] + 1" in page["html"], "the line that stores the wrong values"
             saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")

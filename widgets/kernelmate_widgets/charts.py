@@ -18,7 +18,6 @@ from kernelmate.report.drawing import INK, Anchor, LineShape, Mark, Rect, Scene,
 
 WIDTH = 600.0
 TOP, BOTTOM, RIGHT = 26.0, 46.0, 16.0
-MOST_LABEL_PX = 170.0
 DASHES = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
 
 
@@ -65,14 +64,14 @@ class _Chart:
         self.shapes: list[Shape] = []
         self.heat = any(trace["type"] == "heatmap" for trace in data)
         labels = [_clean(name) for trace in data for name in self._names(trace, "y")]
-        self.left = min(max((text_width(one) for one in labels), default=44.0), MOST_LABEL_PX) + 12
+        self.left = max((text_width(one) for one in labels), default=44.0) + 12
         self.legend = list(self._legend_places()) if layout.get("showlegend") else []
         rows = max((top for _, _, _, top in self.legend), default=0.0)
         self.top = TOP + rows + (14 if self._has_titles() else 0)
 
     def scene(self) -> Scene:
-        for number, (xs, ys) in enumerate(self._panels()):
-            self._panel(xs, ys, first=number == 0)
+        for xs, ys in self._panels():
+            self._panel(xs, ys)
         self._legend()
         # Words beside a mark near the right edge get the room that they need.
         ends = [
@@ -89,7 +88,7 @@ class _Chart:
         seen = dict.fromkeys((trace.get("xaxis", "x"), trace.get("yaxis", "y")) for trace in self.data)
         yield from seen
 
-    def _panel(self, xs: str, ys: str, *, first: bool) -> None:
+    def _panel(self, xs: str, ys: str) -> None:
         traces = [one for one in self.data if (one.get("xaxis", "x"), one.get("yaxis", "y")) == (xs, ys)]
         x = self._axis(xs, traces, "x")
         y = self._axis(ys, traces, "y")
@@ -106,7 +105,7 @@ class _Chart:
                 self._bars(trace, x, y, bars.index(trace) if grouped else 0, len(bars) if grouped else 1)
             else:
                 self._points(trace, x, y)
-        self._annotations(x, y, xs, first=first)
+        self._annotations(x, y, xs)
 
     def _axis(self, name: str, traces: Sequence[Mapping[str, Any]], side: str) -> _Axis:
         settings = self._settings(name)
@@ -173,10 +172,8 @@ class _Chart:
         self._labels(x, y, 11.0)
 
     def _labels(self, x: _Axis, y: _Axis, size: float) -> None:
-        names = [_clean(name) for name in y.names]
-        for name, words in zip(y.names, names, strict=True):
-            label = shortened(words, MOST_LABEL_PX, size, names)
-            self.shapes.append(TextShape(x.start - 8, y.at(name), label, "end", size))
+        for name in y.names:
+            self.shapes.append(TextShape(x.start - 8, y.at(name), _clean(name), "end", size))
 
     # --------------------------------------------------------------------------------------------------- traces
 
@@ -249,13 +246,10 @@ class _Chart:
 
     # --------------------------------------------------------------------------------------------- around panels
 
-    def _annotations(self, x: _Axis, y: _Axis, xs: str, *, first: bool) -> None:
+    def _annotations(self, x: _Axis, y: _Axis, xs: str) -> None:
         for note in self._notes():
             words, size = _clean(note["text"]), float((note.get("font") or {}).get("size", 12))
-            if note.get("yshift") is not None:
-                if first:
-                    self.shapes.append(TextShape(4, self.height - 14, shortened(words, WIDTH, size), "start", size))
-            elif note.get("xref") == "paper":
+            if note.get("xref") == "paper":
                 inner = WIDTH - self.left - RIGHT
                 middle, top = (
                     self.left + inner * note["x"],

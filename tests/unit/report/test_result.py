@@ -208,6 +208,17 @@ def test_expected_and_actual_values_are_shown_once(wrong: Verdict, kernel: Kerne
     assert ("want 0.0011" in shown) == (code not in WITH_VALUES)
 
 
+def test_the_number_of_wrong_sizes_is_said_once(wrong: Verdict, kernel: Kernel) -> None:
+    sources = SourceLines({kernel.unit.path: kernel.unit.text})
+    counted = Finding(FindingCode.WRONG_VALUES, "error", "y[0] is 1 and should be 2; 1 of 4 sizes are wrong", "softmax.cu", None)  # fmt: skip
+    page = "".join(verdict_parts(replace(wrong, findings=(counted,)), sources)).partition("<details")[0]
+    assert page.count("of 4") == 1
+    assert "softmax.cu" not in page, "the page's own file without a line leads nowhere"
+    assert "<code></code>" not in page
+    race = seen(verdict_parts(replace(wrong, findings=(wrong.findings[1], counted)), sources))
+    assert "wrong on 1 of 4 cases" in race, "in the first line where the finding that says it is folded"
+
+
 def test_a_wrong_kernel_shows_its_first_error_and_keeps_the_charts_closed(wrong: Verdict, kernel: Kernel) -> None:
     sources = SourceLines({kernel.unit.path: kernel.unit.text})
     parts = verdict_parts(replace(wrong, findings=(unwritten(wrong), wrong.findings[1])), sources)
@@ -343,9 +354,13 @@ def test_whole_rewrites_are_kept_where_they_tell_a_name_from_others() -> None:
 def test_a_candidate_has_one_name_in_all_charts(make: SimpleNamespace) -> None:
     scenes = result_scenes([ChartVersion(name, make.verdict()) for name in JOINED])
     names = [[text for text in texts(scene) if text.startswith(("1 ", "2 ", "3 "))] for scene in scenes]
-    assert len(names) == 3
-    assert names[0] == names[1] == names[2]
-    assert len({name[2:] for name in names[0]}) == 3
+    assert names == [[*JOINED[1:]]] * 3, "the whole, above the figures"
+    short = result_scenes([ChartVersion(name, make.verdict()) for name in ("baseline", "1 unroll")])
+    assert all(below.height < above.height for below, above in zip(short, scenes, strict=True))
+    narrow = result_scenes([ChartVersion(name, make.verdict()) for name in JOINED], NARROW)
+    shown = [[text for text in texts(scene) if text.startswith(("1 ", "2 ", "3 "))] for scene in narrow]
+    assert shown[0] == shown[1] == shown[2]
+    assert len({name[2:] for name in shown[0]}) == 3
 
 
 def test_a_stopped_search_says_what_it_keeps() -> None:

@@ -123,7 +123,8 @@ def test_a_wrong_size_is_named_with_its_first_wrong_element(notebook, arrays) ->
         "%%kernelmate --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + wrong, fails=True
     )
     page = ran.outputs[0]["text/html"]
-    assert "wrong on" in page
+    assert "sizes are wrong" in page
+    assert "wrong on" not in page  # nor is the number of sizes
     assert "at rows = 37, cols = 96 y[0] is" in page
     assert "y[0]: want" not in page.partition("<details")[0]  # the values are said once
     assert page.index("y[blockIdx.x] = part[0]") < page.index("<details")  # with the line that stores them
