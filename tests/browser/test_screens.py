@@ -96,6 +96,16 @@ def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
                 cut.append(f"charts of {name} are {max(box['height'] for box in figures):.0f} px tall at {width} px")
             if width >= 800 and len(tops_of(cell.locator(".charts figure:visible, .km-result figure"))) > 1:
                 cut.append(f"charts of {name} are below each other at {width} px")
+        panel = screens.panel("row_sum")
+        verdict, accept = panel.locator(".km-headline"), panel.get_by_role("button", name="Accept", exact=True)
+        gap = accept.bounding_box()["y"] - verdict.bounding_box()["y"] - height_of(verdict)
+        if not 0 <= gap <= 20:
+            cut.append(f"the panel has Accept {gap:.0f} px below its verdict at {width} px")
+        if (
+            width < 800
+            and panel.locator(".km-folds").bounding_box()["y"] < panel.locator(".km-diff").bounding_box()["y"]
+        ):
+            cut.append(f"the panel has its folded parts above the changed lines at {width} px")
         result = screens.page.locator(".jp-CodeCell").nth(SCREENS["result"]).locator(".jp-OutputArea")
         heights[theme, width] = height_of(result)
 

@@ -19,7 +19,7 @@ from kernelmate.report.excerpt import sources_of
 from kernelmate.report.json import optimization_json
 from kernelmate.report.result import grouped
 from kernelmate.suggest.diagnosis import diagnose
-from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
+from kernelmate_widgets.handle import KernelVersion, is_version, reason_not_to_take
 from kernelmate_widgets.notebook_state import BoundKernel
 from kernelmate_widgets.output import optimization_bundle
 
@@ -105,6 +105,15 @@ class ResultActions(ActionButtons):
         self._shown: int | None = None if best is None else best + 1
         self._taken: int | None = None
         self.show()
+
+    def follow(self, version: KernelVersion) -> None:
+        """Shows which candidate is in force once that has changed elsewhere; what was said before no longer applies."""
+        numbered = enumerate(self._found.candidates, 1)
+        taken = next((number for number, one in numbered if is_version(one.candidate, version)), None)
+        if taken != self._taken:
+            self._taken = taken
+            self._draw()
+            self.show()
 
     def work(self) -> dict[str, Callable[[], None]]:
         """Returns what each button does."""

@@ -117,7 +117,9 @@ def search(
     if shown.actions is not None and found.candidates:
         shown.actions.renew(found, version, accept, undo)
     elif shown.actions is None:
-        shown.actions = _buttons(magics, name, found, version, shown.output, accept, undo, shown.place)
+        shown.actions = actions = _buttons(magics, name, found, version, shown.output, accept, undo, shown.place)
+        if actions is not None:
+            handle.watch(lambda: actions.follow(handle.version))
     return found
 
 

@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelmate.errors import ContractError, KernelmateError, UsageError
-from kernelmate.records import BackendName, Compiled, Contract, Cost, Judged, Kernel, LaunchShape, Optimization, Verdict
+from kernelmate.records import (
+    BackendName,
+    Candidate,
+    Compiled,
+    Contract,
+    Cost,
+    Judged,
+    Kernel,
+    LaunchShape,
+    Optimization,
+    Verdict,
+)
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
 from kernelmate_widgets.launching import Launcher
@@ -315,6 +326,16 @@ class KernelHandle:
 
 def _plain(sides: Sequence[str]) -> str:
     return sides[0] if len(sides) == 1 else f"({', '.join(sides)})"
+
+
+def is_version(candidate: Candidate, version: KernelVersion) -> bool:
+    """True if a candidate is a version: its text, kernel and launch; sizes of a prompt are not the kernel's."""
+
+    def identity(kernel: Kernel, contract: Contract) -> tuple[Any, ...]:
+        launch = (contract.grid, contract.block, contract.shared, contract.require)
+        return kernel.unit.text, kernel.name, contract.kernel, launch
+
+    return identity(candidate.kernel, candidate.contract) == identity(version.kernel, version.contract)
 
 
 def reason_not_to_take(found: Judged) -> str | None:

@@ -178,7 +178,9 @@ class View {
     this.list = make("div", { class: "km-list", role: "listbox", "aria-label": "Versions", tabindex: "0", onkeydown: (event) => this.move(event) });
     this.buttons = make("div", { class: "km-buttons" });
     this.body = make("div");
-    this.detail = make("div", { class: "km-detail" }, this.buttons, this.body);
+    this.headline = make("p", { class: "kernelmate km-headline" });
+    this.head = make("div", { class: "km-verdict" }, this.headline, this.buttons);
+    this.detail = make("div", { class: "km-detail" }, this.body);
     this.charts = make("div", { class: "km-charts" });
     this.more = this.folded("More charts", this.charts, false);
     const asked = chips.map((chip) => make("button", { class: "km-chip", onclick: () => this.choose(chip) }, chip));
@@ -189,9 +191,8 @@ class View {
       make("div", { class: "km-ask" }, this.prompt, this.author, this.go, this.stop),
       make("div", { class: "km-chips", role: "group", "aria-label": "Common prompts" }, ...asked),
       this.wishes, this.status, this.error, this.question, this.textFold, this.notes, this.answer,
-      (this.headline = make("p", { class: "kernelmate km-headline" })),
-      this.result,
-      make("div", { class: "km-columns" }, make("div", {}, this.list, (this.changed = make("div", { class: "kernelmate km-changed" })), (this.why = make("div")), (this.folds = make("div"))), this.detail),
+      this.head, this.result,
+      make("div", { class: "km-columns" }, make("div", {}, this.list, (this.changed = make("div", { class: "kernelmate km-changed" })), (this.why = make("div")), (this.folds = make("div", { class: "km-folds" }))), this.detail),
       this.more,
     );
   }
@@ -361,9 +362,11 @@ class View {
     this.details.set(latest.key, latest);
     if (this.pending?.asked === latest.asked) this.pending = null;
     const detail = this.details.get(this.selected);
-    this.detail.inert = detail === undefined;
-    this.detail.classList.toggle("km-awaited", detail === undefined);
-    this.detail.setAttribute("aria-busy", String(detail === undefined));
+    for (const part of [this.head, this.detail]) {
+      part.inert = detail === undefined;
+      part.classList.toggle("km-awaited", detail === undefined);
+      part.setAttribute("aria-busy", String(detail === undefined));
+    }
     if (detail === undefined || (detail.key === this.shown?.key && detail.headline === this.shown.headline)) return;
     this.shown = detail;
     this.showButtons();

@@ -19,13 +19,13 @@ from IPython.display import DisplayHandle, display
 
 from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, removable
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate.records import Candidate, Contract, Judged, Kernel, Optimization
+from kernelmate.records import Judged, Optimization
 from kernelmate.report.causes import causes_html
 from kernelmate.report.excerpt import sources_of
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
-from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.handle import KernelHandle, is_version
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
@@ -312,7 +312,8 @@ class Panel(anywidget.AnyWidget):
         handle = self._handle
         if self._search is None and (handle.optimization is None or handle.optimization is not self._shown):
             self._adopt()
-        self._say(inForce=self._in_force(), source=handle.version.author, canRevert=handle.can_revert)
+        # Notes are on the version before; who has changed it says what is to be said of the new one.
+        self._say(inForce=self._in_force(), source=handle.version.author, canRevert=handle.can_revert, notes=[])
         if self._search is None:
             self._refresh()
             self._keep()
@@ -336,7 +337,7 @@ class Panel(anywidget.AnyWidget):
         first, *others = self._listing.versions
         if version is self._base:
             return first.key
-        return next((one.key for one in others if one.found and _is_version(one.found.candidate, version)), None)
+        return next((one.key for one in others if one.found and is_version(one.found.candidate, version)), None)
 
     def _show_versions(self) -> None:
         found = self._handle.optimization
@@ -373,16 +374,6 @@ class Panel(anywidget.AnyWidget):
     def _say(self, **changes: Any) -> None:
         with self._showing:
             self.state = {**self.state, **changes}
-
-
-def _is_version(candidate: Candidate, version: KernelVersion) -> bool:
-    """True if a candidate is the version in force: its text, kernel and launch; sizes of a prompt are not the kernel's."""
-
-    def identity(kernel: Kernel, contract: Contract) -> tuple[Any, ...]:
-        launch = (contract.grid, contract.block, contract.shared, contract.require)
-        return kernel.unit.text, kernel.name, contract.kernel, launch
-
-    return identity(candidate.kernel, candidate.contract) == identity(version.kernel, version.contract)
 
 
 def _key(content: dict[str, Any]) -> int:

@@ -106,6 +106,18 @@ def test_undo_writes_the_text_before(actions, notebook, front) -> None:
     assert notebook.names["row_sum"].version.author == "user"
 
 
+def test_buttons_follow_what_is_accepted_and_undone_elsewhere(actions, notebook, front) -> None:
+    handle = notebook.names["row_sum"]
+    handle.watch(lambda: actions.follow(handle.version))
+    press(actions, "accept")
+    assert "Accepted." in actions.state["said"]
+    handle.revert()
+    assert (actions.state["said"], words(actions)[0]) == ("", "Accept 1")
+    assert "Accepted" not in actions._output.shown[-1]["text/html"]
+    handle.accept(1)
+    assert words(actions)[0] == "Undo"
+
+
 def test_explaining_and_refusing_are_said_in_place(actions, notebook) -> None:
     press(actions, "explain")
     assert "what to do" in actions.state["html"]

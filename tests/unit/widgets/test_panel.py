@@ -222,17 +222,25 @@ def test_what_is_no_search_starts_none(panel, notebook) -> None:
 def test_in_use_is_decided_by_text_and_launch_together(panel, notebook) -> None:
     from dataclasses import replace
 
-    from kernelmate_widgets.panel import _is_version
+    from kernelmate_widgets.handle import is_version
 
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     candidate = panel._listing.found[0].candidate
     wider = replace(candidate, contract=replace(candidate.contract, block=("256",)))
     do(panel, "accept", key=panel.versions[1]["key"])
     version = notebook.names["row_sum"].version
-    assert _is_version(candidate, version)
-    assert not _is_version(wider, version), "the same text with another launch is another version"
+    assert is_version(candidate, version)
+    assert not is_version(wider, version), "the same text with another launch is another version"
     assert panel.state["inForce"] == panel.versions[1]["key"]
     assert "Accepted" in panel.detail["headline"]
+
+
+def test_a_note_goes_once_another_version_is_in_force(panel, notebook) -> None:
+    notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
+    do(panel, "accept", key=panel.versions[1]["key"])
+    assert panel.state["notes"][0] == "Accepted."
+    notebook.run("%kernelmate revert row_sum -q")
+    assert panel.state["notes"] == []
 
 
 def test_a_kernel_has_one_panel_in_all_places(notebook, arrays) -> None:
