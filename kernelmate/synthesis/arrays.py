@@ -37,6 +37,7 @@ _OF_BOOLS = {
     "bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "not_equal", "invert": "logical_not",
 }  # fmt: skip
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_BITWISE = {"bitwise_xor": "xor", "bitwise_and": "and", "bitwise_or": "or"}
 
 
 MOST_CONSTANTS = 64
@@ -332,9 +333,8 @@ class Array(NDArrayOperatorsMixin):
                 return self.builder.operations["logsumexp"](
                     inputs[0], axis=keywords.get("axis", 0), keepdims=keywords.get("keepdims", False)
                 )
-            return self.builder.operations["reduce"](
-                inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords
-            )
+            kinds = REDUCTIONS | _BITWISE
+            return self.builder.operations["reduce"](inputs[0], kinds.get(ufunc.__name__, ufunc.__name__), **keywords)
         if method in ("accumulate", "reduceat", "at"):
             return self.builder.operations[method](ufunc, *inputs, **keywords)
         if method == "outer" and not keywords and out is None:

@@ -5,7 +5,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
-- `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, and its axis, which is dropped);
+- `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, or `xor`, `and`, `or` of bits, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
@@ -37,6 +37,9 @@ from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, WRAP, AxisMap
 
 Datum = str | int | float | bool | None
+
+BITWISE: Mapping[str, np.ufunc] = {"xor": np.bitwise_xor, "and": np.bitwise_and, "or": np.bitwise_or}
+"""NumPy's ufuncs of the reductions of bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,10 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
         case "reshape":
             return args[0].reshape(shape)
         case "reduce":
-            return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
+            kind, axis = str(node.data[0]), int(node.data[1] or 0)
+            return (
+                BITWISE[kind].reduce(args[0], axis=axis) if kind in BITWISE else getattr(np, kind)(args[0], axis=axis)
+            )
         case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment" | "repeat":
             return _indexed(node, args, shape)
     return _window(node, args, shape, size)

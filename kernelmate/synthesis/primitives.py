@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, weak_type
+from kernelmate.synthesis.graph import BITWISE
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def axes_of(array: Array, axis: Any) -> list[int]:
 
 def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Array:  # fmt: skip
     """Reduces over one or more axes, the last one first."""
+    if kind in BITWISE and out is None and where is True and dtype is None and initial in (None, np._NoValue):
+        return _bits_reduced(a, kind, axis, keepdims=bool(keepdims))
     another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
     if kind not in ("sum", "prod", "max", "min") or out is not None or where is not True or another:
         raise Untraceable(
@@ -69,6 +72,16 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
     bound = min(max(initial, -largest), largest) if abs(initial) < np.inf else initial
     combined: Array = COMBINATIONS[kind](result, bound)
     return combined
+
+
+def _bits_reduced(a: Array, kind: str, axis: Any, *, keepdims: bool) -> Array:
+    """Reduces whole numbers by an operation on their bits, in 32 bits at least."""
+    if a.dtype.kind not in "biu":
+        raise Untraceable(f"the reduction {BITWISE[kind].__name__} of {a.dtype}")
+    result = a if a.dtype.itemsize >= np.dtype(np.int32).itemsize else cast(a, np.int32)
+    for one in reversed(axes_of(a, axis)):
+        result = reduced_along(result, kind, one)
+    return cast(with_axes_kept(result, a, axis) if keepdims else result, a.dtype)
 
 
 COMBINATIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

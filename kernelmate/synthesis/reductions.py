@@ -17,6 +17,9 @@ _COMBINE = {
     "prod": "{0} *= {1};",
     "max": "{0} = fmax{2}({0}, {1});",
     "min": "{0} = fmin{2}({0}, {1});",
+    "xor": "{0} ^= {1};",
+    "and": "{0} &= {1};",
+    "or": "{0} |= {1};",
 }
 
 _KEEPING = {"max": ">", "min": "<"}
@@ -99,7 +102,7 @@ class Reductions:
 
     def joined(self, kind: str, first: str, second: str) -> str:
         """Returns the expression that combines two values."""
-        signs = {"sum": "+", "prod": "*"}
+        signs = {"sum": "+", "prod": "*", "xor": "^", "and": "&", "or": "|"}
         if kind in signs:
             return f"{first} {signs[kind]} {second}"
         return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")

@@ -10,7 +10,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
@@ -100,6 +100,9 @@ SHORT = 16
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
+_ELEMENTWISE = frozenset({"input", "scalar", "size", "constant", "iota", "map", "cast", "view", "reshape", "reduce"})
+"""Operations of graphs whose reductions are of bits."""
+
 _OWN = {
     "recur": recurrence, "scan": scan, "scatter": histogram, "repeat": segment_passes, "segment": segments, "window": windows, "pick": gather, "along": gather,
 }  # fmt: skip
@@ -148,6 +151,21 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
 
 def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields the kernels for a context of their text, as `kernels_for`."""
+    of_bits = any(node.op == "reduce" and node.data[0] in BITWISE for node in graph.nodes)
+    yield from (_of_bits if of_bits else _of_numbers)(graph, text)
+
+
+def _of_bits(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels of reductions of bits, which few schedules have."""
+    if any(node.op not in _ELEMENTWISE for node in graph.nodes):
+        raise Refused("it reduces bits beside operations other than element-wise ones and reductions")
+    plan = plan_of(graph)
+    schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
+    yield from schedule.written(plan, text)
+
+
+def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels of all other graphs."""
     contract = text.contract
     try:
         yield from pairs.written(graph, text.again())

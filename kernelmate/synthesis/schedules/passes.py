@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
+from kernelmate.synthesis.graph import BITWISE
 from kernelmate.synthesis.kernel_text import KernelText, block_of
 from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, behind, walk
@@ -42,7 +43,17 @@ class _Accumulator:
     own: str = ""
 
 
-_NAMES = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "squares": "sum_sq"}
+_NAMES = {
+    "sum": "sum",
+    "prod": "product",
+    "max": "max",
+    "min": "min",
+    "squares": "sum_sq",
+    "xor": "parity",
+    "and": "common_bits",
+    "or": "bits",
+}
+_STARTS = {"sum": "0", "prod": "1", "xor": "0", "and": "~0", "or": "0"}
 
 
 class Passes:
@@ -213,7 +224,7 @@ class Passes:
         kind = str(node.data[0])
         ctype = self.expressions.type_of(self.plan.operands(key)[0] if is_extreme(kind) else key)
         if ctype != self.kernel.real and (
-            ctype == "bool" or (kind != "sum" and (kind == "prod" or ctype not in LOWEST))
+            ctype == "bool" or (kind not in ("sum", *BITWISE) and (kind == "prod" or ctype not in LOWEST))
         ):
             raise Refused(f"the {kind} of {node.dtype}")
         infinity = [self.expressions.number(sign * float("inf")) for sign in (-1, 1)]
@@ -231,7 +242,7 @@ class Passes:
             )
         squares = kind == "sum" and self.expressions.squares(node)
         name = names.fresh(self._named("squares" if squares else kind, key))
-        start = start_of(kind, ctype, infinity) if kind in ("max", "min") else {"sum": "0", "prod": "1"}[kind]
+        start = start_of(kind, ctype, infinity) if kind in ("max", "min") else _STARTS[kind]
         if key[0] in self.online.values():
             start = self.expressions.number(LOWEST_REAL[ctype])
         if ctype == self.kernel.real and kind in ("sum", "prod"):
