@@ -7,7 +7,7 @@ from html import escape
 
 from kernelmate.records import Case, Finding, Verdict
 from kernelmate.report import words
-from kernelmate.report.diff import diff_lines, line_kind
+from kernelmate.report.diff import LineKind, diff_lines, line_kind
 from kernelmate.report.hardware import hardware_rows
 from kernelmate.report.roofline import roofline_words
 
@@ -140,6 +140,13 @@ def diff(before: str, after: str, path: str) -> list[str]:
     lines = diff_lines(before, after, path)
     if not lines:
         return ['<p class="faint">The text of the file is the same; only the launch differs.</p>']
-    spans = (f'<span class="{line_kind(line, index)}">{text(line) or " "}</span>' for index, line in enumerate(lines))
-    # No line break between the spans: each is a block, and a break would show as an empty line.
-    return ["<pre>" + "".join(spans) + "</pre>"]
+    spans = (code_line(line, line_kind(line, index)) for index, line in enumerate(lines))
+    return [f"<pre>{''.join(spans)}</pre>"]
+
+
+def code_line(line: str, kind: LineKind = "same") -> str:
+    """Returns a line of a `pre` element.
+
+    Style sheets make it a block; its line break is for pages without one, and inside, as others would be empty lines.
+    """
+    return f'<span class="{kind}">{text(line)}\n</span>'

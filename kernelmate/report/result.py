@@ -18,7 +18,7 @@ from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import Scene, picture
 from kernelmate.report.excerpt import SourceLines, sources_of
 from kernelmate.report.figures import MOST_VERSIONS
-from kernelmate.report.html import bullets, case_row, figure_rows, message, pairs, table, text, toned
+from kernelmate.report.html import bullets, case_row, code_line, figure_rows, message, pairs, table, text, toned
 from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.report.tables import provenance
 from kernelmate.report.versions import all_rows, changed_rows
@@ -202,9 +202,10 @@ def charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
 def narrow_charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
     """Returns the charts that a page of 480 to 860 pixels shows side by side in place of the others.
 
-    They are hidden where a page drops the style sheet, as notebooks do that are not trusted.
+    They are hidden where a page drops the style sheet, as notebooks do that are not trusted; these drop `hidden` without
+    a value too.
     """
-    return _figures('class="charts narrow" hidden', result_scenes(versions, NARROW), draw)
+    return _figures('class="charts narrow" hidden="hidden"', result_scenes(versions, NARROW), draw)
 
 
 def _figures(attributes: str, scenes: Sequence[Scene], draw: Draw) -> list[str]:
@@ -230,10 +231,7 @@ def changes(before: Kernel, after: Kernel) -> list[str]:
     lines = diff_lines(whole_text(before), whole_text(after), before.unit.path)[2:]
     if not lines:
         return ['<p class="faint">The text is the same; only the launch differs.</p>']
-    spans = [
-        f'<span class="{line_kind(line, index + 2)}">{text(line) or " "}</span>'
-        for index, line in enumerate(lines[:MOST_LINES])
-    ]
+    spans = [code_line(line, line_kind(line, index + 2)) for index, line in enumerate(lines[:MOST_LINES])]
     if len(lines) > MOST_LINES:
         spans.append(f'<span class="hunk">{text(words.plural(len(lines) - MOST_LINES, "more line"))}</span>')
     return [f'<pre class="diff" tabindex="0" aria-label="What it changes">{"".join(spans)}</pre>']
@@ -382,7 +380,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
                 store = f"<span{_at(sources, one.file, stored[0])}>{store}</span>"
                 lines.append(f'<p class="faint">the last store to <code>{text(one.buffer)}</code>, {store}:</p>')
         if excerpt:
-            lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
+            lines.append(f"<pre>{''.join(map(code_line, excerpt))}</pre>")
         if place == 0 and wrong is not None and one.code not in WITH_VALUES:
             lines.append(
                 f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"

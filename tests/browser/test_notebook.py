@@ -277,6 +277,10 @@ def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
     expect(kept).to_contain_text("shared memory per block")
     expect(kept).to_contain_text(KEPT)
     expect(kept.get_by_role("img", name="Correctness").first).to_be_visible()
+    expect(kept.get_by_role("img", name="Correctness")).to_have_count(1)  # the narrow one stays hidden
+    assert kept.locator("pre").first.inner_text().count("\n") > 10, (
+        "a changed line is a line without the style sheet too"
+    )
     kept.scroll_into_view_if_needed()
     given.shot("reopened")
     given.page.context.close()

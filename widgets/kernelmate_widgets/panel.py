@@ -177,7 +177,8 @@ class Panel(anywidget.AnyWidget):
         wishes = (
             [] if objective is None else [{"words": words, "without": prompt} for words, prompt in removable(objective)]
         )
-        self._say(wishes=wishes, reading="" if intent is None else intent.reading)
+        known = None if self._shown is None else self._shown.objective.reading  # which the notes say
+        self._say(wishes=wishes, reading="" if intent is None or intent.reading == known else intent.reading)
 
     def _answer_at_once(self, intent: Intent) -> None:
         """Does what a prompt asks for that is no search; what cannot be done is said, beside the prompts that can."""

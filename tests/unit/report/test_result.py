@@ -171,7 +171,9 @@ def test_a_narrow_page_has_charts_of_its_own_with_the_candidate_in_view(
 
     page = "".join(optimization_parts(optimization, kernel, shown=2, draw=draw))
     assert page.count("[310 4]") == page.count("[190 2]") == 3, "widths, and names of versions"
-    assert '<div class="charts narrow" hidden>' in page, "a page without the style sheet shows the others alone"
+    assert '<div class="charts narrow" hidden="hidden">' in page, (
+        "a page without the style sheet shows the others alone"
+    )
 
 
 def test_folds_are_found_by_keys_that_stay(optimization: Optimization, wrong: Verdict, kernel: Kernel) -> None:

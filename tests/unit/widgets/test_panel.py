@@ -207,6 +207,16 @@ def test_a_prompt_is_read_while_it_is_typed_and_its_parts_can_be_left_out(panel)
     assert (panel.state["wishes"], panel.state["reading"]) == ([], "")
 
 
+def test_the_reading_of_the_result_in_view_is_said_once(panel) -> None:
+    do(panel, "ask", prompt="reduce memory usage")
+    ended(panel)
+    do(panel, "read", prompt="reduce memory usage")
+    reading = panel._shown.objective.reading
+    assert [*panel.state["notes"], panel.state["reading"]].count(reading) == 1
+    do(panel, "read", prompt="fewer registers")
+    assert panel.state["reading"]
+
+
 def test_what_is_no_search_starts_none(panel, notebook) -> None:
     do(panel, "ask", prompt="why is it slow?")
     assert "what to do" in panel.state["html"]
