@@ -120,6 +120,8 @@ class Run:
         key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
         wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is
             `small`.
+        replicated: the compiler stores one value by all lanes that hold it, so that stores of one instruction to one
+            address of shared memory are not reported (emulator only).
     """
 
     shape: LaunchShape
@@ -135,6 +137,7 @@ class Run:
     native: bool | None = None
     surroundings: Surroundings | None = None
     wary: bool = False
+    replicated: bool = False
 
 
 CHECKED_BYTES = 1 << 20

@@ -45,6 +45,9 @@ def passed_arguments(
 def _passed(
     contract: Contract, size: Size, one: Passed, arguments: Mapping[str, LaunchArgument], variable: str | None
 ) -> Iterator[LaunchArgument]:
+    if one.kind == "null":
+        yield ScalarArgument(one.name, np.uint64(0))
+        return
     members = [(arguments[member.argument], member.offset) for member in one.members]
     first = members[0][0]
     if one.kind == "alias":

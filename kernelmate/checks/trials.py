@@ -293,6 +293,8 @@ class Bench:
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,
             wary=shot.style.wary or bool(shot.style.given) or shot.style.name == "integers",
+            # Lanes of a Triton program that hold the same element store it together, at places that Triton chooses.
+            replicated=self.version.unit.language == "triton",
         )
         limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
         if limit >= run.step_limit:

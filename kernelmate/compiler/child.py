@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
@@ -19,7 +20,12 @@ from kernelmate.compiler.library import load_library
 
 
 def main() -> int:
-    """Serves jobs until the input ends."""
+    """Serves jobs of NVRTC until the input ends."""
+    return serve(_compile)
+
+
+def serve(compile_job: Callable[[CompileJob], CompileOutput]) -> int:
+    """Answers each job that arrives until the input ends, which ends the process."""
     # Line information contains the working folder, and code must not depend on where it was compiled.
     os.chdir(os.path.abspath(os.sep))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -28,7 +34,7 @@ def main() -> int:
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(requests, jobs), daemon=True).start()
     while True:
-        answers.write(pack(_compile(msgspec.msgpack.decode(jobs.get(), type=CompileJob))))
+        answers.write(pack(compile_job(msgspec.msgpack.decode(jobs.get(), type=CompileJob))))
         answers.flush()
 
 

@@ -51,12 +51,10 @@ def as_nvcc_builds(
     Raises:
         CompileTimeout: nvcc did not end.
         CompilerUnavailable: there is no nvcc, or it cannot be started.
-        UsageError: the kernel is a string in a Python file, which NVRTC builds.
+        UsageError: the kernel is in a Python file, as a string, which NVRTC builds, or as a Triton function.
     """
-    if kernel.unit.language == "python":
-        raise UsageError(
-            "nvcc builds CUDA files, and this kernel is a string in a Python file.", hint="Leave out --nvcc."
-        )
+    if kernel.unit.language in ("python", "triton"):
+        raise UsageError("nvcc builds CUDA files, and this kernel is in a Python file.", hint="Leave out --nvcc.")
     tool = find_tool("nvcc")
     if tool is None:
         raise CompilerUnavailable("nvcc is not installed.", hint="Install a CUDA toolkit, or leave out --nvcc.")

@@ -9,6 +9,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, cast
@@ -23,6 +24,10 @@ MOST_CHILDREN = 8
 """Maximum of child processes: each takes about 110 MB with NVRTC loaded, and more for large templates."""
 
 
+NVRTC_CHILD = "kernelmate.compiler.child"
+_NVRTC_PACKAGES = "cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
+
+
 class _Child:
     """One started child process and the thread that reads its replies.
 
@@ -30,10 +35,11 @@ class _Child:
     terminal's Ctrl-C.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self.owner = os.getpid()
+        self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-compiler-", ignore_cleanup_errors=True)
         self.popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "kernelmate.compiler.child"],
+            [sys.executable, "-P", "-m", module, self._scratch.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -67,6 +73,7 @@ class _Child:
         if self.popen.stdin is not None:
             with contextlib.suppress(OSError):
                 self.popen.stdin.close()
+        self._scratch.cleanup()
 
     def _read(self) -> None:
         assert self.popen.stdout is not None
@@ -97,7 +104,8 @@ class _ChildSlot:
         another: True if the next job will come soon.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self.child: _Child | None = None
         self.thread: int | None = None
         self.abandoned = self.another = False
@@ -144,7 +152,7 @@ class _ChildSlot:
             require_platform()
             self.kill()
             try:
-                child = self.child = _Child()
+                child = self.child = _Child(self._module)
             except OSError as error:
                 raise CompilerUnavailable(
                     f"The compiler's process cannot be started: {error}.", hint="Check limits on processes and memory."
@@ -171,11 +179,14 @@ class CompilerProcess:
 
     Args:
         children: the most there are; None for one per core, up to `MOST_CHILDREN`.
+        module: what a child runs; it gets the name of a folder for temporary files.
+        install: what to install where a child's library is missing.
     """
 
-    def __init__(self, children: int | None = None) -> None:
+    def __init__(self, children: int | None = None, module: str = NVRTC_CHILD, install: str = _NVRTC_PACKAGES) -> None:
         self.children = children or min(MOST_CHILDREN, _cores())
-        self._seats = [_ChildSlot() for _ in range(self.children)]
+        self._install = install
+        self._seats = [_ChildSlot(module) for _ in range(self.children)]
         self._free = list(reversed(self._seats))
         self._changed = threading.Condition()
 
@@ -199,8 +210,7 @@ class CompilerProcess:
             return CompileOutput(False, "The compiler crashed on this text.")
         if product.missing is not None:
             raise CompilerUnavailable(
-                f"NVRTC cannot be used ({product.missing}).",
-                hint="Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl",
+                f"The compiler cannot be used ({product.missing}).", hint=f"Run: pip install {self._install}"
             )
         return product
 

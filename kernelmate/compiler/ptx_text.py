@@ -54,7 +54,9 @@ def parameter_bytes(ptx: str, entry: str) -> tuple[int, ...]:
     head = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
     found = []
     for part in head[1].split(",") if head is not None else ():
-        match = re.search(r"\.[bsuf](\d+)\s+[\w$%]+\s*(?:\[(\d+)\])?\s*$", part.strip())
+        match = re.search(
+            r"\.[bsuf](\d+)(?:\s+\.(?!align)\w+)*(?:\s+\.align\s+\d+)?\s+[\w$%]+\s*(?:\[(\d+)\])?\s*$", part.strip()
+        )
         if match is not None:
             found.append(int(match[1]) // 8 * int(match[2] or 1))
     return tuple(found)

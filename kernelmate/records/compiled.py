@@ -81,8 +81,8 @@ class Compiled:
         arch: `sm_90`.
         compiler: `NVRTC 13.0.88 --std=c++17 ...`, version and flags.
         binary: `sha256:` and the CUBIN's hash; None when compilation failed.
-        resources: resource usage, with `dynamic_shared_bytes` 0 because the launch decides it. None when compilation
-            failed.
+        resources: resource usage. `dynamic_shared_bytes` is 0 where the launch decides it, and what the compiler decided for
+            a Triton kernel. None when compilation failed.
         headers: the user's headers: the name that the compiler reports for each, and its file.
     """
 

@@ -71,7 +71,7 @@ class Passed:
         name: the name of the parameter or the variable.
         kind: `argument` is the argument of this name; `struct` holds its members by value; `pointer` is the address of such
             a struct; `pointers` is the address of an array with one address for each part of an array along its first
-            axis; `alias` is an address in the array of its only member.
+            axis; `alias` is an address in the array of its only member; `null` is an address that is never used.
         members: the arguments it is made of, in ascending order of offsets.
         nbytes: size of a struct.
         start: for an alias, its first element in that array, an expression over sizes.
@@ -79,7 +79,7 @@ class Passed:
     """
 
     name: str
-    kind: Literal["argument", "struct", "pointer", "pointers", "alias"]
+    kind: Literal["argument", "struct", "pointer", "pointers", "alias", "null"]
     members: tuple[Member, ...] = ()
     nbytes: int = 0
     start: str = "0"

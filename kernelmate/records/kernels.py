@@ -23,7 +23,8 @@ class Unit:
     Attributes:
         path: the user's file, or a name in angle brackets (`<cell>`) for text without one.
         text: the CUDA text with `\n` line ends.
-        language: the file's language: `cuda` (.cu, .cuh), `python` (a string in a .py file), or `text` (a cell).
+        language: the file's language: `cuda` (.cu, .cuh), `python` (a string in a .py file), `triton` (a .py file with
+            Triton functions, as a whole), or `text` (a cell).
         anchors: sorted by unit position; empty when the unit is the whole file, so that positions are equal.
         contract_text: for a Python string, the contract block written as `#` comments above the statement that holds
             the string, with `contract_line` its first line in the file; else None (the block is in `text`).
@@ -32,7 +33,7 @@ class Unit:
 
     path: str
     text: str
-    language: Literal["cuda", "python", "text"] = "cuda"
+    language: Literal["cuda", "python", "triton", "text"] = "cuda"
     anchors: tuple[Anchor, ...] = ()
     contract_text: str | None = None
     contract_line: int | None = None

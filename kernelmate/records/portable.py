@@ -40,7 +40,7 @@ class JudgingInputs:
     file: str
     directory: str
     kernel: str
-    language: Literal["cuda", "python", "text"]
+    language: Literal["cuda", "python", "triton", "text"]
     source: str
     contract: Contract
     options: CompileOptions

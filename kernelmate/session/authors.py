@@ -74,6 +74,8 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
                 hint=f"Authors are {', '.join([*BUILT_IN, *plugin_names()])}.",
             )
         return (load_plugin(options.author),)
+    if kernel.unit.language == "triton":
+        return (_triton(options.author),)
     from kernelmate.suggest.synthesis import Synthesis
 
     if options.author == "synthesis":
@@ -102,6 +104,22 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
 
         router.recipes = Offline(most=RECIPES_BEFORE_SMALL if small and router.reviewer is None else RECIPES_FIRST)
     return (Synthesis(), router) if options.author == "auto" else (router,)
+
+
+def _triton(author: str) -> Suggester:
+    """Returns the author of Triton kernels.
+
+    Raises:
+        UsageError: a model was asked for by name, which writes CUDA alone.
+    """
+    if author not in {"auto", "recipes"}:
+        raise UsageError(
+            f"The author {author} writes CUDA, and this is a Triton kernel.",
+            hint="Leave --author out: the constants of a Triton kernel are changed by recipes.",
+        )
+    from kernelmate.suggest.triton_settings import TritonSettings
+
+    return TritonSettings()
 
 
 def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, wanted: bool) -> LocalModel | None:

@@ -8,15 +8,16 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 from kernelmate.compiler.project import header_words
-from kernelmate.records import Candidate, Contract, Finding, Kernel, Objective, Verdict
+from kernelmate.records import Candidate, Contract, Finding, FindingCode, Kernel, Objective, Verdict
 from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
+from kernelmate.source.triton import same_elsewhere
 
 REWRITES = "recipe:"
 """Author prefix of built-in rewrites."""
 
-OWN = (REWRITES, "synthesis:")
-"""Author prefixes of the built-in suggesters: rewrites, and kernels written from references."""
+OWN = (REWRITES, "synthesis:", "triton:")
+"""Author prefixes of the built-in suggesters: rewrites, kernels written from references, constants of Triton kernels."""
 
 TRUSTED = (*OWN, "user")
 """Authors whose text may be compiled before it is screened."""
@@ -45,6 +46,11 @@ def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
 
     if candidate.author == "user":
         return None
+    if candidate.kernel.unit.language == "triton":
+        if same_elsewhere(context.kernel, candidate.kernel):
+            return None
+        message = "The candidate changes its file outside of the kernel, its contract and its launches."
+        return Finding(FindingCode.FORBIDDEN_SOURCE, "error", message, file=candidate.kernel.unit.path)
 
     def in_headers() -> frozenset[str]:
         paths = tuple(Path(one).resolve() for one in context.preparer.options.include_paths)

@@ -162,10 +162,14 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
     """Judge a version again, and create its files unless it is rejected.
 
     Raises:
-        InputError: a contract or the reference needs a change. CompileTimeout: the compiler did not end.
+        InputError: a contract or the reference needs a change, or it is a Triton kernel. CompileTimeout: the compiler did not end.
         EnvironmentFailed: compiler or worker are unavailable.
     """
     kernel, before = chosen.kernel, chosen.baseline
+    if kernel.unit.language == "triton":
+        raise UsageError(
+            "The files of an export launch CUDA, and this is a Triton kernel.", hint="Its Python file is used as it is."
+        )
     if before is None:
         judged = Export(chosen, session.bench(kernel), ())
     else:

@@ -172,11 +172,11 @@ def cupy(settings: Settings) -> Check:
 
 def isolation() -> Check:
     """Checks the restrictions that this system can put on worker and reference processes (docs/security.md)."""
-    from kernelmate.worker.confinement import MEASURES
+    from kernelmate.confinement import MEASURES
 
     if not sys.platform.startswith("linux"):
         return Check("isolation", "missing", "references run in the worker, unconfined: only Linux has what it takes")
-    worked, said = _run([sys.executable, "-P", "-m", "kernelmate.worker.confinement"])
+    worked, said = _run([sys.executable, "-P", "-m", "kernelmate.confinement"])
     if not worked:
         return Check(
             "isolation", "missing", f"could not be tried: {said}", "Do not judge projects that you do not trust."

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kernelmate.compiler import compile_kernel, occupancy, read_build, sm_limits
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
+from kernelmate.compiler.triton import compile_triton, with_launch_facts
 from kernelmate.config import Settings
 from kernelmate.errors import CompileTimeout, ContractError
 from kernelmate.records import (
@@ -125,16 +127,9 @@ class KernelPreparer:
             EnvironmentFailed: there is no compiler.
         """
         contract = at_instance(contract, instance) if contract is not None else None
-        compiled = compile_kernel(
-            kernel,
-            contract.options if contract is not None else (),
-            instance=instance,
-            target=self.target,
-            options=self.options,
-            timeout_s=self.timeout_s,
-            cache_dir=self.cache_dir,
-            compiler=self.compiler,
-        )
+        compiled = self._compiled(kernel, contract, instance, self.target, ())
+        if kernel.unit.language == "triton" and contract is not None:
+            contract = with_launch_facts(contract, compiled)
         if compiled.ok and self.nvcc:
             own = contract.options if contract is not None else ()
             compiled = as_nvcc_builds(
@@ -196,10 +191,19 @@ class KernelPreparer:
             EnvironmentFailed: there is no compiler.
         """
         target = self.target if arch is None else replace(self.target, arch=arch)
+        return self._compiled(kernel, contract, instance, target, more)
+
+    def _compiled(
+        self, kernel: Kernel, contract: Contract | None, instance: str | None, target: Target, more: tuple[str, ...]
+    ) -> Compiled:
+        """Compiles one instance by the compiler of the kernel's language."""
+        limits: dict[str, Any] = {"target": target, "timeout_s": self.timeout_s, "cache_dir": self.cache_dir}
+        if kernel.unit.language == "triton":
+            return compile_triton(kernel, contract, **limits)
+        options = contract.options if contract is not None else ()
         return compile_kernel(
-            kernel, (*contract.options, *more), instance=instance, target=target, options=self.options,
-            timeout_s=self.timeout_s, cache_dir=self.cache_dir, compiler=self.compiler,
-        )  # fmt: skip
+            kernel, (*options, *more), instance=instance, options=self.options, compiler=self.compiler, **limits
+        )
 
     def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
         """Like `prepare`, but errors of a candidate become findings, a compiler time-out included.
@@ -290,6 +294,8 @@ def _repeats(failed: Sequence[Prepared]) -> bool:
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     """Returns the reason why a kernel cannot take a contract's arguments, by number and kind; None if it can."""
+    if kernel.unit.language == "triton":
+        return None  # its parameters have the types that the contract gives them
     parameters, passed = kernel.signature.parameters, contract.parameters
     if len(parameters) != len(passed):
         return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(passed)}."

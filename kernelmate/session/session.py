@@ -298,7 +298,7 @@ class Session:
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
-        suggesters = _recipes() if suggesters is None else suggesters
+        suggesters = _recipes(kernel) if suggesters is None else suggesters
         # Only with a GPU are the cores idle while the baseline is judged.
         begins = self._backend == "cuda" and said.metric == "time"
         early = EarlyCandidates(context, said, _first_writer(suggesters) if begins else None)
@@ -460,7 +460,11 @@ class Session:
             self._on_progress(stage, done, total)
 
 
-def _recipes() -> Sequence[Suggester]:
+def _recipes(kernel: Kernel) -> Sequence[Suggester]:
+    if kernel.unit.language == "triton":
+        from kernelmate.suggest.triton_settings import TritonSettings
+
+        return (TritonSettings(),)
     # They load the tree-sitter grammar, which checking and judging do not need.
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis

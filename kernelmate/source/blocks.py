@@ -10,6 +10,7 @@ from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Unit
 from kernelmate.source.cuda import find_definitions
 from kernelmate.source.tokens import lex
+from kernelmate.source.triton import triton_kernels
 
 _OPENING = re.compile(r"[ \t]*///[ \t]*kernelmate[ \t]*\Z")
 _CLOSING = re.compile(r"[ \t]*///[ \t]*\Z")
@@ -76,7 +77,8 @@ class ContractBlock:
 def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
     """Returns the contract blocks of a unit in order; those above a Python statement come first."""
     outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
-    return (*outside, *_blocks(unit, _slash_runs(unit.text), unit.text))
+    runs = _hash_runs(unit.text) if unit.language == "triton" else _slash_runs(unit.text)
+    return (*outside, *_blocks(unit, runs, unit.text))
 
 
 def _slash_runs(text: str) -> list[list[CommentLine]]:
@@ -180,7 +182,7 @@ def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
 
     Incomplete code yields the kernels that can be recognised; `parse_contract` reports invalid contracts.
     """
-    definitions = find_definitions(unit)
+    definitions = triton_kernels(unit) if unit.language == "triton" else find_definitions(unit)
     spans: dict[int, tuple[int, int]] = {}
     for block in find_blocks(unit):
         owner = owner_of(block, definitions)

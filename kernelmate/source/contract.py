@@ -30,6 +30,7 @@ from kernelmate.source.launch import (
     size_allowed,
 )
 from kernelmate.source.reference import read_inputs, read_reference
+from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
@@ -56,6 +57,8 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
 def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
     """Return a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
 
+    A Triton kernel has its own constants too.
+
     Raises:
         ContractError: the candidate's expressions use a size that the baseline does not have.
     """
@@ -74,7 +77,8 @@ def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
             except ExpressionError as error:
                 message = f"The candidate's {key} = {text!r}: {error.message}"
                 raise ContractError(message, line=own.line, hint=error.hint) from None
-    return replace(baseline, grid=own.grid, block=own.block, shared=own.shared, require=own.require)
+    options = own.options if is_triton(own) else baseline.options
+    return replace(baseline, grid=own.grid, block=own.block, shared=own.shared, require=own.require, options=options)
 
 
 # ------------------------------------------------------------------------------------------------ which block
@@ -145,18 +149,20 @@ def _check_keys(document: Document) -> None:
 def _whole(document: Document, kernel: Kernel) -> Contract:
     sizes = _sizes(document)
     names = tuple(sizes[0])
-    with_block = (*names, *BLOCK_NAMES)
+    triton = kernel.unit.language == "triton"
+    options = _launch_options(document, kernel)
+    with_block = _grid_names(names, options)
     args, passing = read_arguments(document, kernel, names)
     contract = Contract(
         kernel=kernel.name,
         sizes=sizes,
         grid=_sides(document, "grid", with_block),
-        block=_sides(document, "block", names),
+        block=() if triton else _sides(document, "block", names),
         args=args,
         shared=_expression(document, "shared", with_block) or "0",
         tolerance=_tolerance(document),
         instances=_strings(document, "instances"),
-        options=_options(document),
+        options=options,
         require=_require(document, names),
         accumulate=_accumulate(document),
         deterministic=_flag(document, "deterministic"),
@@ -167,15 +173,33 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
         line=document.block.file_position(document.block.opening.line, None)[0],
         passing=passing,
     )
+    if triton:
+        contract = completed(contract)
     check_instances(document, kernel, contract)
     reference, kind = read_reference(document, kernel, args, names)
     return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
+
+
+def _launch_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
+    """Returns compiler options, or for a Triton kernel the values of its constants."""
+    if kernel.unit.language != "triton":
+        return _options(document)
+    refuse_keys(document)
+    return read_options(document, kernel)
+
+
+def _grid_names(names: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names that a grid's expressions may use: sizes, and the block's sides or a Triton kernel's constants."""
+    constants = [option.partition("=")[0] for option in options if not option.startswith("-")]
+    return (*names, *(constants or BLOCK_NAMES))
 
 
 def _partial(document: Document, baseline: Contract, kernel: Kernel) -> Contract:
     names = tuple(baseline.sizes[0])
     with_block = (*names, *BLOCK_NAMES)
     has = document.data
+    if kernel.unit.language == "triton":
+        return merge_contract(baseline, _whole(document, kernel))
     line = document.block.file_position(document.block.opening.line, None)[0]
     no_shared = "0" if "args" in has and uses_no_dynamic_shared(kernel) else ""
     return replace(

@@ -13,6 +13,7 @@ from kernelmate.records import Kernel, Unit
 from kernelmate.source.blocks import block_of, find_kernels
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import RefusedString, read_python, refused_strings
+from kernelmate.source.triton import triton_unit
 from kernelmate.source.write import clear_leftovers
 
 LARGEST_FILE = 5_000_000
@@ -22,14 +23,16 @@ LARGEST_FILE = 5_000_000
 def read_units(path: Path) -> tuple[Unit, ...]:
     """Return the CUDA text of a file.
 
-    One unit for .cu and the like, one per RawKernel or RawModule string of a .py file.
+    One unit for .cu and the like; for a .py file one per RawKernel or RawModule string, and the file itself if it has Triton
+    functions.
 
     Raises:
         SourceError: the file is missing, a directory, empty, over 5 MB, binary, not UTF-8, or not Python.
     """
     text = read_text(path)
     if path.suffix == ".py":
-        return read_python(str(path), text)
+        found = triton_unit(str(path), text)
+        return (*read_python(str(path), text), *([] if found is None else [found]))
     return (Unit(path=str(path), text=normal_text(text), language="cuda", file_text=text),)
 
 
@@ -226,7 +229,10 @@ def _fail_if_refused(path: Path, name: str | None, refused: tuple[RefusedString,
 def _fail_without_kernel(path: Path) -> None:
     if path.suffix == ".py":
         _fail_if_refused(path, None, _refused(path))
-        hint = "Kernels are read from string literals given to cupy.RawKernel, cupy.RawModule or torch's load_inline."
+        hint = (
+            "Kernels are read from functions with @triton.jit, and from string literals given to cupy.RawKernel, "
+            "cupy.RawModule or torch's load_inline."
+        )
         raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
     hint = "A kernel is a __global__ function with a body."
     raise SourceError("There is no kernel in this file.", file=str(path), hint=hint)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NoReturn
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
@@ -73,6 +74,8 @@ def inference(kernel: Kernel) -> Inference:
     Raises:
         ContractError: a parameter's type does not determine its data, or a template has no instance in the file.
     """
+    if kernel.unit.language == "triton":
+        _fail_without_types(kernel)
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
     whole = [p.name for p in kernel.signature.parameters if not p.pointer and is_size(p, types[p.name][0])]
@@ -126,6 +129,16 @@ def _constants(kernel: Kernel, instances: Sequence[str]) -> Mapping[str, str]:
     return {
         name: value for name, value in first.items() if value.isdigit() and all(one.get(name) == value for one in found)
     }
+
+
+def _fail_without_types(kernel: Kernel) -> NoReturn:
+    raise ContractError(
+        f"{kernel.name} is a Triton kernel, whose parameters have no types until a contract gives them.",
+        file=kernel.unit.path,
+        line=kernel.line,
+        column=kernel.column,
+        hint="Write a contract above it; docs/triton.md has examples.",
+    )
 
 
 def _fail_without_instance(kernel: Kernel) -> None:

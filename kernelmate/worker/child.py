@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kernelmate.backends.processes import die_with_parent
+from kernelmate.confinement import SCRATCH, harden, kill_descendants
 from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
-from kernelmate.worker.confinement import SCRATCH, harden, kill_descendants
 from kernelmate.worker.task_server import TaskServer, opened_gpu, own_of, spent
 from kernelmate.worker.unpacking import UnpackedFiles
 

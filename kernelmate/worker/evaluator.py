@@ -50,10 +50,10 @@ from kernelmate.checks.reference_process import (
     write,
 )
 from kernelmate.checks.userfiles import helpers_of
+from kernelmate.confinement import ancestors, confine
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Contract
 from kernelmate.source import argument_shapes
-from kernelmate.worker.confinement import ancestors, confine
 
 KEPT = 16
 """Number of references that stay loaded; a task has one."""

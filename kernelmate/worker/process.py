@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelmate.confinement import SCRATCH, kill_descendants
 from kernelmate.worker import protocol
-from kernelmate.worker.confinement import SCRATCH, kill_descendants
 
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from kernelmate.worker.confinement import adopt_orphans, kill_descendants
+from kernelmate.confinement import adopt_orphans, kill_descendants
 
 _SIGNAL_STATUS = 128
 """Offset that shells add to a signal's number to form an exit status."""

@@ -20,6 +20,7 @@ from kernelmate.source.line_ends import normal_text
 from kernelmate.source.literals import anchors_of
 from kernelmate.source.python import RefusedString, literal_at, read_python, refused_strings
 from kernelmate.source.python_syntax import PythonFile, literal_text
+from kernelmate.source.triton import triton_unit
 from kernelmate_lsp.texts import TextPositions
 
 CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
@@ -132,7 +133,8 @@ def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:
     if is_cuda(path, language):
         return (Unit(path=path, text=normal_text(text), language="cuda", file_text=text),)
     if language == "python":
-        return (*read_python(path, text), *_magic_strings(path, text))
+        found = triton_unit(path, text)
+        return (*read_python(path, text), *_magic_strings(path, text), *([] if found is None else [found]))
     return ()
 
 

@@ -193,7 +193,7 @@ class Launch:
         registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
-            np.zeros(lanes.count, bool), surroundings=self.run.surroundings,
+            np.zeros(lanes.count, bool), surroundings=self.run.surroundings, replicated=self.run.replicated,
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:

@@ -111,6 +111,7 @@ class Machine:
         order: happens-before order; None if not needed.
         surroundings: the launch's chosen environment, if any.
         outcomes: outcomes of watched conditions.
+        replicated: as `Run.replicated`.
         unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """
 
@@ -135,6 +136,7 @@ class Machine:
     unusual: set[int] | None = None
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
+    replicated: bool = False
 
     def pass_barrier(self, blocks: Array) -> None:
         """Records that all threads of some block slots have passed a barrier."""

@@ -196,6 +196,9 @@ class RaceDetector:
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, same: Array
     ) -> None:
         """Reports the first race that changes a value, and the first of each kind that does not."""
+        if self._machine.replicated and region.code == FindingCode.SHARED_RACE:
+            kept = clash.sites != site.number
+            clash, same = _Clash(clash.chosen[kept], clash.others[kept], clash.sites[kept]), same[kept]
         guess = self._guesses(region, site, clash.sites)
         unused = self._unused(region, site, clash.sites)
         told = (

@@ -63,6 +63,8 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
     Raises:
         NotLifted: with the reason and the line of the unit's text.
     """
+    if kernel.unit.language == "triton":
+        raise NotLifted("it is a Triton function, and only CUDA is read")
     if contract.passing or any(one.direction == "scratch" or one.partly for one in contract.args):
         raise NotLifted("its contract has structs, pointers, variables, scratch arrays, or outputs compared in part")
     try:

@@ -158,11 +158,12 @@ def _of_error(reading: Reading, spot: DocumentKernel, error: KernelmateError) ->
 
 def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic) -> types.Diagnostic:
     severity = SEVERITIES[diagnostic.severity]
+    compiler = "triton" if spot.kernel.unit.language == "triton" else COMPILER
     here = diagnostic.file is None or _same_file(diagnostic.file, reading)
     if here and diagnostic.line is not None:
         span = reading.positions.word(diagnostic.line, diagnostic.column)
         return types.Diagnostic(
-            span, diagnostic.message, severity, diagnostic.code, source=COMPILER, data={"kernel": spot.id}
+            span, diagnostic.message, severity, diagnostic.code, source=compiler, data={"kernel": spot.id}
         )
     # An error in a header is reported at the kernel that includes it, with the include path.
     span = reading.positions.word(*name_place(spot.kernel))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.confinement import MEASURES
 from kernelmate.records import Judgement, JudgeTask
 from kernelmate.worker.client import Worker
-from kernelmate.worker.confinement import MEASURES
 
 MakeTask = Callable[..., JudgeTask]
 
@@ -33,7 +33,7 @@ printed = os.read(read, 20).decode()
 def in_force() -> list[str]:
     import json
 
-    command = [sys.executable, "-P", "-m", "kernelmate.worker.confinement"]
+    command = [sys.executable, "-P", "-m", "kernelmate.confinement"]
     names: list[str] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return names
 
@@ -47,7 +47,7 @@ def confined(code: str, scratch: Path, *, only: str = "") -> str:
     """Returns the output of code in a confined process; `only` leaves one of the two mechanisms on."""
     off = {"landlock": "_seccomp", "seccomp": "_landlock"}.get(only)
     script = (
-        "import ctypes, os, signal, socket, sys\nfrom pathlib import Path\nfrom kernelmate.worker import confinement\n"
+        "import ctypes, os, signal, socket, sys\nfrom pathlib import Path\nfrom kernelmate import confinement\n"
         + (f"confinement.{off} = lambda *_: ()\n" if off else "")
         + f"confinement.confine(Path({str(scratch)!r}), confinement.ancestors())\n"
         + "def tried(call):\n    try:\n        call()\n    except OSError as error:\n        return type(error).__name__\n    return 'done'\n"
@@ -222,7 +222,7 @@ with tempfile.TemporaryDirectory() as folder:
 def test_processes_that_fork_while_they_are_killed_leave_nothing(tmp_path: Path) -> None:
     script = """
 import os, time
-from kernelmate.worker.confinement import adopt_orphans, descendants, kill_descendants
+from kernelmate.confinement import adopt_orphans, descendants, kill_descendants
 adopt_orphans()
 if not os.fork():
     os.setsid()

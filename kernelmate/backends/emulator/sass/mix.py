@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -67,6 +68,9 @@ class Sass:
     def _follow(self, shape: LaunchShape, parameters: bytes) -> Visits:
         if not self._compiled.cubin:
             raise Unknown("there is no CUBIN")
+        ran = re.search(r"^\.target\s+sm_(\d+)", self._compiled.ptx, re.MULTILINE)
+        if ran is not None and f"sm_{ran[1]}" != self._compiled.arch.rstrip("af"):
+            raise Unknown(f"the code that ran is for sm_{ran[1]}, and the CUBIN is for {self._compiled.arch}")
         key = shape, parameters
         if key not in self._told:
             if len(self._told) >= _KEPT:

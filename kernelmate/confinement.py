@@ -4,7 +4,7 @@ It can also kill everything that a process started (`kill_descendants`).
 
 Each is applied if the kernel supports it; the functions return the names of those in force. System call numbers
 and layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/capability.h>`, `<linux/landlock.h>`,
-`<linux/seccomp.h>`, `<asm/unistd.h>`. `python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force,
+`<linux/seccomp.h>`, `<asm/unistd.h>`. `python -m kernelmate.confinement` applies all of them to itself and prints what is in force,
 for `doctor`.
 """
 

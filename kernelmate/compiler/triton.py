@@ -1,0 +1,224 @@
+"""Compiles Triton kernels to PTX and CUBIN without a GPU, specialised as their launches specialise them.
+
+Triton generates other code for addresses and whole numbers that are multiples of 16, and for whole numbers that are 1. Which
+are, the contract says: arrays are aligned to 16 bytes, and a whole number is a multiple where it is a constant or `require`
+says so for its size. Code for an architecture whose new instructions the emulator lacks comes with PTX for sm_80.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernelmate.compiler.cache import Cache, default_directory, key_of
+from kernelmate.compiler.diagnostics import UNIT_NAME
+from kernelmate.compiler.frames import CompileJob, CompileOutput
+from kernelmate.compiler.process import CompilerProcess
+from kernelmate.compiler.ptx_text import parameter_bytes
+from kernelmate.compiler.resources import read_resources
+from kernelmate.errors import CompilerUnavailable, CompileTimeout, SourceError
+from kernelmate.records import Compiled, Contract, Diagnostic, Kernel, Passed, Target
+from kernelmate.source.launch import scalar_values
+from kernelmate.source.triton import SETTINGS, function_of, library_names, module_text
+from kernelmate.source.triton_contract import ALIGNED, is_divisible, is_one, values_of
+
+_TYPES = {
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
+    "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5", "float8_e4m3b11fnuz": "fp8e4b15",
+}  # fmt: skip
+"""Triton's names of types (triton/runtime/jit.py, type_canonicalisation_dict), by NumPy's and ml_dtypes'."""
+
+EMULATED_ARCH = "sm_80"
+
+COMPILER = CompilerProcess(1, "kernelmate.compiler.triton_child", "'kernelmate[triton]'")
+"""The Triton compiler of this program, started on first use."""
+
+
+def compile_triton(
+    kernel: Kernel,
+    contract: Contract | None,
+    *,
+    target: Target,
+    timeout_s: float = 60,
+    use_cache: bool = True,
+    cache_dir: Path | None = None,
+    compiler: CompilerProcess = COMPILER,
+) -> Compiled:
+    """Compile a Triton kernel for the types, constants and alignments of its contract.
+
+    Args:
+        kernel: a kernel of a `triton` unit.
+        contract: gives what Triton takes from a launch; without one the kernel is not compiled, with a note.
+        target: the GPU.
+        timeout_s: seconds until the compiler is killed.
+        use_cache: read and write the disk cache.
+        cache_dir: its folder; None for the default.
+        compiler: the compiler's child process.
+
+    Raises:
+        CompileTimeout: the compiler was killed at the time limit.
+        CompilerUnavailable: Triton is not installed here.
+    """
+    version = f"Triton {_version()}"
+    if contract is None or contract.inferred:
+        text = f"{kernel.name} is a Triton kernel without a contract, which gives the types of its parameters"
+        note = Diagnostic("note", text, kernel.unit.path, kernel.line, kernel.column, "no-contract")
+        return Compiled(kernel.name, None, "", target.arch, version, False, (note,))
+    try:
+        job = _job(kernel, contract, target)
+    except SourceError as error:
+        told = Diagnostic("error", error.message, error.file, error.line, error.column)
+        return Compiled(kernel.name, None, "", target.arch, version, False, (told,))
+    version += " " + " ".join(contract.options)
+    cache = Cache(cache_dir or default_directory()) if use_cache else None
+    key = key_of("triton function 2", _version(), job.text, job.options, job.expressions)
+    output = cache.load(key) if cache is not None else None
+    if output is None:
+        try:
+            output = compiler.compile(job, timeout_s)
+        except CompileTimeout as error:
+            error.file, error.line, error.column = kernel.unit.path, kernel.line, kernel.column
+            raise
+        if cache is not None and output.log.startswith("{"):  # not the client's word of a crash
+            cache.store(key, output)
+    return _compiled(kernel, target, version, output, _unspecialised(kernel, contract))
+
+
+def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
+    """Returns a Triton kernel's contract with what only its compiled code says: shared memory, and its scratch parameters.
+
+    Code ends with the addresses of buffers in global memory that it may ask for, which it does not here.
+    """
+    if not compiled.ok:
+        return contract
+    assert compiled.resources is not None
+    shared = str(compiled.resources.dynamic_shared_bytes)
+    missing = len(parameter_bytes(compiled.ptx, compiled.lowered_name)) - len(contract.passing)
+    scratch = tuple(Passed(f"scratch {number}", "null") for number in range(missing))
+    return replace(contract, shared=shared, passing=(*contract.passing, *scratch))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        raise CompilerUnavailable(
+            "Triton is not installed, and this kernel is a Triton function.",
+            hint="Run: pip install 'kernelmate[triton]'",
+        ) from None
+
+
+def _job(kernel: Kernel, contract: Contract, target: Target) -> CompileJob:
+    values = values_of(contract)
+    arguments = {one.name: one for one in contract.args}
+    constants: dict[str, Any] = {}
+    signature: dict[str, str] = {}
+    for parameter in function_of(kernel).parameters:
+        argument = arguments.get(parameter.name)
+        if argument is None or is_one(argument):
+            signature[parameter.name] = "constexpr"
+            constants[parameter.name] = 1 if argument is not None else _constant(values[parameter.name])
+        else:
+            kind = _TYPES.get(argument.dtype)
+            if kind is None:
+                raise SourceError(
+                    f"Triton has no type for {parameter.name}, which holds {argument.dtype}.",
+                    file=kernel.unit.path,
+                    line=contract.line,
+                )
+            signature[parameter.name] = f"*{kind}" if argument.shape is not None else kind
+    major, minor = target.capability
+    given = {
+        "names": library_names(kernel),
+        "capability": 10 * major + minor,
+        "signature": signature,
+        "constants": constants,
+        "divisible": [one.name for one in contract.args if is_divisible(one, contract) and not is_one(one)],
+        "settings": {name: int(values[name]) for name in SETTINGS if name in values},
+    }
+    return CompileJob(module_text(kernel), UNIT_NAME, (), (json.dumps(given, sort_keys=True),), (kernel.name,))
+
+
+def _constant(text: str) -> Any:
+    """Returns a constant for the compiler's process; a type of triton.language is `{"tl": name}`."""
+    if text.startswith("tl."):
+        return {"tl": text[3:]}
+    named = {"True": True, "False": False, "None": None}
+    if text in named:
+        return named[text]
+    if text[:1] in "'\"":
+        return text[1:-1]
+    return float(text) if re.search(r"[.e]", text) else int(text)
+
+
+def _unspecialised(kernel: Kernel, contract: Contract) -> tuple[Diagnostic, ...]:
+    """Returns a note on scalars whose values at the headline get other code at run time than what is compiled here."""
+    values = scalar_values(contract, contract.sizes[0])
+    found = [
+        one.name
+        for one in contract.args
+        if one.shape is None and "int" in one.dtype and not is_one(one) and not is_divisible(one, contract)
+        and int(values[one.name]) % ALIGNED == 0 and values[one.name]
+    ]  # fmt: skip
+    if not found:
+        return ()
+    required = ", ".join(f'"{one} % {ALIGNED} == 0"' for one in found)
+    text = (
+        f"at the first size Triton would use that {', '.join(found)} {'is a multiple' if len(found) == 1 else 'are multiples'} of "
+        f"{ALIGNED}; this code serves every size: to judge the other, write require = [{required}]"
+    )
+    return (Diagnostic("note", text, kernel.unit.path, kernel.line, kernel.column, "specialisation"),)
+
+
+def _compiled(
+    kernel: Kernel, target: Target, version: str, output: CompileOutput, remarks: tuple[Diagnostic, ...]
+) -> Compiled:
+    place = (kernel.unit.path, kernel.line, kernel.column)
+    if not output.ok:
+        found = _error(kernel, output)
+        return Compiled(kernel.name, None, "", target.arch, version, False, (found,))
+    facts = json.loads(output.log)
+    if facts.get("global_scratch_size") or facts.get("profile_scratch_size"):
+        text = f"{kernel.name} asks for scratch memory of its own, which is not supported here"
+        note = Diagnostic("note", text, *place, "not-supported")
+        return Compiled(kernel.name, None, "", target.arch, version, False, (note,))
+    shared, notes = facts["shared"], remarks
+    if "emulated" in facts:
+        # One launch serves both codes; that for sm_80 seldom takes more.
+        shared = max(shared, facts["emulated"]["shared"])
+        text = f"code for {target.arch} has instructions that are not emulated: without a GPU, code for {EMULATED_ARCH} runs instead"
+        notes = (*notes, Diagnostic("note", text, *place, "emulated-arch"))
+    symbol = output.lowered[0]
+    resources = replace(read_resources(output.cubin, symbol, "", target.capability), dynamic_shared_bytes=shared)
+    binary = "sha256:" + hashlib.sha256(output.cubin).hexdigest()
+    return Compiled(
+        kernel.name, None, symbol, target.arch, version, True, notes, output.ptx, output.cubin, binary, resources
+    )
+
+
+def _error(kernel: Kernel, output: CompileOutput) -> Diagnostic:
+    """Returns the compiler's error at its place: lines count from the `def` of the function in whose text it is."""
+    try:
+        told: Mapping[str, Any] = json.loads(output.log)
+    except ValueError:
+        told = {"message": output.log or "The compiler gave no reason.", "place": None}
+    line, column = kernel.line, kernel.column
+    if told.get("place"):
+        row, column, text = told["place"]
+        name = re.match(r"\s*(?:@.*\n)*\s*def\s+(\w+)", text or "")
+        line = (_line_of(kernel, name[1]) if name else kernel.line) + row - 1
+    # The compiler quotes an exception of its own as Python writes it.
+    wrapped = re.fullmatch(r"\w+\((['\"])(.*)\1\)", told["message"], re.DOTALL)
+    return Diagnostic("error", told["message"] if wrapped is None else wrapped[2], kernel.unit.path, line, column)
+
+
+def _line_of(kernel: Kernel, name: str) -> int:
+    found = re.search(rf"^def {re.escape(name)}\b", kernel.unit.text, re.MULTILINE)
+    return kernel.line if found is None else kernel.unit.text.count("\n", 0, found.start()) + 1

@@ -1,0 +1,172 @@
+"""The process that compiles Triton kernels, `python -m kernelmate.compiler.triton_child`.
+
+Triton evaluates parts of a kernel's text in Python while it compiles it. The process is therefore confined before the first
+text arrives, defines only what `kernelmate.source.triton.module_text` leaves of a file, and shows it Triton's public functions
+alone, not the modules that hold them.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelmate.compiler.child import serve
+from kernelmate.compiler.frames import CompileJob, CompileOutput
+from kernelmate.confinement import ancestors, confine
+
+_UNDERSTOOD = (
+    "wgmma.",
+    "cp.async.bulk",
+    "mbarrier.",
+    "fence.proxy",
+    "setmaxnreg",
+    "tcgen05.",
+    "griddepcontrol",
+    "elect.sync",
+)
+"""PTX instructions from sm_90a on that the emulator does not run; code with them is compiled for sm_80 as well."""
+
+EMULATED_CAPABILITY = 80
+
+
+def main() -> int:
+    """Serves jobs until the input ends; the argument names the folder that the process may write to."""
+    scratch = sys.argv[1]
+    os.environ |= dict.fromkeys(("TMPDIR", "TRITON_CACHE_DIR", "TRITON_HOME", "HOME"), scratch)
+    os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
+    missing = None
+    try:
+        # Before the process is confined: a library may write where it is installed when it is first imported.
+        import triton  # noqa: F401
+    except Exception as error:  # noqa: BLE001 -- a missing library shows in many ways, and all mean the same
+        missing = f"{type(error).__name__}: {error}"
+    confine(Path(scratch), ancestors())
+    return serve(lambda job: CompileOutput(False, "", missing=missing) if missing else _compile(job))
+
+
+def _compile(job: CompileJob) -> CompileOutput:
+    """Compiles the function `job.expressions[0]` of `job.text`, with the arguments that the JSON in `job.options` describes."""
+    given = json.loads(job.options[0])
+    try:
+        function = _defined(job, given["names"])
+        capability = int(given["capability"])
+        output = _compiled(function, given, capability)
+        if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _UNDERSTOOD):
+            emulated = _compiled(function, given, EMULATED_CAPABILITY)
+            facts = json.loads(output.log) | {"emulated": json.loads(emulated.log)}
+            output = CompileOutput(True, json.dumps(facts), emulated.ptx, output.cubin, output.lowered)
+        return output
+    except Exception as error:  # noqa: BLE001 -- whatever the compiler raises is about the kernel
+        return CompileOutput(False, json.dumps(_told(error)))
+
+
+def _compiled(function: Any, given: Mapping[str, Any], capability: int) -> CompileOutput:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = [parameter.name for parameter in function.params]
+    constants = {
+        name: getattr(triton.language, value["tl"]) if isinstance(value, dict) else value
+        for name, value in given["constants"].items()
+    }
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in given["divisible"]}
+    signature = {name: given["signature"][name] for name in names}
+    source = ASTSource(function, signature, constants, attributes)
+    kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(given["settings"]))
+    facts = kernel.metadata._asdict()
+    kept = ("shared", "num_warps", "num_ctas", "global_scratch_size", "profile_scratch_size", "triton_version")
+    log = json.dumps({name: facts.get(name) for name in kept})
+    return CompileOutput(True, log, _with_own_lines(kernel.asm["ptx"]), kernel.asm["cubin"], (facts["name"],))
+
+
+def _with_own_lines(ptx: str) -> str:
+    """Returns PTX in which the lines of inline assembly stand at the line of the source that it is for.
+
+    LLVM counts a source line further for each line of such a text.
+    """
+    lines, place, inside = [], "", False
+    for line in ptx.split("\n"):
+        inside = line.strip() == "// begin inline asm" or (inside and line.strip() != "// end inline asm")
+        if line.lstrip().startswith(".loc"):
+            place = place if inside and place else line
+            line = place
+        elif not inside:
+            place = ""
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _defined(job: CompileJob, names: Mapping[str, str]) -> Any:
+    """Returns the kernel, made of its text in a module of its own."""
+    import triton
+
+    # The decorated function's source is asked for by its file's name.
+    linecache.cache[job.name] = (len(job.text), None, job.text.splitlines(keepends=True), job.name)
+    module = types.ModuleType("kernelmate_triton_kernel")
+    library = _public_library()
+    scope = vars(module)
+    scope |= {"_kernelmate_jit": triton.jit, "_kernelmate_constexpr": triton.language.constexpr, "__file__": job.name}
+    for name, path in names.items():
+        scope[name] = _found(library, path)
+    sys.modules[module.__name__] = module
+    exec(compile(job.text, job.name, "exec"), scope)  # noqa: S102 -- literals and definitions alone, see module_text
+    return scope[job.expressions[0]]
+
+
+def _public_library() -> types.ModuleType:
+    """Returns stand-ins for triton's modules with their public functions, types and values, and no other modules."""
+    import triton
+    import triton.language as tl
+    from triton.language import extra
+    from triton.language.extra.cuda import libdevice
+
+    top, language = types.ModuleType("triton"), _public(tl, "triton.language")
+    device = _public(libdevice, libdevice.__name__)
+    vars(language)["math"] = _public(tl.math, "triton.language.math")
+    vars(language)["extra"] = outer = _public(extra, extra.__name__)
+    vars(outer)["libdevice"] = device
+    vars(outer)["cuda"] = inner = types.ModuleType("triton.language.extra.cuda")
+    vars(inner)["libdevice"] = device
+    vars(top).update(language=language, cdiv=triton.cdiv, next_power_of_2=triton.next_power_of_2, jit=triton.jit)
+    return top
+
+
+def _public(module: types.ModuleType, name: str) -> types.ModuleType:
+    stand_in = types.ModuleType(name)
+    for key, value in vars(module).items():
+        if not key.startswith("_") and not isinstance(value, types.ModuleType):
+            vars(stand_in)[key] = value
+    return stand_in
+
+
+def _found(library: types.ModuleType, path: str) -> Any:
+    value: Any = library
+    for step in path.split(".")[1:]:
+        value = getattr(value, step)
+    return value
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    """Returns message and place of an error: the innermost place in the kernel's text of a chain of errors."""
+    place, message = None, ""
+    cause: BaseException | None = error
+    while cause is not None:
+        node = getattr(cause, "node", None)
+        if node is not None and hasattr(node, "lineno"):
+            # Lines of the tree count from the first line of the function whose text is `src`.
+            place = (node.lineno, getattr(node, "col_offset", 0) + 1, getattr(cause, "src", None))
+        own = getattr(cause, "error_message", None) if node is not None else str(cause) or type(cause).__name__
+        message = own or message
+        cause = cause.__cause__
+    return {"message": message, "place": place}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Proposes other constants for Triton kernels: warps, stages and block sizes, and configurations of `autotune`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Contract, Kernel, MetricName
+from kernelmate.source import parse_contract, same_kernel, with_text
+from kernelmate.source.triton import function_of, with_launch_values
+from kernelmate.source.triton_contract import values_of
+from kernelmate.suggest.base import SuggestRequest
+
+METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
+"""Metrics that the constants of a kernel change."""
+
+MOST_WARPS, MOST_STAGES = 16, 5
+LEAST_BLOCK = 16
+"""Minimum of a constant that is taken for the length of a block: tensor cores take no less."""
+
+_POWER = re.compile(r"\d+")
+
+
+@dataclass(slots=True)
+class TritonSettings:
+    """Versions of a Triton kernel with other values of its constants; its text stays.
+
+    Attributes:
+        notes: reasons, one line each, why nothing was proposed.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    name: str = "triton"
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Yields a candidate for each configuration of `autotune`, and for each constant twice and half as large."""
+        if request.objective.metric not in METRICS:
+            self.notes.append("Only constants of Triton kernels are changed, which do not help here.")
+            return
+        values = values_of(request.contract)
+        for changes in _changes(request.kernel, values):
+            if request.stop():
+                return
+            made = _with_values(request.kernel, values, changes)
+            if made is not None:
+                kernel, contract = made
+                label = ",".join(f"{name}={value}" for name, value in changes.items())
+                yield Candidate(f"{self.name}:{label}", _why(values, changes), kernel, contract)
+
+
+def _changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yields values that differ from those in force, configurations first."""
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    for changes in _all_changes(kernel, values):
+        own = {name: value for name, value in changes.items() if values.get(name) != value and name in values}
+        key = tuple(sorted(own.items()))
+        if own and key not in seen:
+            seen.add(key)
+            yield own
+
+
+def _all_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    for configuration in function_of(kernel).configurations:
+        yield dict(configuration)
+    warps, stages = int(values["num_warps"]), int(values.get("num_stages", "3"))
+    for other in (warps * 2, warps // 2, warps * 4):
+        if 1 <= other <= MOST_WARPS:
+            yield {"num_warps": str(other)}
+    for name, value in values.items():
+        if name.startswith("num_") or not _POWER.fullmatch(value):
+            continue
+        length = int(value)
+        if length >= LEAST_BLOCK and length & (length - 1) == 0:
+            yield {name: str(2 * length)}
+            yield {name: str(2 * length), "num_warps": str(min(2 * warps, MOST_WARPS))}
+            if length > LEAST_BLOCK:
+                yield {name: str(length // 2)}
+    if re.search(r"\bfor\b", kernel.source):
+        yield from ({"num_stages": str(other)} for other in range(1, MOST_STAGES + 1) if other != stages)
+
+
+def _why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
+    words = {"num_warps": "warps of a block", "num_stages": "stages of loads ahead"}
+    told = [f"{value} {words.get(name, f'as {name}')} in place of {values[name]}" for name, value in changes.items()]
+    return ", ".join(told)
+
+
+def _with_values(
+    kernel: Kernel, values: Mapping[str, str], changes: Mapping[str, str]
+) -> tuple[Kernel, Contract] | None:
+    """Returns the kernel with other values in its contract and in launches of its file; None if that cannot be written."""
+    if kernel.contract_span is None:
+        return None
+    start, end = kernel.contract_span
+    text = kernel.unit.text
+    block = text[start:end]
+    for name, value in changes.items():
+        quoted = re.compile(rf"(\"|'){re.escape(name)}[ \t]*=[ \t]*{re.escape(values[name])}\1")
+        if quoted.search(block):
+            block = quoted.sub(rf"\g<1>{name}={value}\g<1>", block, count=1)
+        else:
+            block = _with_option(block, f"{name}={value}")
+    try:
+        changed = with_launch_values(text[:start] + block + text[end:], kernel.name, changes)
+        new = same_kernel(kernel, with_text(kernel.unit, changed))
+        contract = parse_contract(new)
+    except KernelmateError:
+        return None
+    return None if contract is None else (new, contract)
+
+
+def _with_option(block: str, option: str) -> str:
+    """Returns a contract's text with one more option."""
+    listed = re.search(r"^([ \t]*#[ \t]*options[ \t]*=[ \t]*\[)(.*?)\]", block, re.MULTILINE | re.DOTALL)
+    if listed is not None:
+        inner = f'{listed[2].rstrip().rstrip(",")}, "{option}"' if listed[2].strip() else f'"{option}"'
+        return block[: listed.start()] + f"{listed[1]}{inner}]" + block[listed.end() :]
+    opening, _, rest = block.partition("\n")
+    head = opening[: opening.index("#")] + "# "
+    return f'{opening}\n{head}options = ["{option}"]\n{rest}'

@@ -1,0 +1,136 @@
+"""Triton kernels by the emulator: right ones are right, seeded faults are found, constants are searched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.errors import UsageError
+from kernelmate.records import FindingCode, Kernel
+from kernelmate.session import Session
+from kernelmate.session.authors import SearchOptions, authors
+from kernelmate.source import load_kernel, load_kernels
+from kernelmate.suggest.triton_settings import TritonSettings
+
+pytest.importorskip("triton", reason="triton is not installed: make train-tools")
+
+SAMPLES = Path(__file__).parents[2] / "data" / "triton"
+KERNELS = {kernel.name: kernel for path in sorted(SAMPLES.glob("*.py")) for kernel in load_kernels(path)}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=300, backend="emulator")) as session:
+        yield session
+
+
+def changed(tmp_path: Path, name: str, before: str, after: str) -> Kernel:
+    """A sample with a change in its text, in a copy of its file."""
+    path = Path(shutil.copy(KERNELS[name].unit.path, tmp_path))
+    text = KERNELS[name].source
+    assert text.count(before) == 1, f"{before!r} is not in {name} once"
+    path.write_text(path.read_text().replace(text, text.replace(before, after)))
+    return load_kernel(f"{path}::{name}")
+
+
+@pytest.mark.exhaustive(share=0.2)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_right_kernel_is_right(name: str, session: Session) -> None:
+    (verdict,) = session.bench(KERNELS[name])
+    assert verdict.correct, (verdict.findings, verdict.diagnostics)
+    assert not [one for one in verdict.findings if one.severity == "error"]
+    assert not [one for one in verdict.findings if one.code == FindingCode.SHARED_RACE]
+    assert verdict.resources is not None
+    assert verdict.resources.registers > 0
+
+
+FAULTS = {
+    "no mask at a load and a store": ("add", "mask=mask) +", "mask=None) +", FindingCode.OUT_OF_BOUNDS_READ),
+    "a store beyond the end": ("rope", "b * c + a * s, mask=i < half", "b * c + a * s", None),
+    "a bound off by one": ("transpose", "(j[None, :] < columns))", "(j[None, :] <= columns))", FindingCode.OUT_OF_BOUNDS_READ),
+    "the wrong neutral element": ("softmax", 'other=-float("inf")', "other=0.0", None),
+    "the last tile left out": ("matmul", "tl.cdiv(K, BLOCK_K)):", "K // BLOCK_K):", None),
+    "a tile's mask left out": ("matvec", "mask=inside, other=0.0", "mask=rows[:, None] < M, other=0.0", None),
+    "a causal mask off by one": ("flash_attention", "rows[:, None] >= keys", "rows[:, None] > keys", None),
+    "no rescaling of earlier sums": ("flash_attention", "total * factor + ", "total + ", None),
+    "no atomic": ("histogram", "tl.atomic_add(counts + tl.arange(0, BINS), own)",
+                  "tl.store(counts + tl.arange(0, BINS), tl.load(counts + tl.arange(0, BINS)) + own)", FindingCode.GLOBAL_RACE),
+    "products of integers in float16": ("quantised_matmul", "x, y)", "x.to(tl.float16), y.to(tl.float16)).to(tl.int32) * 0", None),
+    "a sum in float16": ("rms_norm", "tl.sum(v * v, axis=0)", "tl.sum((v * v).to(tl.float16), axis=0)", FindingCode.PRECISION_LOSS),
+    "a mean over padded columns": ("layer_norm", "tl.sum(total, axis=0) / columns", "tl.sum(total, axis=0) / BLOCK", None),
+    "variance by squares": ("layer_norm_backward", "tl.where(inside, value - mean, 0.0)", "value - mean", None),
+    "a table read at the token": ("embedding", "row * width + i", "token * width + i", None),
+    "a label left out": ("cross_entropy", "+ top - own", "+ top", None),
+    "a scan in another order": ("linear_recurrence", "(decay, value), 0, first_order", "(value, decay), 0, first_order", None),
+    "a tap left out": ("max_pool", "tl.static_range(TAPS)", "tl.static_range(TAPS - 1)", None),
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive(share=0.2)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_found(fault: str, tmp_path: Path, session: Session) -> None:
+    name, before, after, code = FAULTS[fault]
+    (verdict,) = session.bench(changed(tmp_path, name, before, after))
+    assert verdict.compiled, verdict.diagnostics
+    assert verdict.correct is False
+    if code is not None:
+        assert code in {one.code for one in verdict.findings}
+
+
+def test_a_kernel_that_does_not_compile_is_told_at_its_line(tmp_path: Path, session: Session) -> None:
+    kernel = changed(tmp_path, "gelu", "tl.arange(0, BLOCK)", "tl.arange(0, BLOCK + 1)")
+    (verdict,) = session.check(kernel)
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message == "arange's range must be a power of 2"
+    assert error.line is not None
+    assert "tl.arange" in kernel.unit.text.split("\n")[error.line - 1]
+
+
+def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path: Path, session: Session) -> None:
+    path = Path(shutil.copy(SAMPLES / "elements.py", tmp_path))
+    path.write_text(path.read_text().replace("tl.exp2(-x * LOG2E)", "tl.exp2(-x * missing)"))
+    (verdict,) = session.check(load_kernel(f"{path}::silu_and_mul"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message == "missing is not defined"
+    assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
+
+
+def test_compiling_reaches_nothing_but_tritons_functions(tmp_path: Path, session: Session) -> None:
+    mark = tmp_path / "run"
+    kernel = changed(tmp_path, "gelu", "v = tl.load", f"tl.core.os.system('touch {mark}')\n    v = tl.load")
+    (verdict,) = session.check(kernel)
+    assert not verdict.compiled
+    assert not mark.exists()
+
+
+def test_code_for_new_instructions_is_emulated_as_older_code(tmp_path: Path, session: Session) -> None:
+    path = Path(shutil.copy(SAMPLES / "matrices.py", tmp_path))
+    small, large = (f'"BLOCK_M={n}", "BLOCK_N={n}", "BLOCK_K=32", "GROUP=4"' for n in (32, 64))
+    assert small in path.read_text()
+    path.write_text(path.read_text().replace(small, large))
+    (verdict,) = session.check(load_kernel(f"{path}::matmul"))
+    assert verdict.compiled
+    assert any("code for sm_80 runs instead" in one.message for one in verdict.diagnostics)
+
+
+def test_constants_and_configurations_are_searched(session: Session) -> None:
+    kernel = KERNELS["silu_and_mul"]
+    found = session.optimize(kernel, "make it faster", suggesters=(TritonSettings(),))
+    tried = {judged.candidate.author: judged for judged in found.candidates}
+    assert "triton:BLOCK=1024,num_warps=8" in tried, "the second configuration of its autotune decorator"
+    judged = tried["triton:BLOCK=1024,num_warps=8"]
+    assert judged.verdict.correct
+    assert judged.candidate.contract.block == ("256",)
+    assert '# options = ["BLOCK=1024", "num_warps=8"]' in judged.candidate.kernel.unit.text
+    assert {one.candidate.kernel.source for one in found.candidates} == {kernel.source}
+
+
+def test_authors_of_cuda_are_refused_by_name() -> None:
+    settings = load_settings(backend="emulator")
+    assert [one.name for one in authors(settings, KERNELS["add"], SearchOptions())] == ["triton"]
+    with pytest.raises(UsageError, match="writes CUDA"):
+        authors(settings, KERNELS["add"], SearchOptions(author="claude"))

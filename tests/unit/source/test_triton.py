@@ -1,0 +1,157 @@
+"""Triton functions are found in Python files, with parameters, contracts and launches, and nothing of the file is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import ContractError, SourceError
+from kernelmate.records import Kernel
+from kernelmate.source import contract_for, load_kernel, load_kernels, parse_contract
+from kernelmate.source.triton import function_of, library_names, module_text, same_elsewhere, with_launch_values
+
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\nraise SystemExit('this file is run')\n\n"
+CONTRACT = """# /// kernelmate
+# sizes = [{ n = 100 }]
+# grid = ["cdiv(n, BLOCK)"]
+# options = ["BLOCK=128", "num_warps=2"]
+# reference = "x * 2"
+# [args]
+# x = "in float32[n]"
+# y = "out float32[n]"
+# n = "int32"
+# ///
+"""
+KERNEL = """@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, double(tl.load(x + i, mask=i < n)), mask=i < n)
+"""
+HELPER = "\n\n@triton.jit\ndef double(v):\n    return v * FACTOR\n\n\nFACTOR = tl.constexpr(2)\n"
+LAUNCH = "\n\ndef run(x, y):\n    twice[(1,)](x, y, x.numel(), BLOCK=128, num_warps=2)\n"
+
+
+def kernel_of(tmp_path: Path, text: str, name: str = "") -> Kernel:
+    path = tmp_path / "kernels.py"
+    path.write_text(text)
+    return load_kernel(f"{path}::{name}" if name else str(path))
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Kernel:
+    return kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + HELPER + LAUNCH)
+
+
+def test_a_jitted_function_is_a_kernel_and_one_that_it_calls_is_none(twice: Kernel) -> None:
+    assert twice.unit.language == "triton"
+    assert [one.name for one in load_kernels(twice.unit.path)] == ["twice"]
+    assert twice.source == KERNEL.rstrip("\n")
+    assert twice.unit.text.split("\n")[twice.line - 1].startswith("def twice")
+    assert [(one.name, one.pointer) for one in twice.signature.parameters] == [("x", True), ("y", True), ("n", False)]
+
+
+def test_its_contract_takes_constants_from_options(twice: Kernel) -> None:
+    contract = contract_for(twice)
+    assert (contract.grid, contract.block) == (("cdiv(n, 128)",), ("64",))
+    assert contract.options == ("BLOCK=128", "num_warps=2", "num_stages=3")
+    assert [one.align for one in contract.args] == [16, 16, None]
+
+
+def test_constants_come_from_configurations_and_defaults_where_options_name_none(tmp_path: Path) -> None:
+    tuned = "@triton.autotune([triton.Config({'BLOCK': 512}, num_warps=8), triton.Config({'BLOCK': 64})], key=['n'])\n"
+    text = HEAD + CONTRACT.replace('# options = ["BLOCK=128", "num_warps=2"]\n', "") + tuned + KERNEL
+    kernel = kernel_of(tmp_path, text)
+    assert contract_for(kernel).options == ("BLOCK=512", "num_warps=8", "num_stages=3")
+    assert [dict(one) for one in function_of(kernel).configurations] == [
+        {"BLOCK": "512", "num_warps": "8"},
+        {"BLOCK": "64"},
+    ]
+    default = text.replace(tuned, "").replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 32")
+    assert contract_for(kernel_of(tmp_path, default)).grid == ("cdiv(n, 32)",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("num_warps=2", "num_warps=3"), "num_warps is 3, which"),
+        (("BLOCK=128", "BLOK=128"), "BLOK is no constexpr parameter"),
+        (("BLOCK=128", "BLOCK=open('x')"), "no number, text"),
+        (('"BLOCK=128", ', ""), "BLOCK of twice has no value"),
+        (("# options", "# block = 64\n# options"), "block does not belong to a Triton kernel"),
+        (("cdiv(n, BLOCK)", "cdiv(n, block)"), "block"),
+    ],
+)
+def test_a_wrong_contract_is_refused_at_its_place(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    kernel = kernel_of(tmp_path, HEAD + CONTRACT.replace(*change) + KERNEL)
+    with pytest.raises(ContractError, match="(?i)" + said.replace("(", r"\(")) as caught:
+        parse_contract(kernel)
+    assert caught.value.line is not None
+    assert caught.value.hint
+
+
+def test_a_kernel_without_a_contract_says_that_its_parameters_have_no_types(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match="no types until a contract gives them"):
+        contract_for(kernel_of(tmp_path, HEAD + KERNEL))
+
+
+def test_only_definitions_that_the_kernel_uses_are_compiled_each_on_its_own_line(twice: Kernel) -> None:
+    text = module_text(twice)
+    lines, source = text.split("\n"), twice.unit.text.split("\n")
+    written = {number: line for number, line in enumerate(lines) if line}
+    assert not any(word in text for word in ("SystemExit", "import", "torch", "def run", "tl.constexpr,"))
+    assert "FACTOR = tl.constexpr(2)" in lines
+    for number, line in written.items():
+        if line.startswith(" "):
+            assert line == source[number], "a function's lines stand where they stand in the file"
+    assert library_names(twice) == {"triton": "triton", "tl": "triton.language"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    x.__class__\n",
+        "    getattr(x, 'numpy')\n",
+        "    open('/etc/passwd')\n",
+        "    twice.fn.__globals__\n",
+        "    __import__('os')\n",
+    ],
+)
+def test_names_that_lead_to_pythons_own_objects_are_refused(tmp_path: Path, body: str) -> None:
+    kernel = kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + body)
+    with pytest.raises(SourceError, match="may not be used") as caught:
+        module_text(kernel)
+    assert caught.value.line == kernel.line + 3
+
+
+def test_defaults_and_annotations_that_would_be_run_are_left_out(tmp_path: Path) -> None:
+    text = HEAD + CONTRACT + KERNEL.replace("n, BLOCK: tl.constexpr", "n: print(1), BLOCK: tl.constexpr = print(2)")
+    compiled = module_text(kernel_of(tmp_path, text.replace("@triton.jit", "@print\n@triton.jit")))
+    assert "print" not in compiled
+
+
+def test_literals_of_launches_follow(twice: Kernel) -> None:
+    changed = with_launch_values(twice.unit.text, "twice", {"BLOCK": "256", "num_warps": "8"})
+    assert "twice[(1,)](x, y, x.numel(), BLOCK=256, num_warps=8)" in changed
+
+
+def test_a_version_that_changes_more_than_its_kernel_is_told(tmp_path: Path, twice: Kernel) -> None:
+    text = twice.unit.text
+    for new, same in (
+        (text.replace("i < n", "i <= n"), True),
+        (text.replace("BLOCK=128", "BLOCK=256"), True),
+        (text.replace("import torch", "import os"), False),
+        (text.replace("return v * FACTOR", "return v"), False),
+        (text.replace("x.numel()", "print()"), False),
+    ):
+        assert same_elsewhere(twice, kernel_of(tmp_path, new, "twice")) is same
+
+
+@pytest.mark.parametrize(
+    "text", ["import triton\n@triton.jit\ndef f(x:\n", "@numba.jit\ndef f(x):\n    return x\n# triton? no\n"]
+)
+def test_files_that_hold_no_triton_kernel_are_said_to_hold_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(text)
+    with pytest.raises(SourceError):
+        load_kernels(path)
