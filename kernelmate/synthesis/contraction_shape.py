@@ -20,12 +20,12 @@ _KEEPS_ZERO = frozenset(
 
 
 class ContractionShape:
-    """Roles of axes: those of the results, and the summation axis.
+    """Roles of axes: those of the results, and the summation axis of all sums.
 
     Attributes:
         m: the axis of the first operand alone. n: that of the second alone.
         k: the axis of both operands that the results do not have. batch: axes of both operands and of the results.
-        root: the value that is summed.
+        reductions: the sums. roots: the values that they sum. reduction, root: the first of them.
         left: orders of the arrays with `m`. right: orders of those with `n`.
         rest: orders of further arrays that the results need.
         beside: those of them that are factors of all terms of a sum.
@@ -33,20 +33,21 @@ class ContractionShape:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan = plan
-        self.reduction = next(key for key in walk(plan) if plan.node(key).op == "reduce")
-        (self.root,) = plan.operands(self.reduction)
+        self.reductions = [key for key in walk(plan) if plan.node(key).op == "reduce"]
+        self.roots = [plan.operands(key)[0] for key in self.reductions]
+        self.reduction, self.root = self.reductions[0], self.roots[0]
         kept = order_of(plan.outputs[0][1])
-        inside = self._orders([self.root])
+        inside = self._orders(self.roots)
         outside = self._orders(plan.outputs)
         orders = [kept, *inside.values(), *outside.values(), *self._positions(plan.outputs)]
         self.axes = Axes.merged(plan.domain, orders)
         merged = {name: self.axes.order(order) for name, order in inside.items()}
         self.rest = {name: self.axes.order(order) for name, order in outside.items()}
         self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
-        if plan.node(self.reduction).data[0] != "sum" or not merged:
+        if any(plan.node(key).data[0] != "sum" for key in self.reductions) or not merged:
             raise Refused("it reduces a product of arrays other than by a sum")
         summed = [axis for axis in range(len(self.axes.sides)) if axis not in self.whole]
-        terms = {name: order for name, order in merged.items() if {*order} & {*summed}}
+        terms = {name: merged[name] for name in kernel.arguments if {*merged.get(name, ())} & {*summed}}
         self.batch = [axis for axis in self.whole if terms and all(axis in order for order in terms.values())]
         single = [axis for axis in self.whole if axis not in self.batch]
         if len(summed) != 1 or len(single) != 2:
@@ -75,7 +76,11 @@ class ContractionShape:
 
     def is_summed(self, key: Key) -> bool:
         """True if a value differs along the sum's axis."""
-        return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
+        return self.k in self.along(key)
+
+    def along(self, key: Key) -> set[int | str]:
+        """Returns the axes along which a value differs."""
+        return {axis for order in self._orders([key]).values() for axis in self.axes.order(order)}
 
     def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
         """Yields all values that some values need, except the reduction."""
@@ -97,7 +102,7 @@ class ContractionShape:
         found: dict[str, Order] = {}
         for key in self._without_reduction(roots):
             node = self.plan.node(key)
-            if node.op == "take" or (node.op == "iota" and self.root in roots):
+            if node.op == "take" or (node.op == "iota" and {*self.roots} & {*roots}):
                 raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
@@ -145,15 +150,15 @@ class Factors:
     outside: tuple[Key, ...]
 
     @staticmethod
-    def of(shape: ContractionShape) -> Factors:
-        """Return the factors of the summand.
+    def of(shape: ContractionShape, number: int = 0) -> Factors:
+        """Return the factors of what a sum adds, the first one by default.
 
         Raises:
             Refused: it is not a product of two arrays, or computes in other types than the sum.
         """
         plan, found, outside = shape.plan, list[Key](), list[Key]()
-        total = plan.node(shape.reduction).dtype
-        stack = [shape.root]
+        total = plan.node(shape.reductions[number]).dtype
+        stack = [shape.roots[number]]
         while stack:
             key = stack.pop()
             node = plan.node(key)

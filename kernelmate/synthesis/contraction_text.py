@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
@@ -45,7 +46,7 @@ def _sides(plan: Plan, condition: Key) -> list[tuple[bool, Key]]:
 
 
 def _axes(plan: Plan, key: Key) -> Iterator[int]:
-    below = Plan(plan.graph, plan.domain, plan.split, (key,), plan.kind, plan.gone)
+    below = replace(plan, outputs=(key,))
     for one in walk(below):
         if plan.node(one).op == "iota":
             yield from (axis for axis in one[1] if isinstance(axis, int))
@@ -99,8 +100,9 @@ class ContractionText:
             raise Refused("it needs an array of a matrix product again for the results")
         self.expressions = Expressions(self.plan, kernel, self.leaf, frozenset({"flat"}))
         self.total = self.expressions.type_of(shape.reduction)
-        if self.total not in (kernel.real, "int", "unsigned int", "long long"):
-            raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
+        for one in shape.reductions:
+            if self.expressions.type_of(one) not in (kernel.real, "int", "unsigned int", "long long"):
+                raise Refused(f"the sum of {self.plan.node(one).dtype}")
         shared = ("kTileM", "kTileN", "kTileK", "kPack", "i", "j", "place")
         self.names = fresh_names(kernel, *shared, *wanted)
         self.names.sum = kernel.names.fresh("sums")
@@ -145,8 +147,9 @@ class ContractionText:
         return (self.shape.left if name in self.shape.left else self.shape.right)[name]
 
     def along(self, name: str) -> int:
-        """Returns the axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
-        return self.side(name) if self.order(name)[-1] == self.side(name) else self.shape.k
+        """Returns the axis along which a thread loads a pack: the last one of an operand, or the sum's."""
+        last = next(axis for axis in reversed(self.order(name)) if isinstance(axis, int))
+        return self.side(name) if last == self.side(name) else self.shape.k
 
     def blocks(self, m: int, n: int) -> str:
         """Returns the number of blocks of m x n results, as a contract expression."""
@@ -244,12 +247,12 @@ class ContractionText:
             return [declared, *lines]
         return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
-    def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
-        """Returns the text of each output's element, computed from the sum at its row and column.
+    def values(self, totals: Mapping[Key, str], factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
+        """Returns the text of each output's element, computed from the sums at its row and column.
 
         Args:
-            total: the text of the sum.
-            factors: factors of the sum that are still missing.
+            totals: the text of each sum.
+            factors: factors of the only sum that are still missing.
 
         Returns:
             Lines that precede the elements, some of which may need `place`, the element's index, and the text of each output's
@@ -257,12 +260,12 @@ class ContractionText:
         """
         shape, kernel = self.shape, self.kernel
         lines: list[str] = []
-        self.expressions.known[shape.reduction] = total
+        self.expressions.known.update(totals)
         keys = list(factors)
         if keys:
             texts = [f"({one})" if " " in one else one for one in self.expressions.locals_for(keys, lines)]
             product = kernel.names.fresh("total")
-            lines.append(f"const {self.total} {product} = {' * '.join([total, *texts])};")
+            lines.append(f"const {self.total} {product} = {' * '.join([totals[shape.reduction], *texts])};")
             self.expressions.known[shape.reduction] = product
         found = {}
         for name, key, text in zip(

@@ -15,14 +15,15 @@ MOST_PARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part `number` of `count` along an axis of an array."""
+    """Part `number` of `count` along an axis of an array; if it is strided, every `count`-th element from `number` on."""
 
     axis: int
     number: int
     count: int
+    strided: bool = False
 
 
-def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
+def with_parts(graph: Graph, taken: Sequence[str], *, strided: bool = False) -> tuple[Graph, dict[str, str]] | None:
     """Return the graph with such slices as views of arrays that have one more axis, of the length `#1/3`.
 
     Position 1 of 3.
@@ -30,6 +31,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
     Args:
         graph: as it was traced.
         taken: names that another one of an array may not have.
+        strided: True if slices with a step are such parts, too.
 
     Returns:
         The graph, and the array that each further name stands for; None if other windows are left, or nothing was found.
@@ -38,7 +40,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
     nodes, users = list(graph.nodes), _users(graph)
     names: dict[tuple[str, _Part | None], str] = {}
     others: dict[str, str] = {}
-    parts = {index: _part_of(graph, index) for index, node in enumerate(nodes) if node.op == "window"}
+    parts = {index: _part_of(graph, index, strided=strided) for index, node in enumerate(nodes) if node.op == "window"}
     if not parts or any(part is None for part in parts.values()):
         return None
     whole = {str(node.data[0]) for index, node in enumerate(nodes) if node.op == "input" and {*users[index]} - {*parts}}
@@ -53,7 +55,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
                 others[names[key]] = key[0]
         for user in [one for one in users[index] if nodes[one].op == "reshape"] or [index]:
             shape = nodes[user].shape
-            place = _place(nodes[index].shape[: part.axis], shape)
+            place = _place(nodes[index].shape[: part.axis + part.strided], shape)
             if place is None:
                 return None
             sides = *shape[:place], f"#{part.number}/{part.count}", *shape[place:]
@@ -133,7 +135,7 @@ def _users(graph: Graph) -> list[list[int]]:
     return users
 
 
-def _part_of(graph: Graph, index: int) -> _Part | None:
+def _part_of(graph: Graph, index: int, *, strided: bool) -> _Part | None:
     """Returns the part that a window takes; None if it takes anything else."""
     node = graph.nodes[index]
     source = graph.nodes[node.args[0]]
@@ -142,9 +144,16 @@ def _part_of(graph: Graph, index: int) -> _Part | None:
     found: list[_Part] = []
     for axis, (text, long, short) in enumerate(zip(node.data, source.shape, node.shape, strict=True)):
         one = AxisMap.of(text)
-        if one.terms != ((axis, 1),) or one.beyond != ORDINARY or one.every != 1:
+        step = dict(one.terms).get(axis, 1)
+        if one.terms != ((axis, step),) or one.beyond != ORDINARY or one.every != 1 or (step != 1 and not strided):
             return None
         length = linear(short)
+        if step != 1:
+            numbers = [number for number in range(step) if linear(one.offset) == linear(str(number))]
+            if not numbers or linear(long) != length.times(step):
+                return None
+            found.append(_Part(axis, numbers[0], step, strided=True))
+            continue
         if linear(long) == length:
             continue
         counts = [count for count in range(2, MOST_PARTS) if linear(long) == length.times(count)]
@@ -156,9 +165,9 @@ def _part_of(graph: Graph, index: int) -> _Part | None:
 
 
 def _place(before: Sequence[str], shape: Sequence[str]) -> int | None:
-    """Returns the axis of a shape before which there are as many elements as before the axis of the parts."""
+    """Returns the first place in a shape before which there are as many elements as before the axis of the parts."""
     wanted = _product(before)
-    return next((place for place in range(len(shape)) if _product(shape[:place]) == wanted), None)
+    return next((place for place in range(len(shape) + 1) if _product(shape[:place]) == wanted), None)
 
 
 def _product(sides: Sequence[str]) -> str:

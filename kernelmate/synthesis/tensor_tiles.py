@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.kernel_text import MULTIPROCESSORS
 
@@ -32,7 +32,8 @@ TURN = 100
 class TensorTile:
     """A block's results (`m` x `n`), the 16-byte `chunks` of the sum at a time, and its warps along each axis.
 
-    `stages` tiles of both operands are in use or in flight. Warps along `k` share each tile's part of the sum.
+    `stages` tiles of all operands are in use or in flight. Warps along `k` share each tile's part of the sum. Of results of several
+    products, `lefts` and `rights` are the numbers of arrays with rows and with columns.
     """
 
     m: int
@@ -40,6 +41,9 @@ class TensorTile:
     chunks: int
     warps: tuple[int, int, int]
     stages: int
+    lefts: int = 1
+    rights: int = 1
+    products: int = 1
 
     @property
     def threads(self) -> int:
@@ -54,7 +58,17 @@ class TensorTile:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory for all stages."""
-        return self.stages * (self.m + self.n) * self.chunks * CHUNK
+        return self.stages * self.lines * self.chunks * CHUNK
+
+    @property
+    def lines(self) -> int:
+        """Rows and columns of all arrays in a stage."""
+        return self.lefts * self.m + self.rights * self.n
+
+    @property
+    def held(self) -> int:
+        """Sums in a thread's registers."""
+        return self.part[0] * self.part[1] // 32 * self.products
 
     @property
     def name(self) -> str:
@@ -82,20 +96,38 @@ TILES = (
 )
 
 
-def ranked(m: int, n: int, k: int, batch: int, item: int, *, fixed: bool) -> Sequence[TensorTile]:
+MOST_SUMS = 128
+"""Sums in a thread's registers, half of those that it can have."""
+MOST_BYTES = 227 * 1024
+"""Shared memory of a block of compute capability 9.0: CUDA C++ Programming Guide, technical specifications per compute capability."""
+
+
+def ranked(
+    m: int, n: int, k: int, batch: int, item: int, *, fixed: bool, arrays: tuple[int, int] = (1, 1), products: int = 1
+) -> Sequence[TensorTile]:
     """Returns tiles for a product, probably fastest first.
 
-    Tiles that need dynamic shared memory are left out if `fixed` is True.
+    Args:
+        m: rows of the results.
+        n: their columns.
+        k: elements of a sum.
+        batch: number of matrices of results.
+        item: bytes of an element.
+        fixed: True if tiles that need dynamic shared memory are left out.
+        arrays: the numbers of arrays with rows and with columns.
+        products: the number of products of these that a result needs.
     """
-    usable = [tile for tile in TILES if not fixed or tile.shared_bytes <= STATIC_BYTES]
+    several = (replace(tile, lefts=arrays[0], rights=arrays[1], products=products) for tile in TILES)
+    most = STATIC_BYTES if fixed else MOST_BYTES
+    usable = [tile for tile in several if tile.shared_bytes <= most and tile.held <= MOST_SUMS]
     return sorted(usable, key=lambda tile: _clocks(tile, m, n, k, batch, item))
 
 
 def _clocks(tile: TensorTile, m: int, n: int, k: int, batch: int, item: int) -> float:
     """Returns the estimated clock cycles of the busiest multiprocessor."""
     blocks = -(-m // tile.m) * -(-n // tile.n) * batch
-    arithmetic = tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
-    traffic = (tile.m + tile.n) * k * item / BYTES_PER_CLOCK
+    arithmetic = tile.products * tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
+    traffic = tile.lines * k * item / BYTES_PER_CLOCK
     turns = TURN * k * item / (tile.chunks * CHUNK)
     rounds = -(-blocks // MULTIPROCESSORS)
     return START + rounds * (max(arithmetic, traffic) + turns + START / 4)

@@ -13,6 +13,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
@@ -197,13 +198,21 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(reduced_products.written, graph)]
-    ways.append(partial(row_totals.written, graph))
-    ways += [partial(_of_both_sides, graph), partial(_by_operation, graph)]
+    ways += [partial(contraction.joint, graph), partial(row_totals.written, graph)]
+    ways += [partial(_of_both_sides, graph), partial(_bilinear, graph), partial(_by_operation, graph)]
     if bagged:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
     yield from _either(ways, text)
+
+
+def _bilinear(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels of bilinear forms: sums of a product's rows, which are multiplied by a factor each."""
+    factored = without_common_factors(graph)
+    if len(factored.nodes) == len(graph.nodes):
+        raise Refused("its sums have no factors in common")
+    yield from reduced_products.written(factored, text)
 
 
 def _of_both_sides(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:

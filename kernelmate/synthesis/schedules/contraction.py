@@ -1,5 +1,8 @@
 """Sums over products of two arrays: tiles of both in shared memory, a block of results in each thread's registers.
 
+Results may need several sums along one axis, as gated products `silu(x @ w1) * (x @ w2)` do, or products over the norms of their rows
+and columns: a tile that they share is read once, and a thread has as many sums as there are products, and those of its rows and columns.
+
 While the products of one tile are computed, the elements of the next are under way to registers; they are stored in the other half
 of shared memory, so that one barrier for each tile is enough.
 
@@ -19,6 +22,8 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, Factors, vanishes
 from kernelmate.synthesis.contraction_text import ContractionText
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.joint_sums import joint_sums
 from kernelmate.synthesis.kernel_text import (
     WIDEST,
     KernelText,
@@ -28,7 +33,7 @@ from kernelmate.synthesis.kernel_text import (
     indented,
     those_written,
 )
-from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules import tensor_contraction
 from kernelmate.synthesis.tensor_text import copy_function
 
@@ -39,6 +44,10 @@ STATIC_BYTES = 48 * 1024
 """Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
 ENOUGH_BLOCKS = 128
 """Number of blocks from which larger tiles no longer leave multiprocessors idle."""
+
+
+MOST_SUMS = 128
+"""Sums of products in a thread's registers: half of the registers that a thread can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +94,35 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(makers, rest)
 
 
+def joint(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
+    """Yields generated kernels of results that need several sums along one axis.
+
+    Raises:
+        Refused: the schedule does not apply.
+    """
+    plan, others = joint_sums(graph, [*kernel.parameters])
+    yield from written(plan, kernel.again(others))
+
+
 def _text(plan: Plan, kernel: KernelText, kind: type[TiledContraction], tile: ContractionTile) -> WrittenKernel:
     kernel = kernel.again()
     return kind(ContractionShape(plan, kernel), kernel, tile).written()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A sum that threads have in registers.
+
+    Attributes:
+        key: the sum. name: its local. terms: the factors of what it adds.
+        sides: the axes along which it differs: both of a tile, or one of them.
+    """
+
+    key: Key
+    name: str
+    ctype: str
+    terms: tuple[Key, ...]
+    sides: frozenset[int]
 
 
 class TiledContraction(ContractionText):
@@ -98,7 +133,7 @@ class TiledContraction(ContractionText):
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
-        self.tile = tile
+        self.tile, self.column = tile, self.names.j
         if kernel.kernel.launches:
             kernel.names.release(self.names.kTileM)
             kernel.names.release(self.names.kTileN)
@@ -106,9 +141,18 @@ class TiledContraction(ContractionText):
             self.names.kTileN, _ = kernel.constant("TileN", tile.n, "")
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
         factors = Factors.of(shape) if shape.beside else None
-        self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
-        if not vanishes(self.expressions, shape.root):
+        if shape.beside and len(shape.reductions) > 1:
+            raise Refused("its sums have factors that others do not have")
+        terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
+        if not all(vanishes(self.expressions, root) for root in shape.roots):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
+        self.sums = self._named_sums(terms)
+        self.products = [one for one in self.sums if len(one.sides) == 2]
+        self.beside = [one for one in self.sums if len(one.sides) < 2]
+        if not self.products:
+            raise Refused("it sums no products of two arrays")
+        if len(self.products) > 1 and len(self.products) * tile.side**2 > MOST_SUMS:
+            raise Refused("its sums need more registers than a thread has")
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
         self.own = {
@@ -121,21 +165,39 @@ class TiledContraction(ContractionText):
             for pack, name in {self.packs[name]: name for name in reversed(self.operands)}.items()
         }
 
+    def _named_sums(self, terms: tuple[Key, ...]) -> list[_Sum]:
+        """Returns the sums with their names: of the only one, `terms` are the factors of what it adds."""
+        shape, names = self.shape, self.kernel.names
+        found = []
+        for number, (key, root) in enumerate(zip(shape.reductions, shape.roots, strict=True)):
+            said = self.plan.node(key).name
+            sides = frozenset(axis for axis in (shape.m, shape.n) if axis in shape.along(root))
+            if not sides:
+                raise Refused("it sums arrays without rows and columns")
+            word = "sums" if len(sides) == 2 else "row_sums" if shape.m in sides else "column_sums"
+            word = said if len(said) > 1 and names.is_free(said) else word
+            name = self.names.sum if len(shape.reductions) == 1 else names.fresh(word)
+            own = terms if number == 0 else (root,)
+            found.append(_Sum(key, name, self.expressions.type_of(key), own, sides))
+        return found
+
     def leaf(self, key: Key) -> str:
         """Returns an element of a thread's part of a tile, or of an array beside the sum."""
         name = str(self.plan.node(key).data[0]) if self.plan.node(key).data else ""
         if name in self.parts:
-            return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
+            return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.column}]"
         return super().leaf(key)
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
         bounds, constants = self.launch_constants()
+        count = len(self.products)
+        several = f" of {count} products" if count > 1 else ""
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: each block computes {tile.m} x {tile.n} results from tiles in shared memory, which are read "
-            f"while the products of the tiles before are computed; each thread has {tile.side} x {tile.side} results in registers."
+            f"while the products of the tiles before are computed; each thread has {tile.side} x {tile.side} results{several} in registers."
             + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), self.body()),
             "\n".join(constants),
@@ -146,8 +208,9 @@ class TiledContraction(ContractionText):
     def launch_constants(self) -> tuple[str, list[str]]:
         """Returns launch bounds, and the declarations of the file's constants for the launch."""
         threads, constants = self.kernel.threads(BLOCK)
-        # Sums of 64 bits need as many registers as there are; a few results per thread need no bound.
-        if self.total in ("double", "long long") or self.tile.side < PACK:
+        # Sums of 64 bits, or of several products, need as many registers as there are; a few results per thread need no bound.
+        held = len(self.products) * self.tile.side**2
+        if self.total in ("double", "long long") or self.tile.side < PACK or held > TILES[0].side ** 2:
             bounds = f"__launch_bounds__({threads}) "
         else:
             bounds, resident = self.kernel.bounds(threads, 2)
@@ -190,8 +253,12 @@ class TiledContraction(ContractionText):
         """Returns the loop that sums the products of a tile."""
         names, depth = self.names, self.lengths[self.shape.k]
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
+        declared = [f"{one.ctype} {one.name}[{names.kSide}][{names.kSide}] = {{}};" for one in self.products]
+        for one in self.beside:
+            comment = "  // of the thread's rows" if self.shape.m in one.sides else "  // of the thread's columns"
+            declared.append(f"{one.ctype} {one.name}[{names.kSide}] = {{}};{comment}")
         return [
-            f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
+            *declared,
             f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
@@ -422,8 +489,13 @@ class TiledContraction(ContractionText):
         """Returns the products of one tile, from registers."""
         names = self.names
         inner: list[str] = []
-        text = " * ".join(self.expressions.locals_for(self.terms, inner))
-        inner.append(f"{names.sum}[{names.i}][{names.j}] += {text};")
+        self._name_elements()
+        terms = [one for some in self.products for one in some.terms]
+        texts = iter(self.expressions.locals_for(terms, inner))
+        for one in self.products:
+            text = " * ".join(next(texts) for _ in one.terms)
+            inner.append(f"{one.name}[{names.i}][{names.j}] += {text};")
+        self._forget()
         parts: dict[str, list[str]] = {held: [] for held in map(self._held, self.parts)}
         for name, part in self.parts.items():
             parts[self._held(name)].append(f"{part}[{names.kSide}]")
@@ -431,9 +503,7 @@ class TiledContraction(ContractionText):
             f"{part}[{names.i}] = {self.tiles[name]}[{names.stage} ^ 1][{names.k}][{self.spread(names.m_thread if name in self.shape.left else names.n_thread, names.i, self._side(name))}];"
             for name, part in self.parts.items()
         ]
-        self.expressions.known = {
-            key: one for key, one in self.expressions.known.items() if not self.expressions.varies(key)
-        }
+        reads += self._sums_beside()
         return [
             "#pragma unroll",
             *block_of(
@@ -448,6 +518,38 @@ class TiledContraction(ContractionText):
             ),
         ]
 
+    def _sums_beside(self) -> list[str]:
+        """Returns the terms of sums of a thread's rows and columns, from the elements that it has just read."""
+        names, lines = self.names, list[str]()
+        self.column = names.i
+        self._name_elements()
+        keys = [key for one in self.beside for key in one.terms]
+        texts = iter(self.expressions.locals_for(keys, lines))
+        for one in self.beside:
+            lines.append(f"{one.name}[{names.i}] += {' * '.join(next(texts) for _ in one.terms)};")
+        self.column = names.j
+        self._forget()
+        return lines
+
+    def _name_elements(self) -> None:
+        """Lets several sums use elements in registers without further locals."""
+        keys = walk(self.plan) if len(self.sums) > 1 else ()
+        elements = (
+            key for key in keys if self.plan.node(key).op == "input" and self.plan.node(key).data[0] in self.parts
+        )
+        self.expressions.known |= {key: self.leaf(key) for key in elements}
+
+    def _forget(self) -> None:
+        """Forgets locals that are declared in loops over elements."""
+        varies = self.expressions.varies
+        self.expressions.known = {key: one for key, one in self.expressions.known.items() if not varies(key)}
+
+    def _totals(self) -> dict[Key, str]:
+        """Returns the text of each sum at a thread's row and column."""
+        names, m = self.names, self.shape.m
+        totals = {one.key: f"{one.name}[{names.i}][{names.j}]" for one in self.products}
+        return totals | {one.key: f"{one.name}[{names.i if m in one.sides else names.j}]" for one in self.beside}
+
     def over(self, name: str) -> str:
         """Returns the head of the loop over a thread's results along a side."""
         return f"for (int {name} = 0; {name} < {self.names.kSide}; ++{name})"
@@ -455,7 +557,7 @@ class TiledContraction(ContractionText):
     def results(self) -> list[str]:
         """Returns the values computed from each sum, and their stores within the bounds of the result."""
         names, shape = self.names, self.shape
-        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
+        lines, values = self.values(self._totals(), self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
         last = names.j if self.tile.side == PACK else f"{names.j} % {names.kPack}"
         for name, value in values.items():
@@ -497,6 +599,13 @@ class _AsyncContraction(TiledContraction):
     """
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
+        if (
+            2
+            * tile.k
+            * sum(4 * (tile.m if name in shape.left else tile.n) + 16 for name in (*shape.left, *shape.right))
+            > STATIC_BYTES
+        ):
+            tile = replace(tile, k=tile.k // 2)  # tiles of more than two arrays
         super().__init__(shape, kernel, tile)
         if self.total != "float" or any(kernel.arguments[name].dtype != "float32" for name in self.operands):
             raise Refused("cp.async does not convert elements")

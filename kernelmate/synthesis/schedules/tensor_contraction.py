@@ -12,6 +12,7 @@ products with sums in float (or int), m x n for each (m + n) elements that are c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,22 +33,35 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
         Refused: tensor cores do not multiply these arrays.
     """
     shape = ContractionShape(plan, kernel)
-    factors = Factors.of(shape)
+    factors = _factors(shape)
     _TensorContraction(shape, factors, kernel.again(), TILES[0])
     size = kernel.contract.sizes[0]
     m, n, k, *batch = (
         int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, shape.k, *shape.batch)
     )
-    item = ITEM_BYTES[kernel.arguments[factors.left].dtype]
+    item = ITEM_BYTES[kernel.arguments[factors[0].left].dtype]
     fixed = bool(kernel.kernel.launches) or kernel.kernel.unit.language == "python"
-    tiles = ranked(m, n, k, math.prod(batch), item, fixed=fixed)
+    arrays = len({one.left for one in factors}), len({one.right for one in factors})
+    tiles = ranked(m, n, k, math.prod(batch), item, fixed=fixed, arrays=arrays, products=len(factors))
     return [partial(_text, plan, kernel, tile) for tile in tiles]
 
 
 def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
     kernel = kernel.again()
     shape = ContractionShape(plan, kernel)
-    return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
+    return _TensorContraction(shape, _factors(shape), kernel, tile).written()
+
+
+def _factors(shape: ContractionShape) -> list[Factors]:
+    """Returns the factors of each product.
+
+    Raises:
+        Refused: a sum is no product of two arrays, or one of several has factors beside them.
+    """
+    found = [Factors.of(shape, number) for number in range(len(shape.reductions))]
+    if len(found) > 1 and any(one.outside for one in found):
+        raise Refused("its sums have factors that others do not have")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +85,17 @@ class _TilePlace:
 class _TensorContraction(ContractionText):
     """Text of a tensor-core kernel for one choice of tile sizes."""
 
-    def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
+    def __init__(
+        self, shape: ContractionShape, factors: Sequence[Factors], kernel: KernelText, tile: TensorTile
+    ) -> None:
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
             "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
             "together", "partial", "staged", "e", "kWide", "kStaged", "group_first",
         )  # fmt: skip
-        super().__init__(shape, kernel, (factors.left, factors.right), *more)
-        self.tile, self.outside = tile, factors.outside
+        super().__init__(shape, kernel, (*shape.left, *shape.right), *more)
+        self.tile, self.factors, self.outside = tile, factors, factors[0].outside
+        self.sums = [self.names.sum, *(kernel.names.fresh("sums") for _ in factors[1:])]
         down, across, shared = tile.warps
         if down == 1:
             self.names.m_thread = ""
@@ -86,7 +103,10 @@ class _TensorContraction(ContractionText):
             self.names.n_thread = ""
         if shared > 1 and down * across == 1:
             self.names.part = self.names.warp
-        left, right = (kernel.arguments[name].dtype for name in self.operands)
+        types = {(kernel.arguments[one.left].dtype, kernel.arguments[one.right].dtype) for one in factors}
+        if len(types) > 1:
+            raise Refused("its products are of arrays of several types")
+        left, right = types.pop()
         self.text = TensorText(kernel, left, right, self.total)
         self.item = ITEM_BYTES[left]
         if self.item == 1 and any(self.along(name) != shape.k for name in self.operands):
@@ -102,8 +122,7 @@ class _TensorContraction(ContractionText):
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
-        held = tile.part[0] * tile.part[1] // 32
-        resident = 2 if tile.threads * held <= 64 * 256 else 1
+        resident = 2 if tile.threads * tile.held <= 64 * 256 else 1
         threads, constants = kernel.threads(tile.threads)
         self.names.kThreads = threads
         bounds, minimum = kernel.bounds(threads, resident)
@@ -112,10 +131,11 @@ class _TensorContraction(ContractionText):
         turned = {self._turned(name) for name in self.operands}
         shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
         helpers = self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole}))
+        several = f" of {len(self.factors)} products" if len(self.factors) > 1 else ""
         return WrittenKernel(
             f"tensor-{tile.name}",
             f"Written from the reference for tensor cores: each block computes {tile.m} x {tile.n} results with {tile.stages} tiles of each "
-            f"operand in use or under way by cp.async; each warp has {tile.part[0]} x {tile.part[1]} results in registers."
+            f"operand in use or under way by cp.async; each warp has {tile.part[0]} x {tile.part[1]} results{several} in registers."
             + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), body),
             "\n".join([*constants, "", helpers]),
@@ -145,7 +165,7 @@ class _TensorContraction(ContractionText):
             *whole,
             *self.expressions.outer,
             *self._lanes(),
-            f"{self.total} {names.sum}[{names.kWarpM} / 16][{names.kWarpN} / 8][4] = {{}};",
+            *(f"{self.total} {one}[{names.kWarpM} / 16][{names.kWarpN} / 8][4] = {{}};" for one in self.sums),
             f"const int {names.steps} = ({k} + {names.kTileK} - 1) / {names.kTileK};",
             *block_of(
                 f"for (int {names.step} = 0; {names.step} < {names.steps} + {names.kStages} - 1; ++{names.step})",
@@ -270,7 +290,9 @@ class _TensorContraction(ContractionText):
     def _pitch(self, name: str, axis: int) -> str:
         """Returns the stride of an axis in an operand's memory, in elements."""
         order = self.order(name)
-        return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
+        behind = order[order.index(axis) + 1 :]
+        sides = (one.partition("/")[2] if isinstance(one, str) else self.lengths[one] for one in behind)
+        return " * ".join(sides) or "1"
 
     def _singles(self, place: _TilePlace) -> list[str]:
         """Returns the copy through registers: eight elements per thread are in flight."""
@@ -305,7 +327,7 @@ class _TensorContraction(ContractionText):
                         over[1],
                         [
                             number,
-                            f"{names.tiles}[{names.stage}].{place.name}[{names.line}][{chunk}] = {names.held}[{names.i}];",
+                            f"{names.tiles}[{names.stage}].{self.members[place.name]}[{names.line}][{chunk}] = {names.held}[{names.i}];",
                         ],
                     ),
                 ],
@@ -341,7 +363,8 @@ class _TensorContraction(ContractionText):
         """Returns the products of one tile."""
         names = self.names
         loads = []
-        for name, count in zip(self.operands, (names.kWarpM, names.kWarpN), strict=True):
+        counts = {name: names.kWarpM if name in self.shape.left else names.kWarpN for name in self.operands}
+        for name, count in counts.items():
             start = names.m_thread if name in self.shape.left else names.n_thread
             row, chunk = _sum(start, f"{names.i} * 16"), f"{names.k}"
             if self._turned(name):
@@ -354,12 +377,14 @@ class _TensorContraction(ContractionText):
                     [f"{self.text.load_of(turned=self._turned(name))}({self.fragments[name]}[{names.i}], &{place});"],
                 ),
             ]
-        left, right = (self.fragments[name] for name in self.operands)
-        half = f"{right}[{names.j} / 2]"
-        product = (
-            f"{self.text.multiply}({names.sum}[{names.i}][{names.j}], {left}[{names.i}], "
-            f"{half}[{names.j} % 2 * 2], {half}[{names.j} % 2 * 2 + 1]);"
-        )
+        products = []
+        for one, total in zip(self.factors, self.sums, strict=True):
+            left, half = self.fragments[one.left], f"{self.fragments[one.right]}[{names.j} / 2]"
+            products.append(
+                f"{self.text.multiply}({total}[{names.i}][{names.j}], {left}[{names.i}], "
+                f"{half}[{names.j} % 2 * 2], {half}[{names.j} % 2 * 2 + 1]);"
+            )
+        held = ", ".join(f"{self.fragments[name]}[{count} / 16][4]" for name, count in counts.items())
         shared = self.tile.warps[2] > 1
         begin = f"{names.part} * {names.kStep}" if shared else "0"
         stride = f"{names.kWarpsK} * {names.kStep}" if shared else names.kStep
@@ -369,7 +394,7 @@ class _TensorContraction(ContractionText):
             *block_of(
                 f"for (int {names.k} = {begin}; {names.k} < {names.kTileK}; {names.k} += {stride})",
                 [
-                    f"unsigned {left}[{names.kWarpM} / 16][4], {right}[{names.kWarpN} / 16][4];",
+                    f"unsigned {held};",
                     *loads,
                     "#pragma unroll",
                     *block_of(
@@ -377,7 +402,7 @@ class _TensorContraction(ContractionText):
                         [
                             "#pragma unroll",
                             *block_of(
-                                f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})", [product]
+                                f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})", products
                             ),
                         ],
                     ),
@@ -391,24 +416,29 @@ class _TensorContraction(ContractionText):
         if self.tile.warps[2] == 1:
             return []
         count = f"{names.kWarpM} * {names.kWarpN} / 32"
-        flat = f"(&{names.sum}[0][0][0])[{names.i}]"
         over = ["#pragma unroll", f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})"]
         mine = f"{names.partial}[{names.i}][threadIdx.x"
+        added = []
+        for one in self.sums:
+            flat = f"(&{one}[0][0][0])[{names.i}]"
+            added += [
+                "__syncthreads();",
+                over[0],
+                *block_of(over[1], [f"{mine}] = {flat};"]),
+                "__syncthreads();",
+                *block_of(
+                    f"for (int {names.j} = 1; {names.part} == 0 && {names.j} < {names.kWarpsK}; ++{names.j})",
+                    [
+                        over[0],
+                        *block_of(over[1], [f"{flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"]),
+                    ],
+                ),
+            ]
         return [
             "// The first of the warps with the same results adds up the sums of all; the tiles are no longer needed.",
             f'static_assert(sizeof({self.total}) * {count} * {names.kThreads} <= {names.kStages} * sizeof({names.Tiles}), "room for the sums");',
             f"auto {names.partial} = reinterpret_cast<{self.total}(*)[{names.kThreads}]>({names.tiles});",
-            "__syncthreads();",
-            over[0],
-            *block_of(over[1], [f"{mine}] = {flat};"]),
-            "__syncthreads();",
-            *block_of(
-                f"for (int {names.j} = 1; {names.part} == 0 && {names.j} < {names.kWarpsK}; ++{names.j})",
-                [
-                    over[0],
-                    *block_of(over[1], [f"{flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"]),
-                ],
-            ),
+            *added,
         ]
 
     def _results(self) -> list[str]:
@@ -421,12 +451,21 @@ class _TensorContraction(ContractionText):
             f"const int {names.first} = {_sum(names.n_first, names.n_thread, names.chunk)};",
             *block_of(f"if ({names.m} < {self.lengths[self.shape.m]})", self._stored()),
         ]
-        place = f"{names.staged}[{names.lane} / 4 + {names.e} / 2 * 8][{names.j} * 8 + {names.lane} % 4 * 2 + {names.e} % 2]"
+        row, column = (
+            f"{names.lane} / 4 + {names.e} / 2 * 8",
+            f"{names.j} * 8 + {names.lane} % 4 * 2 + {names.e} % 2",
+        )
+        count = len(self.sums)
+        several, times = (f"[{count}]", f"{count} * ") if count > 1 else ("", "")
+        moves = [
+            f"{names.staged}{self._of_sum(number)}[{row}][{column}] = {one}[{names.i}][{names.j}][{names.e}];"
+            for number, one in enumerate(self.sums)
+        ]
         return [
             "// Results leave through shared memory, 16 rows of a warp at a time, so that a lane gets neighbouring ones of a row.",
             f"constexpr int {names.kStaged} = {names.kWarpN} + 8;  // 8 elements more: rows of a store begin in different banks",
-            f'static_assert(sizeof({self.total}) * ({names.kThreads} / 32) * 16 * {names.kStaged} <= {names.kStages} * sizeof({names.Tiles}), "room for the results");',
-            f"auto {names.staged} = reinterpret_cast<{self.total}(*)[16][{names.kStaged}]>({names.tiles})[{names.warp}];",
+            f'static_assert({times}sizeof({self.total}) * ({names.kThreads} / 32) * 16 * {names.kStaged} <= {names.kStages} * sizeof({names.Tiles}), "room for the results");',
+            f"auto {names.staged} = reinterpret_cast<{self.total}(*){several}[16][{names.kStaged}]>({names.tiles})[{names.warp}];",
             "__syncthreads();",
             *([f"if ({names.part} > 0) return;"] if self.tile.warps[2] > 1 else []),
             "#pragma unroll",
@@ -440,7 +479,7 @@ class _TensorContraction(ContractionText):
                             "#pragma unroll",
                             *block_of(
                                 f"for (int {names.e} = 0; {names.e} < 4; ++{names.e})",
-                                [f"{place} = {names.sum}[{names.i}][{names.j}][{names.e}];"],
+                                moves,
                             ),
                         ],
                     ),
@@ -454,10 +493,18 @@ class _TensorContraction(ContractionText):
             ),
         ]
 
+    def _of_sum(self, number: int) -> str:
+        """Returns the index of a sum among those of a result, if there are several."""
+        return f"[{number}]" if len(self.sums) > 1 else ""
+
     def _stored(self) -> list[str]:
         """Returns the values of neighbouring results of a row, and their stores, as packs if aligned."""
         names, width = self.names, self.lengths[self.shape.n]
-        inner, values = self.values(f"{names.staged}[{names.line}][{names.chunk} + {names.e}]", self.outside)
+        totals = {
+            key: f"{names.staged}{self._of_sum(number)}[{names.line}][{names.chunk} + {names.e}]"
+            for number, key in enumerate(self.shape.reductions)
+        }
+        inner, values = self.values(totals, self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values}
         if any(names.place in line for line in (*inner, *values.values())):
             inner.insert(0, self.placed())

@@ -75,6 +75,19 @@ def test_rows_of_products_are_reduced_right(name: str, make: Any, session: Sessi
     assert all(author.startswith("synthesis:reduced-products-") for author in judged_right(session, kernel))
 
 
+def test_bilinear_forms_are_right(make: Any, session: Session) -> None:
+    args = {
+        "x": "in float32[m, d] ~ normal",
+        "a": "in float32[d, n] ~ normal",
+        "z": "in float32[m, n] ~ normal",
+        "y": "out float32[m]",
+    }
+    inner = "    for (int j = 0; j < n; ++j) s += x[r * d + k] * a[k * n + j] * z[r * n + j];\n"
+    body = f"{ROW}  float s = 0;\n  for (int k = 0; k < d; ++k) {{\n{inner}  }}\n  y[r] = s;"
+    kernel, _ = make(args | LENGTHS, "np.einsum('mk,kn,mn->m', x, a, z)", body=body, grid="cdiv(m, block)", sizes=SIZES)
+    assert all(author.startswith("synthesis:reduced-products-") for author in judged_right(session, kernel))
+
+
 @pytest.mark.parametrize(
     "reference",
     [
