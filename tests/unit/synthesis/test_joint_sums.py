@@ -17,6 +17,7 @@ from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.test_tensor_contraction import drawn, result, texts_of
 
 SIZES = "{ M = 36, N = 20, K = 28 }, { M = 33, N = 37, K = 19 }, { M = 1, N = 1, K = 1 }"
 LENGTHS = {"M": "int32", "N": "int32", "K": "int32"}
@@ -154,6 +155,17 @@ def test_large_tiles_of_two_products_do_not_spill(
         listing = read_listing(prepared.compiled, changed.unit)
         assert not listing.spill_bytes
         assert listing.registers > 128  # of which the sums of two products take 128
+
+
+def test_three_arrays_that_are_copied_asynchronously_have_tiles_of_half_the_depth(make: Any, tmp_path: Path) -> None:
+    reference = "(x @ w1) * (x @ w2)"  # exact in floats for small whole numbers
+    kernel, contract = make(TWO | Y | LENGTHS, reference, sizes=SIZES, grid="cdiv(M * N, 128)")
+    (written,) = texts_of(kernel, contract, tmp_path, "contraction-async-64").values()
+    assert "constexpr int kTileK = 16;" in written.definition
+    for size, misalign in (({"M": 40, "N": 48, "K": 72}, 0), ({"M": 37, "N": 29, "K": 53}, 4)):
+        given = drawn(contract, size)
+        found = result(kernel, contract, written, size, given, misalign)
+        assert (found == (given["x"] @ given["w1"]) * (given["x"] @ given["w2"])).all()
 
 
 @pytest.mark.parametrize(
