@@ -156,6 +156,7 @@ def optimization_parts(
     judged = optimization.candidates[number - 1]
     changed = changed_table(optimization.baseline, judged.verdict)
     why = [f'<p class="why">{text(judged.candidate.why)}</p>', *_trade_offs(judged.verdict)]
+    why += _why_first(optimization, number)
     parts += ['<div class="columns"><div>', *changed, *why, *_others(optimization, number), "</div>"]
     parts += [*changes(baseline, judged.candidate.kernel), "</div>"]
     return [*parts, *_everything(optimization, judged, more)]
@@ -235,6 +236,17 @@ def changes(before: Kernel, after: Kernel) -> list[str]:
     if len(lines) > MOST_LINES:
         spans.append(f'<span class="hunk">{text(words.plural(len(lines) - MOST_LINES, "more line"))}</span>')
     return [f'<pre class="diff" tabindex="0" aria-label="What it changes">{"".join(spans)}</pre>']
+
+
+def _why_first(optimization: Optimization, number: int) -> list[str]:
+    """Returns why the best candidate is first although others in the charts or the list have shorter times."""
+    best = optimization.candidates[number - 1].verdict.speedup
+    if best is None or number - 1 != optimization.best or optimization.objective.metric != "time":
+        return []
+    others = (one.verdict for one in optimization.candidates if one.verdict.accepted is not False)
+    if not any(other.speedup is not None and other.speedup.median > best.median for other in others):
+        return []
+    return ['<p class="faint">Others have shorter times, by less than the error of these; the simplest is first.</p>']
 
 
 def _trade_offs(verdict: Verdict) -> list[str]:

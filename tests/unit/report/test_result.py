@@ -90,6 +90,16 @@ def test_what_a_person_accepted_is_called_accepted(optimization: Optimization, k
     assert "Accepted" not in seen(optimization_parts(optimization, kernel, shown=2, accepted=1))
 
 
+def test_it_is_said_why_another_with_a_shorter_time_is_not_first(optimization: Optimization, kernel: Kernel) -> None:
+    timed = replace(optimization, objective=replace(optimization.objective, metric="time"))
+    assert "the simplest is first" in seen(optimization_parts(timed, kernel)), "1.1x is first, and 1.44x is not"
+    assert "the simplest is first" not in seen(optimization_parts(timed, kernel, shown=2))
+    assert "the simplest is first" not in seen(optimization_parts(optimization, kernel)), "time was not asked for"
+    slower = replace(optimization.candidates[1], verdict=replace(optimization.candidates[1].verdict, speedup=None))
+    alone = replace(timed, candidates=(optimization.candidates[0], slower))
+    assert "the simplest is first" not in seen(optimization_parts(alone, kernel))
+
+
 def test_another_candidate_can_be_in_view(optimization: Optimization, kernel: Kernel) -> None:
     shown = seen(optimization_parts(optimization, kernel, shown=2))
     assert shown.lstrip().startswith("Promising")
