@@ -78,7 +78,7 @@ def compile_triton(
         return Compiled(kernel.name, None, "", target.arch, version, False, (told,))
     version += " " + " ".join(contract.options)
     cache = Cache(cache_dir or default_directory()) if use_cache else None
-    key = key_of("triton function 2", _version(), job.text, job.options, job.expressions)
+    key = key_of("triton function 3", _version(), job.text, job.options, job.expressions)
     output = cache.load(key) if cache is not None else None
     if output is None:
         try:

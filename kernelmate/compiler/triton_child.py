@@ -12,7 +12,7 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def _with_own_lines(ptx: str) -> str:
     return "\n".join(lines)
 
 
-def _defined(job: CompileJob, names: Mapping[str, str]) -> Any:
+def _defined(job: CompileJob, names: Mapping[str, Sequence[str]]) -> Any:
     """Returns the kernel, made of its text in a module of its own."""
     import triton
 
@@ -113,8 +113,10 @@ def _defined(job: CompileJob, names: Mapping[str, str]) -> Any:
     library = _public_library()
     scope = vars(module)
     scope |= {"_kernelmate_jit": triton.jit, "_kernelmate_constexpr": triton.language.constexpr, "__file__": job.name}
-    for name, path in names.items():
-        scope[name] = _found(library, path)
+    for name, paths in names.items():
+        # The first that this version of triton has; a name that none has is reported where it is used.
+        found = [value for value in (_found(library, path) for path in paths) if value is not None]
+        scope |= {name: found[0]} if found else {}
     sys.modules[module.__name__] = module
     exec(compile(job.text, job.name, "exec"), scope)  # noqa: S102 -- literals and definitions alone, see module_text
     return scope[job.expressions[0]]
@@ -149,7 +151,7 @@ def _public(module: types.ModuleType, name: str) -> types.ModuleType:
 def _found(library: types.ModuleType, path: str) -> Any:
     value: Any = library
     for step in path.split(".")[1:]:
-        value = getattr(value, step)
+        value = getattr(value, step, None)
     return value
 
 

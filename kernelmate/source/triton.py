@@ -395,17 +395,30 @@ def _check_names(nodes: Sequence[ast.stmt], kernel: Kernel) -> None:
             )
 
 
-def library_names(kernel: Kernel) -> dict[str, str]:
-    """Returns what names of the file mean by its imports of triton: `tl` is `triton.language`."""
-    tree, found = _parsed(kernel.unit.text), {}
-    for node in [] if tree is None else tree.body:
+def library_names(kernel: Kernel) -> dict[str, tuple[str, ...]]:
+    """Returns what names of the file mean by its imports of triton: `tl` is `triton.language`.
+
+    A name that is imported in several branches, as for different versions of triton, has several meanings.
+    """
+    tree = _parsed(kernel.unit.text)
+    found: dict[str, dict[str, None]] = {}
+    for node in [] if tree is None else _outside_functions(tree):
         if isinstance(node, ast.Import):
             for one in node.names:
                 if one.name.partition(".")[0] == "triton":
-                    found[one.asname or "triton"] = one.name if one.asname else "triton"
+                    found.setdefault(one.asname or "triton", {})[one.name if one.asname else "triton"] = None
         elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] == "triton":
-            found.update({one.asname or one.name: f"{node.module}.{one.name}" for one in node.names})
-    return found
+            for one in node.names:
+                found.setdefault(one.asname or one.name, {})[f"{node.module}.{one.name}"] = None
+    return {name: tuple(meanings) for name, meanings in found.items()}
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the statements of a module, those of its conditions and `try` blocks included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield child
+            yield from _outside_functions(child)
 
 
 # ------------------------------------------------------------------------------------------------------- launches

@@ -46,7 +46,7 @@ def joint_sums(graph: Graph, taken: Sequence[str]) -> tuple[JointSums, dict[str,
         raise Refused("it sums nothing")
     others: dict[str, str] = {}
     if any(node.op == "window" for node in graph.nodes):
-        parted = with_parts(_Slices(_with_plain_sides(graph)).sunk(), taken, strided=True)
+        parted = with_parts(_SlicedSums(_with_plain_sides(graph)).sunk(), taken, strided=True)
         if parted is None:
             raise Refused("it takes parts of arrays that are not equally long")
         graph, others = parted
@@ -135,7 +135,7 @@ class _Slice:
     length: str
 
 
-class _Slices:
+class _SlicedSums:
     """Slices of computed arrays, moved to the arrays that they are computed from."""
 
     def __init__(self, graph: Graph) -> None:

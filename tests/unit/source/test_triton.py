@@ -104,7 +104,14 @@ def test_only_definitions_that_the_kernel_uses_are_compiled_each_on_its_own_line
     for number, line in written.items():
         if line.startswith(" "):
             assert line == source[number], "a function's lines stand where they stand in the file"
-    assert library_names(twice) == {"triton": "triton", "tl": "triton.language"}
+    assert library_names(twice) == {"triton": ("triton",), "tl": ("triton.language",)}
+
+
+def test_a_name_that_is_imported_for_several_versions_has_several_meanings(tmp_path: Path) -> None:
+    new, old = "triton.language.extra.libdevice", "triton.language.math"
+    branches = f"try:\n    from {new} import tanh\nexcept ImportError:\n    from {old} import tanh\n"
+    kernel = kernel_of(tmp_path, HEAD + branches + CONTRACT + KERNEL)
+    assert library_names(kernel)["tanh"] == (f"{new}.tanh", f"{old}.tanh")
 
 
 @pytest.mark.parametrize(
