@@ -70,7 +70,9 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
         show_lines(console, *(check_line(verdict) for _, verdict in verdicts))
         return
     show(console, check_view([_checked(kernel, verdict, target) for kernel, verdict in verdicts], SourceLines()))
-    if len({kernel.name for kernel, _ in verdicts}) == 1 and verdicts[0][1].compiled:
+    if len({kernel.name for kernel, _ in verdicts}) == 1 and verdicts[0][0].unit.language == "triton":
+        _offer_skeleton(verdicts[0][0], output)
+    elif len({kernel.name for kernel, _ in verdicts}) == 1 and verdicts[0][1].compiled:
         _offer_contract(verdicts[0][0], output)
 
 
@@ -97,6 +99,18 @@ def _contract(kernel: Kernel) -> Contract | None:
         return contract_for(kernel)
     except ContractError:
         return None
+
+
+def _offer_skeleton(kernel: Kernel, output: Output) -> None:
+    """Shows the contract that a Triton kernel without one needs, with placeholders."""
+    from kernelmate.report.console import Verbatim, heading, show
+    from kernelmate.source.triton_contract import skeleton
+
+    if kernel.contract_span is None:
+        title = heading(
+            "a contract to complete (dtypes, shapes and sizes are placeholders) and to put above the kernel"
+        )
+        show(output.stdout(), "", title, Verbatim(skeleton(kernel)))
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:

@@ -30,7 +30,7 @@ from kernelmate.source.launch import (
     size_allowed,
 )
 from kernelmate.source.reference import read_inputs, read_reference
-from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys
+from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys, with_entries
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
@@ -152,6 +152,8 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
     triton = kernel.unit.language == "triton"
     options = _launch_options(document, kernel)
     with_block = _grid_names(names, options)
+    if triton:
+        kernel = with_entries(kernel, document.data.get("args"), options)
     args, passing = read_arguments(document, kernel, names)
     contract = Contract(
         kernel=kernel.name,

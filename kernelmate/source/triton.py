@@ -20,7 +20,13 @@ from kernelmate.source.tokens import line_starts
 SETTINGS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": 0}
 """Options of a launch that are no parameters, with Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
 
-_ADDRESSES = {"load", "store", "make_block_ptr", "make_tensor_descriptor", "cumulative_load"}
+_ADDRESSES = {
+    "load": ("read",),
+    "store": ("written",),
+    "make_block_ptr": ("read", "written"),
+    "make_tensor_descriptor": ("read", "written"),
+}
+"""How functions of triton.language use the address that is their first argument; those of atomics do both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class TritonFunction:
         line: line of its `def`, from 1.
         column: column of its name, from 1.
         configurations: the constants of each `triton.Config` of its `autotune` decorator, settings included.
-        pointers: parameters whose values are addresses, by the function's text.
+        accesses: parameters whose values are addresses, by the function's text, each with `read` or `written`.
     """
 
     name: str
@@ -54,7 +60,12 @@ class TritonFunction:
     line: int
     column: int
     configurations: tuple[tuple[tuple[str, str], ...], ...]
-    pointers: frozenset[str]
+    accesses: frozenset[tuple[str, str]]
+
+    @property
+    def pointers(self) -> frozenset[str]:
+        """Returns the parameters whose values are addresses."""
+        return frozenset(name for name, _ in self.accesses)
 
     def defaults(self) -> dict[str, str]:
         """Returns the values of constexpr parameters and settings that hold without a contract's options."""
@@ -114,8 +125,8 @@ def _functions(text: str) -> tuple[TritonFunction, ...]:
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     jitted = [node for node in found if _is_jitted(node) and (bare or not _is_jitted(node, ("jit",)))]
     starts = line_starts(text)
-    pointers = _pointers({node.name: node for node in jitted})
-    return tuple(_function(text, starts, node, pointers[node.name]) for node in jitted)
+    accesses = _accesses({node.name: node for node in jitted})
+    return tuple(_function(text, starts, node, accesses[node.name]) for node in jitted)
 
 
 def _kernels(text: str) -> tuple[TritonFunction, ...]:
@@ -142,7 +153,9 @@ def _parsed(text: str) -> ast.Module | None:
         return None
 
 
-def _function(text: str, starts: Sequence[int], node: ast.FunctionDef, pointers: frozenset[str]) -> TritonFunction:
+def _function(
+    text: str, starts: Sequence[int], node: ast.FunctionDef, accesses: frozenset[tuple[str, str]]
+) -> TritonFunction:
     first = min((decorator.lineno for decorator in node.decorator_list), default=node.lineno)
     end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
     line = text[starts[end_line - 1] :].partition("\n")[0]
@@ -158,7 +171,7 @@ def _function(text: str, starts: Sequence[int], node: ast.FunctionDef, pointers:
     )
     column = node.col_offset + len("def ") + 1
     return TritonFunction(
-        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node), pointers
+        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node), accesses
     )
 
 
@@ -214,44 +227,43 @@ def _configurations(node: ast.FunctionDef) -> tuple[tuple[tuple[str, str], ...],
     return tuple(found)
 
 
-# ------------------------------------------------------------------------------------------------------- pointers
+# ------------------------------------------------------------------------------------------------------ addresses
 
 
-def _pointers(functions: Mapping[str, ast.FunctionDef]) -> dict[str, frozenset[str]]:
-    """Returns, for each function, the parameters that are addresses.
+def _accesses(functions: Mapping[str, ast.FunctionDef]) -> dict[str, frozenset[tuple[str, str]]]:
+    """Returns, for each function, the parameters that are addresses, each with `read` or `written`.
 
-    Those are the first term of a sum that is loaded from or stored to, and what is passed to another function's pointer.
+    Those are the first term of a sum that is loaded from or stored to, and what is passed to another function's address.
     """
-    found: dict[str, frozenset[str]] = dict.fromkeys(functions, frozenset())
+    found: dict[str, frozenset[tuple[str, str]]] = dict.fromkeys(functions, frozenset())
     for _ in range(len(functions) + 1):
-        after = {name: _pointers_of(node, functions, found) for name, node in functions.items()}
+        after = {name: _accesses_of(node, functions, found) for name, node in functions.items()}
         if after == found:
             break
         found = after
     return found
 
 
-def _pointers_of(
-    node: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], known: Mapping[str, frozenset[str]]
-) -> frozenset[str]:
+def _accesses_of(
+    node: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], known: Mapping[str, frozenset[tuple[str, str]]]
+) -> frozenset[tuple[str, str]]:
     parameters = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
     values: dict[str, list[ast.expr]] = {}
     for one in ast.walk(node):
         if isinstance(one, ast.Assign) and len(one.targets) == 1 and isinstance(one.targets[0], ast.Name):
             values.setdefault(one.targets[0].id, []).append(one.value)
-    addresses: list[ast.expr] = []
+    addresses: list[tuple[ast.expr, str]] = []
     for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)):
         last = _name(call.func).rpartition(".")[2]
         if last in _ADDRESSES or last.startswith("atomic_"):
-            addresses += call.args[:1] or [one.value for one in call.keywords if one.arg in ("pointer", "base")]
+            ways = _ADDRESSES.get(last, ("read", "written"))
+            given = call.args[:1] or [one.value for one in call.keywords if one.arg in ("pointer", "base")]
+            addresses += [(address, way) for address in given for way in ways]
         elif last in functions and isinstance(call.func, ast.Name):
             takes = [one.arg for one in functions[last].args.args]
-            addresses += [value for name, value in zip(takes, call.args, strict=False) if name in known[last]]
-            addresses += [one.value for one in call.keywords if one.arg in known[last]]
-    found: set[str] = set()
-    for address in addresses:
-        found.update(_bases(address, parameters, values, set()))
-    return frozenset(found)
+            passed = [*zip(takes, call.args, strict=False), *((one.arg or "", one.value) for one in call.keywords)]
+            addresses += [(value, way) for name, value in passed for other, way in known[last] if other == name]
+    return frozenset((base, way) for address, way in addresses for base in _bases(address, parameters, values, set()))
 
 
 def _bases(

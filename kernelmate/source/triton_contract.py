@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelmate.records import Argument, Contract, Kernel, Member, Passed
@@ -33,7 +33,7 @@ def values_of(contract: Contract) -> dict[str, str]:
 
 
 def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
-    """Returns `NAME=value` for every constexpr parameter and for `num_warps` and `num_stages`.
+    """Returns `NAME=value` for every constexpr parameter, for `num_warps` and `num_stages`, and for parameters that are None.
 
     Values come from the contract's `options`, else from the first configuration of an `autotune` decorator, else from the
     parameter's default.
@@ -43,6 +43,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     """
     function = function_of(kernel)
     names = [one.name for one in function.parameters if one.constexpr]
+    others = [one.name for one in function.parameters if not one.constexpr]
     found = {"num_warps": "4", "num_stages": "3"} | function.defaults()
     for index, text in enumerate(document.data.get("options", ())):
         path = ("options", index)
@@ -51,6 +52,8 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
             document.fail(
                 path, f"{text!r} is no value of a constant.", 'Write options = ["BLOCK=1024", "num_warps=4"].'
             )
+        if match["name"] in others and match["value"].strip() == "None":
+            names.append(match["name"])
         if match["name"] not in (*names, *SETTINGS):
             message = f"{match['name']} is no constexpr parameter of {kernel.name}."
             document.fail(path, message, nearest_hint(match["name"], (*names, *SETTINGS)))
@@ -75,6 +78,53 @@ def _check_settings(document: Document, found: Mapping[str, str]) -> None:
             "Write num_warps=4.",
             key=True,
         )
+
+
+def with_entries(kernel: Kernel, entries: object, options: Sequence[str]) -> Kernel:
+    """Returns a kernel with the parameters that a launch passes, which are arrays where a contract's `[args]` say so.
+
+    Those that `options` sets to None are not passed.
+    """
+    given = entries if isinstance(entries, dict) else {}
+    constant = {option.partition("=")[0] for option in options}
+    parameters = tuple(
+        replace(one, pointer="[" in given[one.name]) if isinstance(given.get(one.name), str) else one
+        for one in kernel.signature.parameters
+        if one.name not in constant
+    )
+    return replace(kernel, signature=replace(kernel.signature, parameters=parameters))
+
+
+def skeleton(kernel: Kernel) -> str:
+    """Returns the lines of a contract for a kernel without one, to be completed: dtypes, shapes and sizes are placeholders.
+
+    Directions are those of the loads and stores in its text; constants are those without a default.
+    """
+    function = function_of(kernel)
+    scalars = [one.name for one in kernel.signature.parameters if not one.pointer]
+    fractions = [name for name in scalars if _FRACTION.search(name)]
+    strides = [name for name in scalars if "stride" in name.lower()]
+    sizes = [name for name in scalars if name not in (*fractions, *strides)] or ["n"]
+    defaults = function.defaults()
+    constants = [one.name for one in function.parameters if one.constexpr and one.name not in defaults]
+    blocks = [name for name in (*constants, *defaults) if "BLOCK" in name.upper()]
+    lines = [
+        "sizes = [{ " + ", ".join(f"{name} = 1024" for name in sizes) + " }]",
+        f'grid = ["cdiv({sizes[0]}, {blocks[0]})"]' if blocks else f'grid = ["{sizes[0]}"]',
+        *(["options = [" + ", ".join(f'"{name}=128"' for name in constants) + "]"] if constants else []),
+        'reference = "reference.py:reference"',
+        "[args]",
+    ]
+    for one in kernel.signature.parameters:
+        ways = {way for name, way in function.accesses if name == one.name}
+        direction = "inout" if len(ways) == 2 else "out" if ways == {"written"} else "in"
+        scalar = "float32 = 1" if one.name in fractions else f"int32 = {sizes[0]}" if one.name in strides else "int32"
+        entry = f"{direction} float32[{sizes[0]}]" if one.pointer else scalar
+        lines.append(f'{one.name} = "{entry}"')
+    return "\n".join(f"# {line}" for line in ("/// kernelmate", *lines, "///")) + "\n"
+
+
+_FRACTION = re.compile(r"eps|scale|alpha|beta|temperature|factor|prob|delta", re.IGNORECASE)
 
 
 def refuse_keys(document: Document) -> None:

@@ -113,3 +113,22 @@ def clip_and_cast(x, y, n, step, BLOCK: tl.constexpr, KIND: tl.constexpr, ROUND:
         tl.store(y + i, v.to(KIND), mask=i < n)
     else:
         tl.store(y + i, v.to(KIND, fp_downcast_rounding="rtz"), mask=i < n)
+
+
+# /// kernelmate
+# sizes = [{ n = 700 }, { n = 1 }]
+# grid = ["cdiv(n, BLOCK)"]
+# options = ["bias=None", "BLOCK=256"]
+# reference = "np.maximum(x, 0)"
+# [args]
+# x = "in float32[n]"
+# y = "out float32[n]"
+# n = "int32"
+# ///
+@triton.jit
+def relu_with_optional_bias(x, bias, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    if bias is not None:
+        v += tl.load(bias + i, mask=i < n)
+    tl.store(y + i, tl.where(v < 0, 0.0, v), mask=i < n)

@@ -10,6 +10,7 @@ from kernelmate.errors import ContractError, SourceError
 from kernelmate.records import Kernel
 from kernelmate.source import contract_for, load_kernel, load_kernels, parse_contract
 from kernelmate.source.triton import function_of, library_names, module_text, same_elsewhere, with_launch_values
+from kernelmate.source.triton_contract import skeleton
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\nraise SystemExit('this file is run')\n\n"
 CONTRACT = """# /// kernelmate
@@ -69,6 +70,34 @@ def test_constants_come_from_configurations_and_defaults_where_options_name_none
     ]
     default = text.replace(tuned, "").replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 32")
     assert contract_for(kernel_of(tmp_path, default)).grid == ("cdiv(n, 32)",)
+
+
+def test_a_parameter_that_is_none_is_no_argument(tmp_path: Path) -> None:
+    text = (
+        (HEAD + CONTRACT + KERNEL)
+        .replace("(x, y, n, BLOCK", "(x, y, bias, n, BLOCK")
+        .replace('["BLOCK', '["bias=None", "BLOCK')
+    )
+    contract = contract_for(kernel_of(tmp_path, text))
+    assert [one.name for one in contract.args] == ["x", "y", "n"]
+    assert "bias=None" in contract.options
+
+
+def test_arguments_are_arrays_where_the_contract_says_so(tmp_path: Path) -> None:
+    text = (HEAD + CONTRACT + KERNEL).replace("(x, y, n, BLOCK", "(x, y, unused, n, BLOCK")
+    kernel = kernel_of(tmp_path, text.replace('# n = "int32"', '# unused = "in float32[n]"\n# n = "int32"'))
+    assert contract_for(kernel).args[2].shape == ("n",)
+
+
+def test_the_contract_to_complete_is_read(tmp_path: Path) -> None:
+    bare = kernel_of(tmp_path, HEAD + KERNEL)
+    written = skeleton(bare)
+    assert '# x = "in float32[n]"' in written
+    assert '# y = "out float32[n]"' in written
+    complete = written.replace('# reference = "reference.py:reference"\n', "")
+    contract = parse_contract(kernel_of(tmp_path, HEAD + complete + KERNEL))
+    assert contract is not None
+    assert contract.grid == ("cdiv(n, 128)",)
 
 
 @pytest.mark.parametrize(
