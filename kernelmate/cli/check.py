@@ -20,7 +20,7 @@ Examples:
   kernelmate check softmax.cu                      every kernel of the file
   kernelmate check softmax.cu::softmax --target "RTX 4090"
   kernelmate check src/attention.cu --build build  with the project's own flags
-  kernelmate check ops.py --json                   cupy.RawKernel strings of a Python file"""
+  kernelmate check ops.py --json                   cupy.RawKernel strings and Triton functions of a Python file"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
 @compile_options

@@ -145,8 +145,8 @@ change; 3 this machine lacks something, or the backend does not support it; 70 a
 def cli() -> None:
     """Change CUDA kernels by prompts in plain words; each change comes with a verdict.
 
-    Works with and without a GPU. FILE is a .cu or .cuh file, or a .py file with cupy.RawKernel strings;
-    FILE::KERNEL names one kernel of several.
+    Works with and without a GPU. FILE is a .cu or .cuh file, or a .py file with cupy.RawKernel strings
+    or Triton functions; FILE::KERNEL names one kernel of several.
     """
 
 

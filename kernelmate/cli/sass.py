@@ -281,7 +281,8 @@ def _kept(spec: str, settings: Settings) -> Kernel | None:
         recorded = history.version(int(spec))
     text = recorded.text
     # Of a Python file only the string with the kernel is kept; its lines are counted from there.
-    unit = Unit(recorded.path, text, "python" if recorded.language == "python" else "cuda", file_text=text)
+    language: Any = recorded.language if recorded.language in ("python", "triton") else "cuda"
+    unit = Unit(recorded.path, text, language, file_text=text)
     return next(kernel for kernel in find_kernels(unit) if kernel.name == recorded.name)
 
 

@@ -67,6 +67,7 @@ def look(settings: Settings) -> tuple[Check, ...]:
         ("roofs", lambda: roofs(settings)),
         ("cache", lambda: cache(settings)),
         ("charts", charts),
+        ("triton", triton),
         ("model", lambda: model(settings)),
         ("claude", claude),
     ]
@@ -252,6 +253,15 @@ def charts() -> Check:
     if version is not None:
         return Check("charts", "ok", f"plotly {version}")
     return Check("charts", "missing", "plotly is not installed", "For --html: pip install 'kernelmate[report]'")
+
+
+def triton() -> Check:
+    """Checks Triton, which compiles functions with `@triton.jit`."""
+    version = _version("triton")
+    if version is not None:
+        return Check("triton", "ok", f"triton {version}")
+    advice = "For Triton kernels: pip install 'kernelmate[triton]'; there are wheels for Linux alone."
+    return Check("triton", "missing", "triton is not installed", advice)
 
 
 def model(settings: Settings) -> Check:

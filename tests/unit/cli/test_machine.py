@@ -19,7 +19,7 @@ def test_doctor_reports_everything_with_advice(run: Callable[..., Result], docum
     done = run("doctor", "--json")
     checks = {check["name"]: check for check in documents(done.stdout)["checks"]}
     assert set(checks) == {
-        "python", "compiler", "headers", "disassembler", "gpu", "cupy", "isolation", "roofs", "cache", "charts", "model",
+        "python", "compiler", "headers", "disassembler", "gpu", "cupy", "isolation", "roofs", "cache", "charts", "triton", "model",
         "claude",
     }  # fmt: skip
     assert all(check["advice"] for check in checks.values() if check["status"] == "broken")
