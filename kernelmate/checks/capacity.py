@@ -66,14 +66,15 @@ def further_sizes(
 def compared_numbers(ptx: str) -> set[int]:
     """Returns constants that the PTX compares integers with, whether from literals, macros, templates or functions."""
     found = [(register, int(number)) for register, number in _COMPARED.findall(ptx)]
+    lines = ptx.splitlines()
     return {
         number
         for register, number in found
-        if LEAST_COMPARED < number <= MOST_COMPARED and not _walks_shared_memory(register, ptx)
+        if LEAST_COMPARED < number <= MOST_COMPARED and not _walks_shared_memory(register, lines)
     }
 
 
-def _walks_shared_memory(register: str, ptx: str) -> bool:
+def _walks_shared_memory(register: str, ptx: Sequence[str]) -> bool:
     """Returns True if a register is only an offset in shared memory that runs from one constant to another.
 
     Compilers count a loop over a tile that way; its end is no limit of any size.
@@ -92,14 +93,15 @@ def _walks_shared_memory(register: str, ptx: str) -> bool:
     return bool(addresses) and all(_only_in_shared_memory(address, register, ptx) for address in addresses)
 
 
-def _only_in_shared_memory(address: str, offset: str, ptx: str) -> bool:
+def _only_in_shared_memory(address: str, offset: str, ptx: Sequence[str]) -> bool:
     """Returns True if a register, which `offset` is added into, is used for nothing but addresses of shared memory."""
     lines = [line for line in _lines_with(address, ptx) if not re.search(rf"{re.escape(offset)}\b", line)]
     return all(re.search(rf"\b(?:ld|st)\.shared\.[^\[]*\[{re.escape(address)}(?:\+-?\d+)?\]", line) for line in lines)
 
 
-def _lines_with(register: str, ptx: str) -> list[str]:
-    return [found[0] for found in re.finditer(rf"^.*{re.escape(register)}\b.*$", ptx, re.MULTILINE)]
+def _lines_with(register: str, ptx: Sequence[str]) -> list[str]:
+    word = re.compile(rf"{re.escape(register)}\b")
+    return [line for line in ptx if register in line and word.search(line)]
 
 
 def _around(

@@ -37,9 +37,13 @@ class _Child:
 
     def __init__(self, module: str) -> None:
         self.owner = os.getpid()
-        self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-compiler-", ignore_cleanup_errors=True)
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        command = [sys.executable, "-P", "-m", module]
+        if module != NVRTC_CHILD:  # NVRTC writes no files
+            self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-compiler-", ignore_cleanup_errors=True)
+            command.append(self._scratch.name)
         self.popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, self._scratch.name],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -73,7 +77,8 @@ class _Child:
         if self.popen.stdin is not None:
             with contextlib.suppress(OSError):
                 self.popen.stdin.close()
-        self._scratch.cleanup()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _read(self) -> None:
         assert self.popen.stdout is not None
@@ -179,7 +184,7 @@ class CompilerProcess:
 
     Args:
         children: the most there are; None for one per core, up to `MOST_CHILDREN`.
-        module: what a child runs; it gets the name of a folder for temporary files.
+        module: what a child runs; all but NVRTC's get the name of a folder for temporary files.
         install: what to install where a child's library is missing.
     """
 
