@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kernelmate.session import Session
-from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
@@ -63,9 +62,6 @@ def test_masked_means_sum_the_mask_beside_the_elements(make: Any, session: Sessi
 def test_products_of_matrices_are_not_computed_row_by_row(reference: str, make: Any, tmp_path: Path) -> None:
     args = {"a": "in float32[m, k]", "b": "in float32[n, k]", "y": "out float32[m, n]", "m": "int32", "n": "int32", "k": "int32"}  # fmt: skip
     kernel, contract = make(args, reference, grid="cdiv(m * n, block)", sizes="{ m = 37, n = 12, k = 65 }")
-    graph = trace(contract, tmp_path)
-    if "sum" in reference:
-        with pytest.raises(Refused, match="in another order than its own"):
-            list(kernels_for(graph, kernel, contract))
-    else:
-        assert all(one.schedule.startswith("contraction-") for one in kernels_for(graph, kernel, contract))
+    written = list(kernels_for(trace(contract, tmp_path), kernel, contract))
+    assert written
+    assert all(one.schedule.startswith("contraction-") for one in written)
