@@ -70,14 +70,14 @@ def compared_numbers(ptx: str) -> set[int]:
     return {
         number
         for register, number in found
-        if LEAST_COMPARED < number <= MOST_COMPARED and not _walks_shared_memory(register, lines)
+        if LEAST_COMPARED < number <= MOST_COMPARED and not _is_shared_memory_offset(register, lines)
     }
 
 
-def _walks_shared_memory(register: str, ptx: Sequence[str]) -> bool:
-    """Returns True if a register is only an offset in shared memory that runs from one constant to another.
+def _is_shared_memory_offset(register: str, ptx: Sequence[str]) -> bool:
+    """Returns True if a register is only an offset in shared memory that a loop moves from one constant to another.
 
-    Compilers count a loop over a tile that way; its end is no limit of any size.
+    Compilers count loops over a tile that way; such an end does not depend on the problem's size.
     """
     own = re.escape(register)
     steps = re.compile(rf"mov\.\w+\s+{own}, -?\d+;|add\.\w+\s+{own}, {own}, -?\d+;|setp\.[\w.]+\s+%\w+, {own}, -?\d+;")

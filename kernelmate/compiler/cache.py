@@ -6,6 +6,7 @@ A damaged entry is compiled again; without a writable disk there is no cache.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import time
@@ -112,3 +113,13 @@ class Cache:
                     with contextlib.suppress(OSError):
                         found.append((Path(entry.path), entry.stat()))
         return found
+
+
+def cache_in(directory: Path | None) -> Cache:
+    """Returns this process's cache below a folder; None is the default one."""
+    return _cache(directory or default_directory())
+
+
+@functools.lru_cache(maxsize=16)
+def _cache(directory: Path) -> Cache:
+    return Cache(directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from kernelmate.compiler.cache import Cache, default_directory, key_of
+from kernelmate.compiler.cache import cache_in, key_of
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
@@ -75,7 +74,7 @@ def compile_kernel(
     prepared = _prepare(request, target, options)
     if kernel.signature.template_parameters and instance is None:
         return _without_instance(prepared)
-    cache = _cache(cache_dir or default_directory()) if use_cache else None
+    cache = cache_in(cache_dir) if use_cache else None
     key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
                  prepared.job.expressions, prepared.part.default_device, prepared.part.raw_digest)  # fmt: skip
     product = cache.load(key) if cache is not None else None
@@ -239,11 +238,6 @@ _BUILT_IN = re.compile(
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(word for text in texts for word in re.findall(r"[^\W\d]\w*", text))
-
-
-@functools.lru_cache(maxsize=16)
-def _cache(directory: Path) -> Cache:
-    return Cache(directory)
 
 
 # ---------------------------------------------------------------------------------------------------------- after

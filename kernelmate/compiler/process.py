@@ -18,6 +18,7 @@ import msgspec
 
 from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
 from kernelmate.compiler.places import require_platform
+from kernelmate.environment import allowed
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
 MOST_CHILDREN = 8
@@ -39,11 +40,14 @@ class _Child:
         self.owner = os.getpid()
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         command = [sys.executable, "-P", "-m", module]
-        if module != NVRTC_CHILD:  # NVRTC writes no files
+        environment: dict[str, str] | None = None
+        if module != NVRTC_CHILD:  # NVRTC writes no files and evaluates nothing
             self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-compiler-", ignore_cleanup_errors=True)
             command.append(self._scratch.name)
+            environment = allowed(os.environ)
         self.popen = subprocess.Popen(
             command,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -184,7 +188,8 @@ class CompilerProcess:
 
     Args:
         children: the most there are; None for one per core, up to `MOST_CHILDREN`.
-        module: what a child runs; all but NVRTC's get the name of a folder for temporary files.
+        module: what a child runs. All but NVRTC's, which evaluate text in Python, get the name of a folder for temporary
+            files, and no environment variables beside those that a worker gets.
         install: what to install where a child's library is missing.
     """
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelmate.compiler.cache import Cache, default_directory, key_of
+from kernelmate.compiler.cache import cache_in, key_of
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.process import CompilerProcess
@@ -35,6 +35,9 @@ _TYPES = {
 }  # fmt: skip
 """Triton's names of types (triton/runtime/jit.py, type_canonicalisation_dict), by NumPy's and ml_dtypes'."""
 
+_FORMAT = 4
+"""Number of the form of cached replies; a new one discards those that are kept."""
+
 EMULATED_ARCH = "sm_80"
 
 COMPILER = CompilerProcess(1, "kernelmate.compiler.triton_child", "'kernelmate[triton]'")
@@ -46,10 +49,8 @@ def compile_triton(
     contract: Contract | None,
     *,
     target: Target,
-    timeout_s: float = 60,
-    use_cache: bool = True,
-    cache_dir: Path | None = None,
-    compiler: CompilerProcess = COMPILER,
+    timeout_s: float,
+    cache_dir: Path | None,
 ) -> Compiled:
     """Compile a Triton kernel for the types, constants and alignments of its contract.
 
@@ -57,36 +58,33 @@ def compile_triton(
         kernel: a kernel of a `triton` unit.
         contract: gives what Triton takes from a launch; without one the kernel is not compiled, with a note.
         target: the GPU.
-        timeout_s: seconds until the compiler is killed.
-        use_cache: read and write the disk cache.
-        cache_dir: its folder; None for the default.
-        compiler: the compiler's child process.
+        timeout_s: seconds after which the compilation is ended.
+        cache_dir: folder of compiled code; None for the default.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
         CompilerUnavailable: Triton is not installed here.
     """
-    version = f"Triton {_version()}"
     if contract is None or contract.inferred:
         text = f"{kernel.name} is a Triton kernel without a contract, which gives the types of its parameters"
         note = Diagnostic("note", text, kernel.unit.path, kernel.line, kernel.column, "no-contract")
-        return Compiled(kernel.name, None, "", target.arch, version, False, (note,))
+        return Compiled(kernel.name, None, "", target.arch, "Triton", False, (note,))
+    version = f"Triton {_version()} {' '.join(contract.options)}"
     try:
         job = _job(kernel, contract, target)
     except SourceError as error:
         told = Diagnostic("error", error.message, error.file, error.line, error.column)
         return Compiled(kernel.name, None, "", target.arch, version, False, (told,))
-    version += " " + " ".join(contract.options)
-    cache = Cache(cache_dir or default_directory()) if use_cache else None
-    key = key_of("triton function 3", _version(), job.text, job.options, job.expressions)
-    output = cache.load(key) if cache is not None else None
+    cache = cache_in(cache_dir)
+    key = key_of("triton", _FORMAT, _version(), job.text, job.options, job.expressions)
+    output = cache.load(key)
     if output is None:
         try:
-            output = compiler.compile(job, timeout_s)
+            output = COMPILER.compile(job, timeout_s)
         except CompileTimeout as error:
             error.file, error.line, error.column = kernel.unit.path, kernel.line, kernel.column
             raise
-        if cache is not None and output.log.startswith("{"):  # not the client's word of a crash
+        if output.log.startswith("{"):  # a reply of the compiler, and not the message about its crash
             cache.store(key, output)
     return _compiled(kernel, target, version, output, _unspecialised(kernel, contract))
 
@@ -122,6 +120,11 @@ def _job(kernel: Kernel, contract: Contract, target: Target) -> CompileJob:
     signature: dict[str, str] = {}
     for parameter in function_of(kernel).parameters:
         argument = arguments.get(parameter.name)
+        if argument is None and parameter.name not in values:
+            raise SourceError(
+                f"{kernel.name} takes {parameter.name}, which the contract neither passes nor gives a value.",
+                file=kernel.unit.path, line=kernel.line, column=kernel.column,
+            )  # fmt: skip
         if argument is None or is_one(argument):
             signature[parameter.name] = "constexpr"
             constants[parameter.name] = 1 if argument is not None else _constant(values[parameter.name])

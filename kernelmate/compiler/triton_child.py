@@ -20,7 +20,7 @@ from kernelmate.compiler.child import serve
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.confinement import ancestors, confine
 
-_UNDERSTOOD = (
+_NOT_EMULATED = (
     "wgmma.",
     "cp.async.bulk",
     "mbarrier.",
@@ -57,7 +57,7 @@ def _compile(job: CompileJob) -> CompileOutput:
         function = _defined(job, given["names"])
         capability = int(given["capability"])
         output = _compiled(function, given, capability)
-        if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _UNDERSTOOD):
+        if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _NOT_EMULATED):
             emulated = _compiled(function, given, EMULATED_CAPABILITY)
             facts = json.loads(output.log) | {"emulated": json.loads(emulated.log)}
             output = CompileOutput(True, json.dumps(facts), emulated.ptx, output.cubin, output.lowered)
@@ -81,7 +81,7 @@ def _compiled(function: Any, given: Mapping[str, Any], capability: int) -> Compi
     source = ASTSource(function, signature, constants, attributes)
     kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(given["settings"]))
     facts = kernel.metadata._asdict()
-    kept = ("shared", "num_warps", "num_ctas", "global_scratch_size", "profile_scratch_size", "triton_version")
+    kept = ("shared", "global_scratch_size", "profile_scratch_size")
     log = json.dumps({name: facts.get(name) for name in kept})
     return CompileOutput(True, log, _with_own_lines(kernel.asm["ptx"]), kernel.asm["cubin"], (facts["name"],))
 

@@ -103,7 +103,7 @@ def label(number: int, author: str) -> str:
 
 def author_name(author: str) -> str:
     """Returns an author's name without the kind of a built-in one."""
-    return author.removeprefix("recipe:").removeprefix("synthesis:")
+    return author.removeprefix("recipe:").removeprefix("synthesis:").removeprefix("triton:")
 
 
 def safe(text: str) -> str:

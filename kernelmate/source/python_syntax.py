@@ -29,7 +29,7 @@ class PythonFile:
     def __init__(self, path: str, text: str) -> None:
         self.path = path
         self.text = text
-        self.tree = _parse(path, text)
+        self.tree = parse_python(path, text)
         self.lines = text.split("\n")
         self.starts = [0]
         for line in self.lines:
@@ -174,7 +174,12 @@ def literal_text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _parse(path: str, text: str) -> ast.Module:
+def parse_python(path: str, text: str) -> ast.Module:
+    """Returns the tree of a Python text; its warnings are not shown.
+
+    Raises:
+        SourceError: it is not Python.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,10 +15,12 @@ from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Parameter, Signature, Unit
 from kernelmate.source.line_ends import normal_text
+from kernelmate.source.python_syntax import parse_python
 from kernelmate.source.tokens import line_starts
 
-SETTINGS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": 0}
-"""Options of a launch that are no parameters, with Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
+DEFAULTS = {"num_warps": "4", "num_stages": "3"}
+SETTINGS = (*DEFAULTS, "maxnreg")
+"""Options of a launch that are no parameters, and Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
 
 _ADDRESSES = {
     "load": ("read",),
@@ -148,8 +150,8 @@ def _kernels(text: str) -> tuple[TritonFunction, ...]:
 
 def _parsed(text: str) -> ast.Module | None:
     try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+        return parse_python("", text)
+    except SourceError:
         return None
 
 
@@ -157,9 +159,7 @@ def _function(
     text: str, starts: Sequence[int], node: ast.FunctionDef, accesses: frozenset[tuple[str, str]]
 ) -> TritonFunction:
     first = min((decorator.lineno for decorator in node.decorator_list), default=node.lineno)
-    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
-    line = text[starts[end_line - 1] :].partition("\n")[0]
-    end = starts[end_line - 1] + len(line.encode()[:end_column].decode(errors="replace"))
+    end = _offset(text, starts, node.end_lineno or node.lineno, node.end_col_offset or 0)
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     defaults: list[ast.expr | None] = [None] * (
         len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
@@ -368,15 +368,14 @@ def _kept_function(node: ast.FunctionDef, source: Sequence[str]) -> dict[int, st
             text = _literal(value)
             kind = ": _kernelmate_constexpr" if _is_constexpr(one.annotation) else ""
             parameters.append(f"{one.arg}{kind}" + ("" if value is None else f" = {text}"))
-    first = node.body[0].lineno
     head = f"def {node.name}({', '.join(parameters)}):"
-    if first == node.lineno:
-        return {node.lineno: f"{head} " + "; ".join(ast.unparse(one) for one in node.body)}
-    lines = {number: source[number - 1] for number in range(first, (node.end_lineno or first) + 1)}
-    decorated = min((one.lineno for one in node.decorator_list), default=node.lineno)
-    if decorated == node.lineno:
-        return {}
-    return lines | {decorated: "@_kernelmate_jit", node.lineno: head}
+    decorator = {min(one.lineno for one in node.decorator_list): "@_kernelmate_jit"}
+    first = node.body[0]
+    if source[first.lineno - 1].encode()[: first.col_offset].strip():
+        # The body begins on the last line of the head, so that all of it is on that line.
+        return decorator | {node.lineno: f"{head} " + "; ".join(ast.unparse(one) for one in node.body)}
+    body = {number: source[number - 1] for number in range(first.lineno, (node.end_lineno or first.lineno) + 1)}
+    return decorator | body | {node.lineno: head}
 
 
 _REFUSED_NAMES = frozenset(

@@ -1,4 +1,4 @@
-"""What a contract says about a Triton kernel: values of its constants, and what its launch passes."""
+"""Constants and launch arguments of a Triton kernel, read from its contract."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from kernelmate.records import Argument, Contract, Kernel, Member, Passed
 from kernelmate.source.document import Document
 from kernelmate.source.expressions import nearest_hint
-from kernelmate.source.triton import SETTINGS, function_of
+from kernelmate.source.triton import DEFAULTS, SETTINGS, function_of
 
 WARP = 32
 
@@ -44,7 +44,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     function = function_of(kernel)
     names = [one.name for one in function.parameters if one.constexpr]
     others = [one.name for one in function.parameters if not one.constexpr]
-    found = {"num_warps": "4", "num_stages": "3"} | function.defaults()
+    found = DEFAULTS | function.defaults()
     for index, text in enumerate(document.data.get("options", ())):
         path = ("options", index)
         match = _OPTION.fullmatch(text.strip()) if isinstance(text, str) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.source import parse_contract, same_kernel, with_text
-from kernelmate.source.triton import function_of, with_launch_values
+from kernelmate.source.triton import SETTINGS, function_of, with_launch_values
 from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.base import SuggestRequest
 
@@ -19,8 +19,6 @@ METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes",
 MOST_WARPS, MOST_STAGES = 16, 5
 LEAST_BLOCK = 16
 """Minimum of a constant that is taken for the length of a block: tensor cores take no less."""
-
-_POWER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -64,12 +62,12 @@ def _changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, st
 def _all_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
     for configuration in function_of(kernel).configurations:
         yield dict(configuration)
-    warps, stages = int(values["num_warps"]), int(values.get("num_stages", "3"))
+    warps, stages = int(values["num_warps"]), int(values["num_stages"])
     for other in (warps * 2, warps // 2, warps * 4):
         if 1 <= other <= MOST_WARPS:
             yield {"num_warps": str(other)}
     for name, value in values.items():
-        if name.startswith("num_") or not _POWER.fullmatch(value):
+        if name in SETTINGS or not value.isdigit():
             continue
         length = int(value)
         if length >= LEAST_BLOCK and length & (length - 1) == 0:

@@ -119,7 +119,7 @@ def read(uri: str, version: int, language: str | None, text: str, codec: Positio
     refused: tuple[RefusedString, ...] = ()
     try:
         units = _units(path, language, text)
-        if (language == "python" and units and units[0].language == "python") or (language == "python" and not units):
+        if language == "python" and all(one.language != "text" for one in units):
             refused = refused_strings(path, text)
     except SourceError:
         units = ()

@@ -80,8 +80,8 @@ def test_numbers_of_the_code_are_met_and_passed_wherever_they_come_from() -> Non
     assert {18433, 18434} & {size["cols"] for size in sizes}
 
 
-def test_ends_of_walks_through_shared_memory_are_no_limits_of_sizes() -> None:
-    walk = version("""
+def test_bounds_of_loops_over_shared_memory_are_no_size_limits() -> None:
+    code = version("""
         __shared__ float tile[48][36];
         for (int i = threadIdx.x; i < 48 * 36; i += 64) tile[i / 36][i % 36] = x[i % cols];
         __syncthreads();
@@ -90,9 +90,9 @@ def test_ends_of_walks_through_shared_memory_are_no_limits_of_sizes() -> None:
         for (int n = 0; n < 48; ++n) sum += tile[n][threadIdx.x % 36];
         y[threadIdx.x] = sum;
     """).compiled.ptx  # fmt: skip
-    ends = {int(number) for number in re.findall(r"setp\.ne\.s32\s+%\w+, %\w+, (\d+);", walk)}
-    assert any(end % (36 * 4) == 0 and end > 257 for end in ends), "the walk's offset in bytes is compared with its end"
-    assert not ends & compared_numbers(walk)
+    ends = {int(number) for number in re.findall(r"setp\.ne\.s32\s+%\w+, %\w+, (\d+);", code)}
+    assert any(end % (36 * 4) == 0 and end > 257 for end in ends), "the loop counts bytes of shared memory"
+    assert not ends & compared_numbers(code)
 
 
 def test_the_end_of_a_loop_over_elements_is_a_limit_of_sizes() -> None:

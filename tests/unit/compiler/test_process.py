@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,16 @@ def test_one_text_after_another_takes_one_child(compiler) -> None:
     before = {compiler.compile(GOOD, 60).ok and compiler.pid for _ in range(3)}
     assert len(before) == 1
     assert [seat.child is not None for seat in compiler._seats].count(True) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environment of a process is read from /proc")
+def test_a_child_that_evaluates_text_gets_no_keys(monkeypatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "very-secret-value")
+    compiler = CompilerProcess(1, "kernelmate.compiler.triton_child")
+    try:
+        compiler.start()
+        environment = Path(f"/proc/{compiler.pid}/environ").read_bytes()
+    finally:
+        compiler.close()
+    assert b"PATH=" in environment
+    assert b"very-secret-value" not in environment

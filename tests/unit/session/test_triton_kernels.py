@@ -99,6 +99,22 @@ def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path
     assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
 
 
+def test_a_parameter_that_the_baseline_does_not_pass_is_named(tmp_path: Path, session: Session) -> None:
+    other = changed(tmp_path, "add", "x_ptr, y_ptr, out_ptr, n,", "x_ptr, y_ptr, out_ptr, n, more,")
+    text = (
+        Path(other.unit.path)
+        .read_text()
+        .replace(
+            '# n = "int32"\n# ///\n@triton.jit\ndef add(',
+            '# n = "int32"\n# more = "int32 = 2"\n# ///\n@triton.jit\ndef add(',
+        )
+    )
+    Path(other.unit.path).write_text(text)
+    (verdict,) = session.compare(KERNELS["add"], load_kernel(f"{other.unit.path}::add")).candidate
+    assert not verdict.compiled
+    assert "add takes more, which the contract neither passes nor gives a value" in verdict.findings[0].message
+
+
 def test_compiling_reaches_nothing_but_tritons_functions(tmp_path: Path, session: Session) -> None:
     mark = tmp_path / "run"
     kernel = changed(tmp_path, "gelu", "v = tl.load", f"tl.core.os.system('touch {mark}')\n    v = tl.load")

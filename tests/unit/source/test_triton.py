@@ -166,6 +166,20 @@ def test_defaults_and_annotations_that_would_be_run_are_left_out(tmp_path: Path)
     assert "print" not in compiled
 
 
+@pytest.mark.parametrize("helper", ["def double(v): return v * 2", "def double(\n    v\n): return v * 2"])
+def test_a_function_whose_body_stands_in_its_head_is_defined_whole(tmp_path: Path, helper: str) -> None:
+    compiled = module_text(kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + f"\n\n@triton.jit\n{helper}\n"))
+    scope = {"_kernelmate_jit": lambda one: ("jitted", one), "_kernelmate_constexpr": int}
+    exec(compile(compiled, "module", "exec"), scope)
+    kind, double = scope["double"]
+    assert (kind, double(3)) == ("jitted", 6)
+
+
+def test_files_are_read_without_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + "\nPATTERN = '\\d'\n")
+    assert not list(recwarn)
+
+
 def test_literals_of_launches_follow(twice: Kernel) -> None:
     changed = with_launch_values(twice.unit.text, "twice", {"BLOCK": "256", "num_warps": "8"})
     assert "twice[(1,)](x, y, x.numel(), BLOCK=256, num_warps=8)" in changed
