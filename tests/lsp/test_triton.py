@@ -25,7 +25,7 @@ def test_a_triton_function_has_a_lens_and_its_error_stands_at_its_place(tmp_path
                 if "compiling..." not in lenses:
                     break
                 await asyncio.sleep(0.1)
-            assert len([lens for lens in lenses if "regs" in lens]) == 5
+            assert len([lens for lens in lenses if "regs" in lens]) == TEXT.count("# /// kernelmate")
             broken = TEXT.replace("tl.static_range(TAPS)", "tl.static_range(missing)")
             it.change(uri, broken)
             for _ in range(600):
