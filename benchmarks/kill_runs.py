@@ -166,8 +166,19 @@ def place() -> Iterator[Place]:
 
 
 def segments() -> set[str]:
-    """Names of shared-memory segments."""
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    """Names of shared-memory segments that no living process has mapped: other programs' own come and go beside a run."""
+    if not os.path.isdir("/dev/shm"):
+        return set()
+    named = {}
+    for entry in os.scandir("/dev/shm"):
+        with suppress(OSError):
+            named[entry.name] = entry.inode()
+    # By inode: a semaphore gets its name by a link to a file that was mapped under another one.
+    mapped = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            mapped |= {line.split()[4] for line in maps.read_text().splitlines() if "/dev/shm/" in line}
+    return {name for name, inode in named.items() if str(inode) not in mapped}
 
 
 def beside(where: Place) -> list[str]:
@@ -210,8 +221,10 @@ def wrong_afterwards(where: Place, before: set[str]) -> Iterator[str]:
         time.sleep(0.05)
     if left:
         yield f"{len(left)} processes are left"
-    if segments() - before:
-        yield f"shared memory is left: {', '.join(sorted(segments() - before))}"
+    while (shared := segments() - before) and time.monotonic() < until:
+        time.sleep(0.05)
+    if shared:
+        yield f"shared memory is left: {', '.join(sorted(shared))}"
 
 
 @dataclass

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import subprocess
 import sys
+from multiprocessing import shared_memory
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +43,22 @@ def test_what_is_not_as_it_should_be_is_found() -> None:
             process.stdout.readline()
             assert where.processes() == [process.pid]
             kill_runs.kill(process)
+
+
+def test_only_shared_memory_that_no_process_has_mapped_counts_as_left() -> None:
+    name = f"kernelmate-test-{os.getpid()}"
+    held = multiprocessing.get_context("spawn").Semaphore()
+    mapped = shared_memory.SharedMemory(name=name, create=True, size=64)
+    left = Path("/dev/shm") / f"{name}-left"
+    left.touch()
+    try:
+        found = kill_runs.segments()
+        assert left.name in found
+        assert {name, f"sem.{held._semlock.name.lstrip('/')}"}.isdisjoint(found)  # type: ignore[attr-defined]
+    finally:
+        mapped.close()
+        mapped.unlink()
+        left.unlink()
 
 
 def test_its_help_has_examples() -> None:
