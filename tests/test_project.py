@@ -44,7 +44,7 @@ def test_every_path_in_architecture_exists() -> None:
 def test_every_package_has_a_row_in_architecture() -> None:
     found = {
         file.parent.relative_to(ROOT / root).as_posix().replace("/", ".")
-        for root in ("", "lsp", "widgets", "training")
+        for root in ("", "lsp", "widgets", "pytorch", "training")
         for file in (ROOT / root).glob("kernelmate*/**/__init__.py")
     }
     assert {package for _, package in layers()} >= found - {"kernelmate"}
@@ -66,7 +66,9 @@ def test_every_finding_code_is_explained_in_the_order_of_precedence() -> None:
     assert rows == [(code, code.meaning) for code in FindingCode]
 
 
-@pytest.mark.parametrize("package", ["kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets"])
+@pytest.mark.parametrize(
+    "package", ["kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets", "pytorch/kernelmate_torch"]
+)
 def test_the_wheel_takes_exactly_the_import_packages(package: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
@@ -91,7 +93,7 @@ def test_every_target_the_readme_names_is_in_the_makefile() -> None:
 
 def test_no_two_classes_of_the_packages_have_one_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for package in ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets"):
+    for package in ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets", "pytorch/kernelmate_torch"):
         for file in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ClassDef):

@@ -1,0 +1,1 @@
+"""PyTorch: kernels as custom operators of a program, and modules as kernels."""
