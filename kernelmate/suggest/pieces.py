@@ -94,6 +94,25 @@ def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Patt
     return {words: names for words, names in found.items() if names is not None and not names.search(rest)}
 
 
+def own_numbers(pieces: Sequence[FilePiece]) -> frozenset[str]:
+    """Return the macros with a number, `#define BLOCK 256`, that only the kernel and its own helpers use.
+
+    The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts beside the
+    kernel.
+    """
+    if any(piece.words[:2] == ("#", "include") and piece.words[2:3] != ("<",) for piece in pieces):
+        return frozenset()
+    own = own_helpers(pieces)
+    numbers = [piece for piece in pieces if piece.words[:2] == ("#", "define") and _is_number(piece.words[3:])]
+    names = [piece.words[2] for piece in numbers]
+    used = {word for piece in pieces if piece.words not in own and piece not in numbers for word in piece.words}
+    return frozenset(name for name in names if names.count(name) == 1 and name not in used)
+
+
+def _is_number(words: Sequence[str]) -> bool:
+    return len(words) == 1 and words[0].isdecimal()
+
+
 def _is_own(piece: FilePiece, name: str) -> bool:
     """Returns True if a part is private to its file: a device function, or a constant."""
     kind = next(iter(names_of(piece.node)))[0]

@@ -8,6 +8,7 @@ kernel does when it runs is not looked at here: that is the worker's and the gua
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Collection, Sequence
 
 import tree_sitter
@@ -36,6 +37,7 @@ from kernelmate.suggest.pieces import (
     names_of,
     own_headers,
     own_helpers,
+    own_numbers,
     pieces_of,
     without_kernel,
     words_of,
@@ -129,6 +131,7 @@ def screen(
     """
     try:
         check_characters(candidate.unit.text, extra=len(baseline.unit.text))
+        candidate = _with_numbers_of(baseline, candidate)
         check_words(candidate.unit.text, baseline.unit.text, baseline.source)
         if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
             raise ForbiddenText("The text holds a contract of its own.")
@@ -153,6 +156,22 @@ def screen(
         place = (candidate.unit.path, *candidate.unit.locate(candidate.line, candidate.column))
         return Finding(FindingCode.FORBIDDEN_SOURCE, "error", str(error), *place)
     return None
+
+
+def _with_numbers_of(baseline: Kernel, candidate: Kernel) -> Kernel:
+    """Returns the candidate with the baseline's numbers in `#define NAME NUMBER` where the kernel alone uses the name."""
+    names = (
+        ()
+        if baseline.unit.path.endswith(INCLUDED)
+        else own_numbers(list(pieces_of(without_kernel(baseline), NAMESPACES)))
+    )
+    edits = []
+    for name in names:
+        line = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(name)}[ \t]+(\d+)\b", re.MULTILINE)
+        (before, *_), after = line.findall(baseline.unit.text), list(line.finditer(candidate.unit.text))
+        if len(after) == 1:
+            edits.append((*after[0].span(1), before))
+    return apply_edits(candidate, edits) if edits else candidate
 
 
 def without_contracts(text: str) -> str:

@@ -326,6 +326,28 @@ def test_a_helper_that_the_kernel_alone_uses_may_change() -> None:
     assert not screened(alone + "#define ALSO(v) twice(v)\n")
 
 
+def test_a_number_that_the_kernel_alone_uses_may_change() -> None:
+    def screened(text: str, path: str = "f.cu", old: str = "#define TILE 32", new: str = "#define TILE 16") -> bool:
+        assert old in text
+        before, after = (
+            next(k for k in find_kernels(replace(text_unit(one), path=path)) if k.name == "scale")
+            for one in (text, text.replace(old, new))
+        )
+        return screen(before, after) is None
+
+    alone = FILE.replace('#include "mine.cuh"', "")
+    assert screened(alone)
+    assert not screened(FILE), "a header of the user may use it"
+    assert not screened(alone, "f.cuh"), "another file may use it"
+    assert not screened(alone, new="#define TILE (x[0])")
+    assert not screened(alone, new="#define TILE 16 + 16")
+    assert not screened(alone, new="#define TILE 16\n#define TILE 8")
+    assert not screened(alone.replace("x[0] = 1.0f", "x[TILE] = 1.0f")), "other code uses it"
+    assert not screened(alone + "#define HALF (TILE / 2)\n")
+    assert not screened(alone + "#if TILE > 16\n#endif\n")
+    assert not screened(alone + "#undef TILE\n")
+
+
 def test_launch_parameters_may_change(baseline: Kernel) -> None:
     text = FILE.replace("<<<(n + 255) / 256, 256>>>", "<<<(n + 127) / 128, 128, 64>>>").replace("256", "128")
     changed = next(k for k in find_kernels(text_unit(text)) if k.name == "scale")
