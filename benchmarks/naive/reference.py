@@ -411,3 +411,45 @@ def csr_inputs(rows, entries, seed):
     cuts = np.sort(random.integers(0, entries + 1, max(rows - 1, 0)))
     row_ptr = np.concatenate([[0], cuts, [entries]])[: rows + 1].astype(np.int32)
     return random.standard_normal(entries, np.float32), row_ptr
+
+
+def swiglu_linear(x, gate, up):
+    """A gated linear layer with weights of its own for the gate."""
+    g = x @ gate
+    return g / (1 + np.exp(-g)) * (x @ up)
+
+
+def half_swiglu_linear(x, w):
+    """A gated linear layer whose two weights are the halves of one matrix."""
+    g, u = np.split(x @ w.T, 2, axis=1)
+    return g / (1 + np.exp(-g)) * u
+
+
+def complex_matmul(a_real, a_imag, b_real, b_imag):
+    """The product of two complex matrices, real and imaginary parts apart."""
+    return a_real @ b_real - a_imag @ b_imag, a_real @ b_imag + a_imag @ b_real
+
+
+def cosine_similarities(a, b):
+    """The cosine of each row of one matrix with each of the other."""
+    return (a @ b.T) / (np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)[None])
+
+
+def moving_average(x):
+    """The mean of each element and its eight neighbours on either side, zeros beyond the ends."""
+    padded = np.pad(x, ((0, 0), (8, 8)))
+    return np.lib.stride_tricks.sliding_window_view(padded, 17, axis=1).sum(axis=-1) / 17
+
+
+def running_average(x):
+    """An exponential moving average along each row."""
+    y, state = np.zeros_like(x), np.zeros(x.shape[0])
+    for t in range(x.shape[1]):
+        state = 0.9 * state + 0.1 * x[:, t]
+        y[:, t] = state
+    return y
+
+
+def row_parity(x):
+    """Exclusive or over each row."""
+    return np.bitwise_xor.reduce(x, axis=1)

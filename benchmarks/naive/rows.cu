@@ -375,3 +375,22 @@ __global__ void groupnorm(const float* x, const float* weight, const float* bias
     out[base + i] = (x[base + i] - mean) * rstd * weight[c] + bias[c];
   }
 }
+
+// /// kernelmate
+// sizes = [{ rows = 16384, cols = 1024 }, { rows = 37, cols = 61 }, { rows = 1, cols = 1 }]
+// grid = "cdiv(rows, 128)"
+// block = 128
+// reference = "reference.py:row_parity"
+// [args]
+// x = "in uint32[rows, cols]"
+// y = "out uint32[rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void row_parity(const unsigned int* x, unsigned int* y, int rows, int cols) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  unsigned int p = 0;
+  for (int c = 0; c < cols; c++) p ^= x[(size_t)r * cols + c];
+  y[r] = p;
+}

@@ -135,3 +135,23 @@ __global__ void upsample_nearest(const float* x, float* out, int n, int height, 
   int j = i % (2 * width), r = i / (2 * width) % (2 * height), b = i / (2 * width) / (2 * height);
   out[i] = x[((size_t)b * height + r / 2) * width + j / 2];
 }
+
+// /// kernelmate
+// sizes = [{ rows = 16384, cols = 1024 }, { rows = 37, cols = 61 }, { rows = 1, cols = 1 }]
+// grid = ["cdiv(cols, 128)", "rows"]
+// block = 128
+// reference = "reference.py:moving_average"
+// [args]
+// x = "in float32[rows, cols] ~ normal"
+// y = "out float32[rows, cols]"
+// cols = "int32"
+// ///
+__global__ void moving_average(const float* x, float* y, int cols) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= cols) return;
+  const float* row = x + (size_t)blockIdx.y * cols;
+  float s = 0.0f;
+  for (int d = -8; d <= 8; d++)
+    if (c + d >= 0 && c + d < cols) s += row[c + d];
+  y[(size_t)blockIdx.y * cols + c] = s / 17.0f;
+}
