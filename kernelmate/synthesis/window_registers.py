@@ -1,4 +1,4 @@
-"""C++ of windows for a few neighbouring rows at once, with shared elements loaded into registers first."""
+"""C++ of windows for a few neighbouring results at once, with shared elements loaded into registers first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
+class WindowBox:
     """Rows and columns around a thread's own, by their smallest and largest distance."""
 
     local: str
@@ -53,9 +53,10 @@ class RowsText(WindowText):
     ) -> None:
         super().__init__(plan, kernel, positions)
         self._row, self._column = row, column
+        self._moving = row
         self._first, self._step, self._count = names
         self.before: list[str] = []
-        self._boxes: dict[_Group, _Box] = {}
+        self._boxes: dict[_Group, WindowBox] = {}
         self._taps: dict[_Group, str] = {}
 
     def values(self, lines: list[str], rows: int = 4) -> list[str]:
@@ -69,7 +70,7 @@ class RowsText(WindowText):
         if not self._boxes:
             raise Refused("its rows share no elements")
         rest = [key for key in reads if self._group(key) not in self._boxes]
-        moving = [key for key in rest if self._row in " ".join(map(str, key[1]))]
+        moving = [key for key in rest if self._moving in " ".join(map(str, key[1]))]
         self._point([key for key in rest if key not in moving], self.before)
         self._load_taps([key for key in rest if key not in moving])
         self._load_boxes(reads)
@@ -115,7 +116,7 @@ class RowsText(WindowText):
             box = self._span(one[0] for one in found), self._span(one[1] for one in found)
             height, width = (high - low for low, high in box)
             if height and (rows + height) * (width + 1) <= MOST_REGISTERS:
-                self._boxes[group] = _Box(self.names.fresh(f"{group[0]}_window"), *box)
+                self._boxes[group] = WindowBox(self.names.fresh(f"{group[0]}_window"), *box)
 
     def _load_boxes(self, reads: Sequence[Key]) -> None:
         """Emits the loads of each box, with values beyond the array's ends."""
@@ -140,10 +141,10 @@ class RowsText(WindowText):
             value = self._kernel.loaded(name, f"{pointer}[{self.address(shape[-2:], here)}]")
             fill = self._fill(group, kind)
             column = self._positions[self._column]
-            along = f"{column} + {b}{_moved(box.columns[0])}" if width > 1 else f"{column}{_moved(box.columns[0])}"
+            along = f"{column} + {b}{moved(box.columns[0])}" if width > 1 else f"{column}{moved(box.columns[0])}"
             element = f"{box.local}[{a}][{b}]" if width > 1 else f"{box.local}[{a}]"
             inner = [
-                f"const int {r} = {self._first} + {a}{_moved(box.rows[0])}, {c} = {along};",
+                f"const int {r} = {self._first} + {a}{moved(box.rows[0])}, {c} = {along};",
                 f"{element} = {inside} ? {value} : {fill};",
             ]
             if width > 1:
@@ -154,7 +155,7 @@ class RowsText(WindowText):
                 *block_of(f"for (int {a} = 0; {a} < {self._count} + {height}; ++{a})", inner),
             ]
 
-    def _inside(self, box: _Box, shape: Sequence[str], r: str, c: str) -> str:
+    def _inside(self, box: WindowBox, shape: Sequence[str], r: str, c: str) -> str:
         """Returns the condition that a row and a column are inside the array."""
         tests = []
         column = self.plan.ranges[self._column]
@@ -264,11 +265,7 @@ class RowsText(WindowText):
             return super()._element(key)
         box = self._boxes.get(self._group(key))
         if box is not None:
-            down, along = self._distances(key) or (Linear(), Linear())
-            row = down.plus(-box.rows[0])
-            at = self._step if row == Linear() else f"{self._step} + {self.number_text(row)[0]}"
-            column = f"[{self.number_text(along.plus(-box.columns[0]))[0]}]"
-            return f"{box.local}[{at}]{column if box.columns[0] < box.columns[1] else ''}"
+            return self._boxed(key, box)
         base, _ = self._split(key)
         taps = self._taps.get((self.plan.name(key), " ".join(one.text() for one in base)))
         flat = self._flat(key) if taps is not None else None
@@ -276,10 +273,19 @@ class RowsText(WindowText):
             return f"{taps}[{self.number_text(flat)[0]}]"
         return super()._element(key)
 
+    def _boxed(self, key: Key, box: WindowBox) -> str:
+        """Returns an element that is in registers."""
+        down, along = self._distances(key) or (Linear(), Linear())
+        row = down.plus(-box.rows[0])
+        at = self._step if row == Linear() else f"{self._step} + {self.number_text(row)[0]}"
+        column = f"[{self.number_text(along.plus(-box.columns[0]))[0]}]"
+        return f"{box.local}[{at}]{column if box.columns[0] < box.columns[1] else ''}"
+
     def _is_safe(self, key: Key) -> bool:
         boxed = self.plan.is_leaf(key) and self._group(key) in self._boxes
         return boxed or super()._is_safe(key)
 
 
-def _moved(by: int) -> str:
+def moved(by: int) -> str:
+    """Returns the text that adds a number, empty for zero."""
     return "" if by == 0 else f" {'-' if by < 0 else '+'} {abs(by)}"
