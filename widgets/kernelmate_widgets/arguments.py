@@ -41,7 +41,7 @@ def read_arguments(
         UsageError: number, kind, dtype, device or layout of an argument does not fit the kernel.
     """
     __tracebackhide__ = True
-    if contract.passing:
+    if any(one.kind not in ("argument", "null") or one.variable for one in contract.passing):
         raise UsageError(
             f"{short_name(kernel)} takes structs, pointers or variables of its module, which a call here cannot pass.",
             hint="Judge it by its contract, or wrap it in a kernel with one parameter for each argument.",

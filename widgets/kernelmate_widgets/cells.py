@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import keyword
 import os
+from dataclasses import replace
 from pathlib import PurePath
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source import find_kernels, parse_contract
 from kernelmate.source.line_ends import normal_text
+from kernelmate.source.triton import triton_unit
 
 MAGIC = "%%kernelmate"
 
@@ -26,7 +28,11 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
     lines = (raw or "").split("\n")
     first = next((number for number, line in enumerate(lines, 1) if line.lstrip().startswith(MAGIC)), 1)
     text = normal_text(body)
-    return Unit(path=name, text=text, language="text", anchors=(Anchor(1, 1, first + 1, 1),), file_text=text)
+    anchors = (Anchor(1, 1, first + 1, 1),)
+    jitted = triton_unit(name, text)
+    if jitted is not None:
+        return replace(jitted, anchors=anchors)
+    return Unit(path=name, text=text, language="text", anchors=anchors, file_text=text)
 
 
 def place_name(session: str | None = None) -> str:
@@ -46,7 +52,7 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
     """
     kernels = find_kernels(unit)
     if not kernels:
-        hint = "A kernel is a __global__ function with a body."
+        hint = "A kernel is a __global__ function with a body, or a Python function with @triton.jit."
         raise SourceError("There is no kernel in this cell.", file=unit.path, hint=hint)
     named = [kernel for kernel in kernels if name is not None and short_name(kernel) == name]
     if len(named) == 1:

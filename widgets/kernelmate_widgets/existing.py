@@ -21,6 +21,7 @@ from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import read_python
 from kernelmate.source.python_launches import calls_of
 from kernelmate.source.python_syntax import PythonFile
+from kernelmate.source.triton import triton_unit
 from kernelmate_widgets.cells import MAGIC, place_name, quoted, short_name
 from kernelmate_widgets.failing import KernelFailed
 from kernelmate_widgets.handle import KernelHandle
@@ -91,6 +92,25 @@ class Cells:
         text = "\n".join([*block, code])
         return Unit(path=path, text=text, language="text", anchors=(*anchors, shifted), file_text=text), number
 
+    def jitted(self, name: str, text: str) -> ExistingKernel:
+        """Return a Triton function by the last cell that defines it.
+
+        Raises:
+            UsageError: no cell does.
+        """
+        ends = [number for number, _ in self._starts[1:]] + [None]
+        lines = self._text.split("\n")
+        for (start, number), end in reversed([*zip(self._starts, ends, strict=True)]):
+            code = "\n".join(lines[start - 1 : None if end is None else end - 1])
+            unit = triton_unit(place_name(), code)
+            kernel = None if unit is None else _named(unit, name)
+            if kernel is not None:
+                return ExistingKernel(kernel, code, number)
+        raise UsageError(
+            f"No cell of this notebook defines the Triton function {text}.",
+            hint="Judge it in its file: kernelmate bench FILE.py.",
+        )
+
     def launch(self, name: str) -> LineArguments | None:
         """Returns the last launch of a kernel by this name whose arguments can be read without effect; None without any."""
         file = PythonFile("<notebook>", self._text)
@@ -134,7 +154,7 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
     """Return the kernel that an expression of the notebook denotes; nothing is compiled or launched.
 
     Args:
-        text: `scale`, a `cupy.RawKernel`; `module.scale` or `module.scale<float>`, a function of a `cupy.RawModule`; or
+        text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a `cupy.RawModule`; or
             a kernel that `%%kernelmate` bound.
         evaluate: evaluates an expression in the user's namespace.
         cells: the cells that were run.
@@ -148,6 +168,8 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
     if _is_cupy(module, "RawModule"):
         return _of_code(module, function + text[len(owner) + 1 + len(function) :], text, cells)
     value = value_of(text, evaluate, "judge")
+    if _is_jitted(value):
+        return cells.jitted(_function_name(value), text)
     if isinstance(value, KernelHandle):
         return ExistingKernel(value.version.kernel, value.source)
     if _is_cupy(value, "RawKernel"):
@@ -158,16 +180,28 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
 
 
 def existing_names(namespace: dict[str, Any]) -> list[str]:
-    """Returns the names of RawKernels, and of the functions of RawModules as `MODULE.FUNCTION`."""
+    """Returns the names of RawKernels, Triton functions, and of the functions of RawModules as `MODULE.FUNCTION`."""
     names = []
     for name, value in namespace.items():
         if name.startswith("_"):
             continue
-        if _is_cupy(value, "RawKernel"):
+        if _is_cupy(value, "RawKernel") or _is_jitted(value):
             names.append(name)
         elif _is_cupy(value, "RawModule") and value.code is not None:
             names += [f"{name}.{short_name(one)}" for one in find_kernels(_unit_of_text(value.code, name))]
     return names
+
+
+def _is_jitted(value: object) -> bool:
+    """True if a value is a function with `@triton.jit`, under `autotune` or not."""
+    library = type(value).__module__.partition(".")[0]
+    return library == "triton" and type(value).__name__ in ("JITFunction", "Autotuner", "Heuristics")
+
+
+def _function_name(value: Any) -> str:
+    while not hasattr(value, "__name__"):
+        value = value.fn
+    return str(value.__name__)
 
 
 def _is_cupy(value: object, kind: str) -> bool:
@@ -225,7 +259,7 @@ def _no_source(value: object, text: str) -> UsageError:
             f"{text} is a kernel in Python ({library}), which has no CUDA C++ source.",
             hint=f"%kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function; a {MAGIC} cell judges one.",
         )
-    hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, and kernels of %%kernelmate."
+    hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, a Triton function, and kernels of %%kernelmate."
     return UsageError(f"{text} is a {kind}, whose CUDA source cannot be had.", hint=hint)
 
 

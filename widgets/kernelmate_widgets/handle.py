@@ -23,6 +23,7 @@ from kernelmate.records import (
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
 from kernelmate_widgets.launching import Launcher
+from kernelmate_widgets.triton_calls import triton_arguments, triton_shape
 
 USER = "user"
 
@@ -76,7 +77,7 @@ class KernelHandle:
     """A kernel that a cell defined. Bound under its name; every reference to it launches the version in force.
 
     `k(x, y, n)` takes grid and block from the contract, `k[grid, block](x, y, n)` and `k[grid, block,
-    shared_bytes](...)` use the given launch. Arrays are CuPy's or torch's on the GPU, used in place, or NumPy's (and
+    shared_bytes](...)` use the given launch; a Triton kernel is launched as `k[grid](x, y, n, BLOCK=1024)`. Arrays are CuPy's or torch's on the GPU, used in place, or NumPy's (and
     torch's of the CPU) in the emulator.
 
     Attributes:
@@ -257,19 +258,28 @@ class KernelHandle:
             raise error.with_traceback(None) from None  # frames of this package say nothing to its user
 
     def __getitem__(self, launch: Any) -> Callable[..., None]:
-        """`k[grid, block]` or `k[grid, block, shared_bytes]`: the kernel with this launch.
+        """`k[grid, block]` or `k[grid, block, shared_bytes]`, of a Triton kernel `k[grid]`: the kernel with this launch.
 
         Raises:
             UsageError: it is not a launch.
         """
         __tracebackhide__ = True
-        shape = _given_shape(self.name, launch, self.version.contract)
+        kernel, contract = self.version.kernel, self.version.contract
+        triton = kernel.unit.language == "triton"
+        shape = triton_shape(kernel, launch, contract) if triton else _given_shape(self.name, launch, contract)
 
-        def launched(*arguments: object) -> None:
+        def launched(*arguments: object, **named: object) -> None:
             __tracebackhide__ = True
             ready = self._loaded()
+            kernel, contract = ready.version.kernel, ready.version.contract
             try:
-                given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
+                if triton:
+                    arguments = tuple(triton_arguments(kernel, contract, arguments, named))
+                elif named:
+                    raise UsageError(
+                        f"{self.name} takes no arguments by name.", hint="Give them in the kernel's order."
+                    )
+                given = read_arguments(kernel, contract, arguments, self.backend)
                 ready.launcher.launch(shape, given)
             except KernelmateError as error:
                 raise error.with_traceback(None) from None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, ScalarArgument, UnsupportedInstruction
 from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError, LaunchTooLarge, UsageError
-from kernelmate.records import BackendName, Compiled, Finding, Kernel, LaunchShape, Target
+from kernelmate.records import BackendName, Compiled, Contract, Finding, Kernel, LaunchShape, Target
 from kernelmate_widgets.arguments import CallArgument
 
 
@@ -54,16 +55,26 @@ class Launcher(Protocol):
         ...
 
 
-def make_launcher(backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target) -> Launcher:
+def make_launcher(
+    backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target, contract: Contract | None = None
+) -> Launcher:
     """Create a launcher of the judged code: nothing is compiled again.
+
+    Args:
+        backend: where it runs.
+        kernel: the kernel.
+        compiled: its code.
+        target: the GPU that the code is for.
+        contract: as completed when the kernel was compiled: a Triton kernel's has its shared memory and the parameters
+            that the compiler added.
 
     Raises:
         BackendUnavailable: the code cannot be loaded here.
     """
     try:
         if backend == "cuda":
-            return GpuLauncher(kernel, compiled)
-        return EmulatorLauncher(kernel, compiled, target)
+            return GpuLauncher(kernel, compiled, contract)
+        return EmulatorLauncher(kernel, compiled, target, contract)
     except UnsupportedInstruction as error:
         message = f"{kernel.name} cannot be launched here: {error.finding.message}."
         raise BackendUnavailable(message, hint="Judge it with another backend.") from None
@@ -74,10 +85,10 @@ class EmulatorLauncher:
 
     raw = None
 
-    def __init__(self, kernel: Kernel, compiled: Compiled, target: Target) -> None:
+    def __init__(self, kernel: Kernel, compiled: Compiled, target: Target, contract: Contract | None = None) -> None:
         from kernelmate.backends.emulator import EmulatorBackend
 
-        self._kernel = kernel
+        self._kernel, self._contract = kernel, contract
         self._module = EmulatorBackend().load(compiled, target)
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
@@ -90,9 +101,12 @@ class EmulatorLauncher:
         __tracebackhide__ = True
         held = {one.argument.name: one.array.shared() for one in given if one.array is not None}
         _refuse_overlaps(given, held)
-        arguments = tuple(_argument(one, held) for one in given)
+        arguments = tuple(
+            ScalarArgument("scratch", np.uint64(0)) if one is None else _argument(one, held)
+            for one in _in_order(given, self._contract)
+        )
         try:
-            result = self._module.run(Run(shape, arguments, check=False))
+            result = self._module.run(Run(_with_shared(shape, self._contract), arguments, check=False))
         except EmulationTooLarge as error:
             raise LaunchTooLarge(str(error), hint=f"Launch less at once, or {error.advice}.") from None
         errors = [finding for finding in result.findings if finding.severity == "error"]
@@ -104,6 +118,21 @@ class EmulatorLauncher:
                 np.copyto(array, result.arrays[one.argument.name].reshape(array.shape))
         if result.printed:
             print(result.printed, end="")
+
+
+def _in_order(given: Sequence[CallArgument], contract: Contract | None) -> list[CallArgument | None]:
+    """Returns the arguments in the order of the parameters; None for one that the compiler added, which is never used."""
+    if contract is None or not contract.passing:
+        return list(given)
+    named = {one.argument.name: one for one in given}
+    return [None if one.kind == "null" else named[one.name] for one in contract.passing]
+
+
+def _with_shared(shape: LaunchShape, contract: Contract | None) -> LaunchShape:
+    """Returns the launch with the shared memory that the compiler of a Triton kernel decided."""
+    if contract is None or not contract.passing or not contract.shared.isdigit():
+        return shape
+    return replace(shape, shared_bytes=int(contract.shared))
 
 
 def _argument(one: CallArgument, held: dict[str, np.ndarray[Any, Any]]) -> ArrayArgument | ScalarArgument:
@@ -132,8 +161,8 @@ def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[A
 class GpuLauncher:
     """Launches on the GPU that the arrays are on, on the stream that is current there, without a copy."""
 
-    def __init__(self, kernel: Kernel, compiled: Compiled) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Kernel, compiled: Compiled, contract: Contract | None = None) -> None:
+        self._kernel, self._contract = kernel, contract
         self._compiled = compiled
         self._loaded: dict[bool, Any] = {}
 
@@ -162,9 +191,14 @@ class GpuLauncher:
 
         arrays = [one.array for one in given if one.array is not None]
         device = arrays[0].device if arrays else None
+        shape = _with_shared(shape, self._contract)
         arguments = tuple(
-            np.uint64(one.array.pointer) if one.array is not None else plain(_argument(one, {}), {})  # type: ignore[arg-type]
-            for one in given
+            np.uint64(0)
+            if one is None
+            else np.uint64(one.array.pointer)
+            if one.array is not None
+            else plain(_argument(one, {}), {})  # type: ignore[arg-type]
+            for one in _in_order(given, self._contract)
         )
         try:
             with cupy.cuda.Device(device), _stream(given):

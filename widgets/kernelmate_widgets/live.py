@@ -66,6 +66,11 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
     if not wanted.anything:
         return None
     written = parse_contract(kernel)
+    if kernel.unit.language == "triton" and (wanted.args or wanted.block or wanted.shared or written is None):
+        raise UsageError(
+            "A Triton kernel is judged by the contract above its function.",
+            hint="Write one in # comments (see docs/triton.md); a launch here may only add a grid and a reference.",
+        )
     names: Mapping[str, str] = {}
     if wanted.args is not None:
         contract, names = _with_arrays(kernel, written, wanted.args, evaluate, folder)

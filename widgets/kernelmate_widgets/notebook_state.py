@@ -203,7 +203,8 @@ class NotebookState:
                     file=version.kernel.unit.path,
                     hint="A header or a setting has changed since: run the cell again.",
                 )
-            return compiled, make_launcher(session.backend, version.kernel, compiled, session.target)
+            contract = prepared.contract if version.kernel.unit.language == "triton" else None
+            return compiled, make_launcher(session.backend, version.kernel, compiled, session.target, contract)
 
         return prepare
 
