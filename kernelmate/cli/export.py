@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kernelmate.session.exporting import Export
 
 
+TO_TORCH = "torch"
+"""Value of `--to` for which a kernel becomes an operator, in place of files in a folder of that name."""
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -31,17 +35,27 @@ Examples:
   kernelmate export softmax.cu --to handover --version 12        a version of the history
   kernelmate export new.cu --to handover --baseline old.cu       against a file of its own
   pytest handover                                                judge it again, with or without a GPU
+  kernelmate export softmax.cu --to torch                        a torch operator, in softmax_torch
+  kernelmate export softmax.cu --to torch --backward grad.cu     with gradients by another kernel
+  pytest softmax_torch                                           test the operator, with or without a GPU
 
 \b
 Written are the kernel's file with the headers and reference that it needs, its baseline, KERNEL.diff,
-KERNEL.verdict.json (which `kernelmate confirm` takes), and test_KERNEL.py.
+KERNEL.verdict.json (which `kernelmate confirm` takes), and test_KERNEL.py. With --to torch, it is the package
+KERNEL_op, which needs torch, and CuPy on a GPU, and test_KERNEL_op.py. A folder of the name torch is ./torch.
 Exit codes: 0 it was written; 1 the kernel was rejected, and nothing was written; 2 a file would be
 overwritten, or an option needs a change; 3 this machine lacks something."""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
 @click.option(
-    "--to", "folder", metavar="DIR", required=True, help="The folder for the files; created if it does not exist."
+    "--to",
+    "folder",
+    metavar="DIR|torch",
+    required=True,
+    help="The folder for the files, created if it does not exist; or torch, for a torch operator.",
 )
+@click.option("--out", metavar="DIR", help="The folder for a torch operator (KERNEL_torch).")
+@click.option("--backward", type=KernelSpec(), metavar="FILE[::KERNEL]", help="The kernel that computes a torch operator's gradients.")  # fmt: skip
 @click.option("--version", type=click.IntRange(1), metavar="N", help="This version of the history (`kernelmate history FILE`).")  # fmt: skip
 @click.option("--baseline", type=KernelSpec(), metavar="FILE[::KERNEL]", help="The version that it was made from, in place of the history's.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
@@ -51,21 +65,28 @@ overwritten, or an option needs a change; 3 this machine lacks something."""
 @compile_options
 @output_options()
 def export(
-    file: str, folder: str, version: int | None, baseline: str | None, force: bool, **options: Any
+    file: str, folder: str, out: str | None, backward: str | None, version: int | None, baseline: str | None, force: bool,
+    **options: Any,
 ) -> int:  # fmt: skip
-    """Judge a kernel again and write it with its diff, its verdict, and a pytest that works without a GPU.
+    """Judge a kernel again and write it with its diff, its verdict, and a pytest that works without a GPU; or as a torch operator.
 
     Existing files are overwritten only with --force. A rejected kernel is not written.
     """
     output = output_of(options)
     settings = settings_of(options)
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise UsageError(f"--to {folder} is a file.", hint="Give a folder.")
+    operator = folder == TO_TORCH
+    if not operator and (out is not None or backward is not None):
+        raise UsageError(f"--{'out' if out is not None else 'backward'} is for operators.", hint="Write --to torch.")
+    for option, place in (("--out", out), ("--to", None if operator else folder)):
+        if place is not None and Path(place).exists() and not Path(place).is_dir():
+            raise UsageError(f"{option} {place} is a file.", hint="Give a folder.")
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.history import History
     from kernelmate.session import Session
     from kernelmate.session.exporting import choose, write_all
     from kernelmate.session.exporting import export as judge
+    from kernelmate.session.operator_export import export_operator, operator_folder
+    from kernelmate.source import load_kernel
 
     with History(settings.history_file) as history:
         chosen = choose(file, version, baseline, history if settings.history else None)
@@ -73,7 +94,12 @@ def export(
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage) as session,
     ):
-        made = judge(session, settings, chosen)
+        if operator:
+            second = None if backward is None else load_kernel(backward)
+            made = export_operator(session, settings, chosen, second)
+            folder = out or operator_folder(chosen.kernel)
+        else:
+            made = judge(session, settings, chosen)
     tell_notices(session)
     written = write_all(Path(folder), made.files, force=force) if made.accepted else []
     _show(made, written, output)
@@ -84,7 +110,9 @@ def _show(made: Export, written: list[Path], output: Output) -> None:
     if output.as_json:
         from kernelmate.report.json import exported_json
 
-        output.document(exported_json(made.verdicts, [str(path) for path in written], made.chosen.notes))
+        output.document(
+            exported_json((*made.verdicts, *made.backward), [str(path) for path in written], made.chosen.notes)
+        )
         return
     from kernelmate.report.console import show, show_lines
     from kernelmate.report.excerpt import SourceLines
@@ -92,13 +120,16 @@ def _show(made: Export, written: list[Path], output: Output) -> None:
     from kernelmate.report.versions import comparison_view
 
     if output.quiet:
-        show_lines(output.stdout(), *(verdict_line(verdict, candidate=True) for verdict in made.verdicts))
+        verdicts = (*made.verdicts, *made.backward)
+        show_lines(output.stdout(), *(verdict_line(verdict, candidate=True) for verdict in verdicts))
         return
     sources = SourceLines()
     if made.baseline:
         show(output.stdout(), comparison_view(made.baseline, made.verdicts, sources))
     else:
         show(output.stdout(), *(verdict_view(verdict, sources) for verdict in made.verdicts))
+    if made.backward:
+        show(output.stdout(), *(verdict_view(verdict, sources) for verdict in made.backward))
     for text in made.chosen.notes:
         remark(f"note: {text}", output)
     if not made.accepted:

@@ -126,6 +126,16 @@ def compile_many(
     )  # fmt: skip
 
 
+def compile_job(
+    kernel: Kernel, contract_options: Sequence[str], *, instance: str | None, target: Target, options: CompileOptions
+) -> CompileJob:
+    """Return the compiler's input for a kernel: its text, headers in memory, options, and the name to look up.
+
+    Arguments are those of `compile_kernel`; nothing is compiled.
+    """
+    return _prepare(Request(kernel, tuple(contract_options), instance), target, options).job
+
+
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
     """Returns the unit's unchanged text, and the options for calling NVRTC directly on it."""
     directory = str(Path(kernel.unit.path).resolve().parent)

@@ -88,6 +88,7 @@ class Export:
     Attributes:
         verdicts: one per instance.
         baseline: the baseline's verdicts; empty without one.
+        backward: verdicts of the backward kernel, of an operator that has one.
         files: texts by path relative to the target folder; empty if the version was rejected.
     """
 
@@ -95,11 +96,12 @@ class Export:
     verdicts: tuple[Verdict, ...]
     baseline: tuple[Verdict, ...]
     files: Mapping[str, str] = field(default_factory=dict)
+    backward: tuple[Verdict, ...] = ()
 
     @property
     def accepted(self) -> bool:
         """Returns True if no instance is rejected."""
-        return all(verdict.clean and verdict.compiled for verdict in self.verdicts)
+        return all(verdict.clean and verdict.compiled for verdict in (*self.verdicts, *self.backward))
 
 
 def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> ExportSelection:
@@ -165,20 +167,62 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
         InputError: a contract or the reference needs a change, or it is a Triton kernel. CompileTimeout: the compiler did not end.
         EnvironmentFailed: compiler or worker are unavailable.
     """
-    kernel, before = chosen.kernel, chosen.baseline
-    if kernel.unit.language == "triton":
+    if chosen.kernel.unit.language == "triton":
         raise UsageError(
             "The files of an export launch CUDA, and this is a Triton kernel.", hint="Its Python file is used as it is."
         )
-    if before is None:
-        judged = Export(chosen, session.bench(kernel), ())
-    else:
-        comparison = session.compare(before, kernel, chosen.prompt)
-        judged = Export(chosen, comparison.candidate, comparison.baseline)
+    judged = judged_again(session, chosen)
     return replace(judged, files=_files(session, settings, judged)) if judged.accepted else judged
 
 
+def judged_again(session: Session, chosen: ExportSelection) -> Export:
+    """Judge a version, against its baseline if it has one; raises as `export`."""
+    if chosen.baseline is None:
+        return Export(chosen, session.bench(chosen.kernel), ())
+    comparison = session.compare(chosen.baseline, chosen.kernel, chosen.prompt)
+    return Export(chosen, comparison.candidate, comparison.baseline)
+
+
 def _files(session: Session, settings: Settings, judged: Export) -> dict[str, str]:
+    carried = carried_files(session, settings, judged)
+    kernel, before = judged.chosen.kernel, judged.chosen.baseline
+    test = exported_test(
+        name=kernel.name,
+        file=carried.place,
+        baseline=None if before is None else f"{carried.baseline}::{before.name}",
+        prompt=judged.chosen.prompt,
+        settings=_settings(settings, session.target.name),
+        includes=list(_includes(settings, carried.root)),
+        verdict=f"{carried.stem}.verdict.json",
+    )
+    return {**carried.files, f"test_{carried.stem}.py": test}
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedFiles:
+    """What goes along with a kernel: its file, the files that it needs, its baseline, its diff and its verdict.
+
+    Attributes:
+        files: texts by path relative to the target folder.
+        place: the kernel's file among them.
+        baseline: the baseline's; None without one.
+        stem: the kernel's name in names of files.
+        root: the folder on this machine that the target folder stands for.
+    """
+
+    files: Mapping[str, str]
+    place: str
+    baseline: str | None
+    stem: str
+    root: Path
+
+
+def carried_files(session: Session, settings: Settings, judged: Export) -> CarriedFiles:
+    """Return the files that go along with a judged kernel.
+
+    Raises:
+        UsageError: a needed file is missing or is not text, or the settings name another reference.
+    """
     kernel, before = judged.chosen.kernel, judged.chosen.baseline
     file = Path(kernel.unit.path).resolve()
     needed = _needed(session, kernel, settings) | (set() if before is None else _needed(session, before, settings))
@@ -196,16 +240,7 @@ def _files(session: Session, settings: Settings, judged: Export) -> dict[str, st
     contract = contract_for(kernel)
     document = verdicts_json(judged.verdicts, given, None if before is None else kernel, contract, judged.chosen.prompt)
     files[f"{stem}.verdict.json"] = dumps(document) + "\n"
-    files[f"test_{stem}.py"] = exported_test(
-        name=kernel.name,
-        file=place,
-        baseline=None if before is None or old_place is None else f"{old_place}::{before.name}",
-        prompt=judged.chosen.prompt,
-        settings=_settings(settings, session.target.name),
-        includes=list(_includes(settings, root)),
-        verdict=f"{stem}.verdict.json",
-    )
-    return files
+    return CarriedFiles(files, place, old_place, stem, root)
 
 
 def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
