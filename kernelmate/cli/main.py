@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "optimize": ("kernelmate.cli.optimize:optimize", "Search for a version that meets a prompt; each is judged."),
     "tune": ("kernelmate.cli.tune:tune", "Find the fastest version at each size, and where the choice changes."),
     "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy."),
+    "port": ("kernelmate_torch.cli:port", "Port a PyTorch module: write it anew with CUDA kernels, verified."),
     "lift": ("kernelmate.cli.lift:lift", "Read a reference in NumPy from a kernel that has none."),
     "fix": ("kernelmate.cli.fix:fix", "Repair a kernel that does not compile or is wrong."),
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge promising versions again, on a GPU."),

@@ -81,6 +81,31 @@ def write_kernel(
     Raises:
         InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are unavailable.
     """
+    traced = _traced(session, asked)
+    if isinstance(traced, WriteOutcome):
+        return traced
+    return _judged(session, *traced, most, on_trying)
+
+
+def why_not_written(session: Session, asked: KernelRequest) -> str:
+    """Return why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
+
+    Raises:
+        As `write_kernel`.
+    """
+    traced = _traced(session, asked)
+    if isinstance(traced, WriteOutcome):
+        return next(iter(traced.notes), "The reference cannot be traced.")
+    kernel, contract, graph = traced
+    try:
+        found = next((one for one in kernels_for(graph, kernel, contract) if not one.another), None)
+    except Refused as reason:
+        return f"No schedule computes the function: {reason}."
+    return "No schedule computes the function." if found is None else ""
+
+
+def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, Graph] | WriteOutcome:
+    """Returns the empty kernel, its contract and its reference's graph, or the reasons why there is no graph."""
     kernel, contract = draft(asked)
     prepared = session.prepare(kernel, contract=contract)[0]
     if prepared.findings:
@@ -103,7 +128,7 @@ def write_kernel(
         graph = Graph.of(session.trace(kernel, contract))
     except ReferenceFailed as error:  # at the small size, which was not known before
         return WriteOutcome((), (error.message,), error.file, error.line)
-    return _judged(session, kernel, contract, graph, most, on_trying)
+    return kernel, contract, graph
 
 
 def _judged(

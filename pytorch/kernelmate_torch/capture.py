@@ -1,0 +1,292 @@
+"""Exports a module by torch.export and describes the graph as a `ModelProgram`. Used in the module's own process alone."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernelmate_torch.loading import LoadedModule, Refusal, refusal_of
+from kernelmate_torch.operations import OPERATIONS
+from kernelmate_torch.program import GraphNode, ModelProgram, TensorSpec
+
+LITERAL_ELEMENTS = 64
+"""Constant tensors of up to this many elements are written into the new module's text."""
+
+IN_TRAINING = frozenset({"aten.dropout.default", "aten.batch_norm.default", "aten.native_dropout.default"})
+
+_DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "UserError")
+
+
+class Captured:
+    """An exported module.
+
+    Attributes:
+        exported: torch's own program, of which the checks run parts.
+        program: its description.
+    """
+
+    def __init__(self, exported: torch.export.ExportedProgram, program: ModelProgram) -> None:
+        self.exported = exported
+        self.program = program
+
+
+def capture(loaded: LoadedModule) -> Captured:
+    """Export a module in eval mode, with free sizes of the inputs where it permits them.
+
+    Raises:
+        Refusal: the module raises, changes its inputs, or its control flow depends on data.
+    """
+    try:
+        with torch.no_grad():
+            copy.deepcopy(loaded.model)(*_copies(loaded.inputs))
+    except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
+        raise refusal_of(error, loaded.path, "The module failed") from None
+    raw = _exported(loaded, loaded.model)
+    same = _same_in_training(loaded, raw)
+    exported = _known_operations(raw)
+    signature = exported.graph_signature
+    changed = list(signature.user_inputs_to_mutate.values())
+    if changed:
+        raise Refusal(
+            f"forward changes its input {changed[0]} in place.",
+            file=str(loaded.path),
+            line=_line_of_change(loaded) or None,
+            hint="Compute a new tensor instead, as x = x + 1 in place of x += 1.",
+        )
+    program = _described(loaded, exported, same_in_training=same)
+    return Captured(exported, program)
+
+
+def _copies(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one.clone() if torch.is_tensor(one) else one for one in inputs)
+
+
+def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.ExportedProgram:
+    """Returns the program with free sizes, or with fixed ones if some of its operations need them."""
+    auto = torch.export.Dim.AUTO
+    free = tuple(dict.fromkeys(range(one.dim()), auto) if torch.is_tensor(one) else None for one in loaded.inputs)
+    if isinstance(model, torch.nn.Module) and type(model).__name__ == "FunctionModule":
+        shapes: Any = (free,)
+    else:
+        shapes = free
+    first: Exception | None = None
+    for dynamic in (shapes, None):
+        try:
+            return torch.export.export(model, _copies(loaded.inputs), dynamic_shapes=dynamic, strict=False)
+        except Exception as error:  # noqa: BLE001 -- torch raises many kinds; the second attempt's is reported
+            first = error
+    assert first is not None
+    name = type(first).__name__
+    refusal = refusal_of(first, loaded.path, "The module cannot be exported")
+    if name in _DATA_DEPENDENT or "data-dependent" in str(first).lower() or "data dependent" in str(first).lower():
+        raise Refusal(
+            "The control flow depends on the values of a tensor, so there is no one graph.",
+            file=refusal.failure.file,
+            line=refusal.failure.line,
+            hint="Write the choice as torch.where, or port the module's parts.",
+        )
+    raise refusal
+
+
+def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Returns the program with operations that have no translation replaced by those that they are made of."""
+    defaults = torch.export.default_decompositions()
+    used = {node.target for node in exported.graph.nodes if node.op == "call_function"}
+    table = {one: defaults[one] for one in used if str(one) not in OPERATIONS and one in defaults}
+    table = {one: made for one, made in table.items() if f"{one}[0]" not in OPERATIONS}
+    changing = any(isinstance(one, torch._ops.OpOverload) and one._schema.is_mutable for one in used)
+    if table or changing:  # it also makes operations in place plain ones
+        exported = exported.run_decompositions(table)
+    _apart(exported.graph_module)
+    return exported
+
+
+LOSSES = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default")
+
+
+def _apart(module: torch.fx.GraphModule) -> None:
+    """Replaces losses of a batch by the losses of its rows, and their mean or sum: one kernel each."""
+    aten = torch.ops.aten
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or str(node.target) not in LOSSES:
+            continue
+        values = [*node.args, *[None, 1, -100][len(node.args) - 2 :]]
+        reduction = values[3]
+        if (
+            node.kwargs
+            or len(values) > 5
+            or reduction == 0
+            or values[0].meta["val"].dim() != 2
+            or values[1].meta["val"].is_floating_point()
+        ):
+            continue
+        x, target = values[:2]
+        with module.graph.inserting_before(node):
+            made = [_inserted(module, node, node.target, (x, target, values[2], 0, values[4]))]
+            made.append(_inserted(module, node, aten.sum.default, (made[-1],)))
+            if reduction == 1:
+                counted = _inserted(module, node, aten.ne.Scalar, (target, values[4]))
+                counted = _inserted(module, node, aten.sum.default, (counted,))
+                made.append(_inserted(module, node, aten.div.Tensor, (made[-1], counted)))
+        node.replace_all_uses_with(made[-1])
+        module.graph.erase_node(node)
+    module.recompile()
+
+
+def _inserted(module: torch.fx.GraphModule, before: torch.fx.Node, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:
+    """Returns a new node with the shape that its operation gives for the arguments' shapes."""
+    node = module.graph.call_function(target, args)
+    fakes = [one.meta["val"] if isinstance(one, torch.fx.Node) else one for one in args]
+    node.meta["val"] = target(*fakes)
+    node.meta["stack_trace"] = before.meta.get("stack_trace")
+    return node
+
+
+def _described(loaded: LoadedModule, exported: torch.export.ExportedProgram, *, same_in_training: bool) -> ModelProgram:
+    signature = exported.graph_signature
+    symbols: dict[str, int] = {}
+    nodes = list(_nodes(loaded, exported, symbols))
+    returned_nodes = next(one for one in exported.graph.nodes if one.op == "output").args[0]
+    values = [_output(one) for one in returned_nodes]
+    changes = len(signature.buffers_to_mutate)
+    written = {signature.buffers_to_mutate[name]: name for name in values[:changes] if name is not None}
+    given = dict(zip(loaded.names, loaded.inputs, strict=True))
+    fixed = {name: repr(one) for name, one in given.items() if not torch.is_tensor(one)}
+    with torch.no_grad():
+        returned = copy.deepcopy(loaded.model)(*_copies(loaded.inputs))
+    several = isinstance(returned, tuple | list)
+    if not several and not torch.is_tensor(returned):
+        raise Refusal(
+            f"forward returns a {type(returned).__name__}.",
+            file=str(loaded.path),
+            hint="Return a tensor, or a tuple of tensors.",
+        )
+    for one in nodes:
+        if one.tensor is not None and one.tensor.dtype.startswith("complex"):
+            raise Refusal(
+                f"{one.target} computes complex numbers.",
+                file=str(loaded.path),
+                line=one.line or None,
+                hint="Compute with real and imaginary part as two tensors.",
+            )
+    return ModelProgram(
+        tuple(nodes), tuple(values[changes:]), several, symbols, loaded.names, fixed, written, same_in_training
+    )  # fmt: skip
+
+
+def _output(one: Any) -> str | None:
+    return one.name if isinstance(one, torch.fx.Node) else None
+
+
+def _nodes(
+    loaded: LoadedModule, exported: torch.export.ExportedProgram, symbols: dict[str, int]
+) -> Iterator[GraphNode]:
+    signature = exported.graph_signature
+    parameters, buffers = signature.inputs_to_parameters, signature.inputs_to_buffers
+    constants = signature.inputs_to_lifted_tensor_constants
+    user = iter(loaded.names)
+    for node in exported.graph.nodes:
+        tensor = _spec(node.meta.get("val"), symbols)
+        if node.op == "placeholder":
+            if node.name in parameters:
+                yield GraphNode(node.name, "parameter", parameters[node.name], tensor=tensor)
+            elif node.name in buffers:
+                yield GraphNode(node.name, "buffer", buffers[node.name], tensor=tensor)
+            elif node.name in constants:
+                held = exported.constants[constants[node.name]]
+                literal = held.tolist() if held.numel() <= LITERAL_ELEMENTS else None
+                yield GraphNode(node.name, "constant", constants[node.name], tensor=tensor, literal=literal)
+            else:
+                yield GraphNode(node.name, "input", next(user), tensor=tensor)
+        elif node.op == "call_function" and _element(node) is not None:
+            producer = node.args[0]
+            yield GraphNode(
+                node.name, "call", str(_element(node)), tuple(_argument(one, symbols) for one in producer.args),
+                {name: _argument(one, symbols) for name, one in producer.kwargs.items()}, tensor, _line(producer, loaded),
+            )  # fmt: skip
+        elif node.op == "call_function":
+            yield GraphNode(
+                node.name, "call", _target(node.target), tuple(_argument(one, symbols) for one in node.args),
+                {name: _argument(one, symbols) for name, one in node.kwargs.items()}, tensor, _line(node, loaded),
+            )  # fmt: skip
+        elif node.op == "get_attr":
+            raise Refusal("The module has control flow of higher order (torch.cond, map).", file=str(loaded.path))
+
+
+def _element(node: torch.fx.Node) -> str | None:
+    """Returns the name of an operation's one result, `aten.max.dim[0]`, if that has a translation of its own."""
+    if getattr(node.target, "__name__", "") != "getitem" or not isinstance(node.args[0], torch.fx.Node):
+        return None
+    name = f"{node.args[0].target}[{node.args[1]}]"
+    return name if name in OPERATIONS else None
+
+
+def _target(target: Any) -> str:
+    text = str(target)
+    return text if "." in text and "<" not in text else f"python.{getattr(target, '__name__', text)}"
+
+
+def _spec(value: Any, symbols: dict[str, int]) -> TensorSpec | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    dims = tuple(one if isinstance(one, int) else _expression(one, symbols) for one in value.shape)
+    return TensorSpec(dims, str(value.dtype).removeprefix("torch."))
+
+
+def _expression(dim: Any, symbols: dict[str, int]) -> str:
+    node = dim.node
+    for symbol in node.expr.free_symbols:
+        symbols[str(symbol)] = _hint(node.shape_env, symbol)
+    symbols[str(dim)] = int(node.shape_env.size_hint(node.expr))
+    return str(dim)
+
+
+def _hint(shape_env: Any, symbol: Any) -> int:
+    return int(shape_env.size_hint(symbol))
+
+
+def _argument(value: Any, symbols: dict[str, int]) -> Any:
+    if isinstance(value, torch.fx.Node):
+        held = value.meta.get("val")
+        if isinstance(held, torch.SymInt):
+            return {"size": _expression(held, symbols)}
+        return {"node": value.name}
+    if isinstance(value, list | tuple):
+        return [_argument(one, symbols) for one in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"number": repr(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return {"torch": str(value)}
+
+
+def _line(node: torch.fx.Node, loaded: LoadedModule) -> int:
+    names = "|".join(re.escape(str(one)) for one in (loaded.path, loaded.path.resolve()))
+    found = re.findall(rf'File "(?:{names})", line (\d+)', node.meta.get("stack_trace") or "")
+    return int(found[-1]) if found else 0
+
+
+def _line_of_change(loaded: LoadedModule) -> int:
+    """Returns the line of the first operation in place."""
+    with torch.no_grad():
+        graph = torch.export.export(loaded.model, _copies(loaded.inputs), strict=False).graph
+    changing = (one for one in graph.nodes if one.op == "call_function" and re.search(r"_\.|_$", str(one.target)))
+    return next((line for one in changing if (line := _line(one, loaded))), 0)
+
+
+def _same_in_training(loaded: LoadedModule, exported: torch.export.ExportedProgram) -> bool:
+    """Returns True if training mode has the same operations with the same arguments, and changes no buffer."""
+    model = copy.deepcopy(loaded.model).train()
+    try:
+        other = _exported(loaded, model)
+    except Refusal:  # what cannot be exported is not known to be the same
+        return False
+    return _signature(other) == _signature(exported)
+
+
+def _signature(exported: torch.export.ExportedProgram) -> list[tuple[str, str]]:
+    return [(str(one.target), str((one.args, one.kwargs))) for one in exported.graph.nodes if one.op == "call_function"]

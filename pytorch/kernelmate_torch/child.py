@@ -1,0 +1,61 @@
+"""The process that runs the user's module, `python -m kernelmate_torch.child SCRATCH FOLDER`.
+
+It is confined before the module's file is loaded, as the process of references is, and answers requests of one line of JSON
+each on its standard output; what the module prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernelmate.backends.processes import die_with_parent
+from kernelmate.confinement import ancestors, confine
+from kernelmate_torch.program import ModuleFailure
+
+MISSING = "PyTorch is not installed, and `port` takes a PyTorch module."
+INSTALL = "Run: pip install 'kernelmate[torch]'"
+
+
+def main() -> int:
+    """Serves requests until the input ends. The first argument names the folder that the process may write to."""
+    die_with_parent()
+    scratch, folder = sys.argv[1], sys.argv[2]
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    os.environ |= dict.fromkeys(("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"), scratch)
+    missing: ModuleFailure | None = None
+    try:
+        # Before the process is confined: a library may write where it is installed when it is first imported.
+        import torch
+        import torch.export
+    except Exception as error:  # noqa: BLE001 -- a missing library shows in many ways, and all mean the same
+        text = MISSING if isinstance(error, ModuleNotFoundError) else f"PyTorch cannot be imported: {error}."
+        missing = ModuleFailure(text, hint=INSTALL, kind="environment")
+    else:
+        torch.set_num_threads(1)  # threads are started on first use, and would not be confined
+    confine(Path(scratch), ancestors())
+    sys.path.insert(0, folder)
+    server = None
+    for line in sys.stdin:
+        request = msgspec.json.decode(line)
+        try:
+            if missing is None and server is None:
+                from kernelmate_torch.serving import ModuleServer
+
+                server = ModuleServer()
+            answer: Any = missing if server is None else server.answer(request)
+        except Exception as error:  # noqa: BLE001 -- the parent shows it; a traceback here would be lost
+            answer = ModuleFailure(f"{type(error).__name__}: {error}")
+        failed = isinstance(answer, ModuleFailure)
+        answers.write(msgspec.json.encode({"failure" if failed else "answer": answer}).decode() + "\n")
+        answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

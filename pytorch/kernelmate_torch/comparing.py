@@ -1,0 +1,116 @@
+"""Inputs that are drawn to compare modules, and the tolerance of the comparison. Used in the module's own process alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from kernelmate_torch.comparing_sizes import sizes_to_try
+from kernelmate_torch.program import ModelProgram
+
+DISTRIBUTIONS = ("own", "normal", "uniform", "wide")
+"""As `get_inputs` gives them; normal; uniform in 0 to 1; normal times 10."""
+
+MARGIN = 16.0
+"""Times the deviation of eager float32 from float64 that a module's results may deviate."""
+
+EPSILONS = 64.0
+"""Units in the last place of the largest result that are always allowed; a sum's order alone changes some."""
+
+
+def drawn_inputs(
+    program: ModelProgram, inputs: Sequence[Any], size: dict[str, int], distribution: str, seed: int
+) -> tuple[Any, ...]:
+    """Returns inputs of the module at a size: tensors of the example's dtypes, other values as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    specs = {one.target: one.tensor for one in program.nodes if one.kind == "input"}
+    made = []
+    for name, example in zip(program.inputs, inputs, strict=True):
+        spec = specs.get(name)
+        if not torch.is_tensor(example) or spec is None:
+            made.append(example)
+            continue
+        shape = [
+            size.get(str(dim), dim if isinstance(dim, int) else extent)
+            for dim, extent in zip(spec.shape, example.shape, strict=True)
+        ]
+        made.append(_drawn(example, [int(one) for one in shape], distribution, generator))
+    return tuple(made)
+
+
+def _drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
+    if not example.is_floating_point() or distribution == "own":
+        # Elements of the example: what is an index, a mask or a probability stays one.
+        flat = example.reshape(-1)
+        count = int(torch.tensor(shape).prod()) if shape else 1
+        if list(example.shape) == shape and not generator.initial_seed() % 3:
+            return example.clone()
+        return flat[torch.randint(flat.numel(), (count,), generator=generator)].reshape(shape).clone()
+    if distribution == "uniform":
+        return torch.rand(shape, generator=generator).to(example.dtype)
+    scale = 10.0 if distribution == "wide" else 1.0
+    return (torch.randn(shape, generator=generator) * scale).to(example.dtype)
+
+
+def cases(
+    program: ModelProgram, inputs: Sequence[Any], seed: int, *, largest: int
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yields descriptions and inputs: each distribution, at each size, with a seed of its own."""
+    for place, size in enumerate(sizes_to_try(program, largest=largest)):
+        at = ", ".join(map(str, size.values()))
+        for number, distribution in enumerate(DISTRIBUTIONS):
+            own = seed + 10 * place + number
+            described = f"seed {own}, {distribution} inputs{f', free sizes {at}' if at else ''}"
+            yield described, drawn_inputs(program, inputs, size, distribution, own)
+
+
+def in_double(model: torch.nn.Module) -> torch.nn.Module:
+    """Returns a copy of a module that computes in float64."""
+    return copy.deepcopy(model).double()
+
+
+def doubled(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns inputs with floating tensors in float64."""
+    return tuple(one.double() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Returns a module's results as a tuple."""
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | None) -> tuple[float, str]:
+    """Returns the largest deviation, relative to the largest magnitude, and what is wrong: empty if the results agree.
+
+    Args:
+        made: the result to be judged.
+        exact: float64 eager.
+        eager: eager in the module's own dtype, whose deviation bounds that of `made`; None for 1e-9.
+    """
+    if made.shape != exact.shape:
+        return float("inf"), f"has shape {list(made.shape)} in place of {list(exact.shape)}"
+    if eager is not None and made.dtype != eager.dtype:
+        return float("inf"), f"is {made.dtype} in place of {eager.dtype}"
+    if not exact.is_floating_point():
+        same = made == exact if eager is None else (made == exact) | (made == eager)
+        return 0.0, "" if bool(same.all()) else f"differs in {int((~same).sum())} of {same.numel()} elements"
+    got, want = made.double(), exact.double()
+    if eager is not None and not torch.equal(torch.isfinite(eager), torch.isfinite(want)):
+        return 0.0, ""  # overflow of the dtype, or a value of which float32 has no finite result
+    finite = torch.isfinite(want)
+    if not torch.equal(torch.isfinite(got), finite) or not torch.equal(torch.isnan(got), torch.isnan(want)):
+        return float("inf"), "has NaN or infinity where the module has another value, or the reverse"
+    if not bool(finite.any()):
+        return 0.0, ""
+    error = (got - want)[finite].abs().max().item()
+    largest = max(want[finite].abs().max().item(), 1e-30)
+    if eager is None:
+        allowed = 1e-9 * largest
+    else:
+        own = (eager.double() - want)[finite].abs().max().item()
+        allowed = MARGIN * own + EPSILONS * torch.finfo(made.dtype).eps * largest
+    wrong = "" if error <= allowed else f"deviates by {error:.3g}, and {allowed:.3g} is allowed"
+    return error / largest, wrong

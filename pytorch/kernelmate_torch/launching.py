@@ -1,0 +1,180 @@
+"""Makes a PyTorch operator of a kernel's file: CuPy launches it on a GPU, KernelMate's emulator on the CPU.
+
+`operator("kernels/linear_gelu.cu")` takes the contract's inputs in their order and returns its results. A call whose dtypes or
+shapes the contract does not allow raises ValueError. The operator has no backward: a gradient through it raises RuntimeError.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelmate.records import Argument, Contract, Kernel, Size
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.source.expressions import evaluate_integer
+from kernelmate.source.launch import launch_shape, scalar_values
+
+NAMESPACE = "kernelmate_port"
+
+
+class KernelOperator:
+    """One kernel, launched on tensors.
+
+    Args:
+        path: its file, with a contract.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.kernel: Kernel = load_kernel(str(path))
+        self.contract: Contract = contract_for(self.kernel)
+        arrays = [one for one in self.contract.args if one.shape is not None]
+        self.inputs = [one for one in arrays if one.direction == "in"]
+        self.outputs = [one for one in arrays if one.direction == "out"]
+
+    def size(self, tensors: Sequence[torch.Tensor]) -> Size:
+        """Return the sizes of the contract that follow from the shapes of the inputs.
+
+        Raises:
+            ValueError: a dtype or shape is another than the contract's.
+        """
+        found: dict[str, Any] = {}
+        for argument, tensor in zip(self.inputs, tensors, strict=True):
+            if str(tensor.dtype) != f"torch.{argument.dtype}" or tensor.dim() != len(argument.shape or ()):
+                raise self._wrong(argument, tensor, found)
+            found.update({side: extent for side, extent in zip(argument.shape or (), tensor.shape, strict=True) if side.isidentifier() and side not in found})  # fmt: skip
+        for argument, tensor in zip(self.inputs, tensors, strict=True):
+            for side, extent in zip(argument.shape or (), tensor.shape, strict=True):
+                if (found[side] if side in found else evaluate_integer(side, found, argument.name)) != extent:
+                    raise self._wrong(argument, tensor, found)
+        return found
+
+    def _wrong(self, argument: Argument, tensor: torch.Tensor, found: Size) -> ValueError:
+        at = ", ".join(f"{name} = {value}" for name, value in found.items())
+        return ValueError(
+            f"{self.kernel.name}: {argument.name} has to be {argument.dtype}[{', '.join(argument.shape or ())}]"
+            f"{f' with {at}' if at else ''}, and it is {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}."
+        )
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Returns tensors without contents for the results, on the device of the inputs."""
+        size = self.size(tensors)
+        shapes = {
+            one.name: [evaluate_integer(side, size, one.name) for side in one.shape or ()] for one in self.outputs
+        }
+        return [torch.empty(shapes[one.name], dtype=getattr(torch, one.dtype), device=tensors[0].device) for one in self.outputs]  # fmt: skip
+
+    def launch(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the results of one launch.
+
+        Raises:
+            ValueError: an input is not what the contract says. RuntimeError: the launch failed.
+        """
+        size = self.size(tensors)
+        tensors = [one.contiguous() for one in tensors]
+        made = self.results(tensors)
+        by_name = {
+            one.name: tensor for one, tensor in zip([*self.inputs, *self.outputs], [*tensors, *made], strict=True)
+        }
+        run = self._on_gpu if tensors[0].is_cuda else self._emulated
+        run(by_name, size)
+        return made
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """The kernel's code and its target, for the emulator."""
+        from kernelmate_torch.compiling import compiled_for_emulator
+
+        return compiled_for_emulator(self.kernel, self.contract)
+
+    def _emulated(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
+        from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
+        from kernelmate.backends.emulator import EmulatorBackend
+
+        compiled, target = self.compiled
+        scalars = scalar_values(self.contract, size)
+        outputs = {one.name for one in self.outputs}
+        arguments = tuple(
+            ScalarArgument(one.name, np.dtype(one.dtype).type(scalars[one.name]))
+            if one.shape is None
+            else ArrayArgument(
+                one.name, as_array(by_name[one.name]), written=one.name in outputs, output=one.name in outputs
+            )
+            for one in self.contract.args
+        )
+        result = (
+            EmulatorBackend().load(compiled, target).run(Run(launch_shape(self.contract, size), arguments, check=False))
+        )
+        for finding in result.findings:
+            if finding.severity == "error":
+                raise RuntimeError(f"{self.kernel.name}: {finding.message}")
+        for name in outputs:
+            as_array(by_name[name])[...] = result.arrays[name].reshape(by_name[name].shape)
+
+    def _on_gpu(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
+        import cupy as cp
+
+        device = next(iter(by_name.values())).device
+        shape = launch_shape(self.contract, size)
+        scalars = scalar_values(self.contract, size)
+        arguments = tuple(
+            np.dtype(one.dtype).type(scalars[one.name])
+            if one.shape is None
+            else np.uint64(by_name[one.name].data_ptr())
+            for one in self.contract.args
+        )
+        with cp.cuda.Device(device.index), cp.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream):
+            function = self._cupy_kernel(device.index)
+            if shape.shared_bytes > 48 << 10:
+                function.max_dynamic_shared_size_bytes = shape.shared_bytes
+            function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
+
+    @functools.cache  # noqa: B019 -- an operator lives as long as the program
+    def _cupy_kernel(self, device: int) -> Any:
+        import cupy as cp
+
+        return cp.RawKernel(self.kernel.unit.text, self.kernel.name, options=("--std=c++17", *self.contract.options))
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """Returns a NumPy array of a tensor's memory on the CPU, bfloat16 as ml_dtypes has it."""
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.detach().numpy()
+
+
+@functools.cache
+def operator(path: str | Path) -> Callable[..., Any]:
+    """Return the operator of a kernel's file, registered with torch.library for the CPU, CUDA and fake tensors.
+
+    Args:
+        path: the file; its contract says what the operator takes and returns.
+
+    Raises:
+        SourceError: the file holds no kernel with a contract.
+    """
+    kernel = KernelOperator(Path(path).resolve())
+    key = hashlib.sha256(kernel.kernel.unit.text.encode()).hexdigest()[:8]
+    takes = ", ".join(f"Tensor {one.name}" for one in kernel.inputs)
+    gives = "Tensor" if len(kernel.outputs) == 1 else f"({', '.join('Tensor' for _ in kernel.outputs)})"
+
+    def returned(made: list[torch.Tensor]) -> Any:
+        return made[0] if len(made) == 1 else tuple(made)
+
+    made = torch.library.custom_op(
+        f"{NAMESPACE}::{kernel.kernel.name}_{key}", lambda *tensors: returned(kernel.launch(tensors)), mutates_args=(),
+        schema=f"({takes}) -> {gives}",
+    )  # fmt: skip
+    made.register_fake(lambda *tensors: returned(kernel.results(tensors)))
+    launched: Callable[..., Any] = made
+    return launched
+
+
+__all__ = ["KernelOperator", "as_array", "operator"]

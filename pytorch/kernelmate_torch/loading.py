@@ -1,0 +1,231 @@
+"""Loads a module's file and makes the module and its example inputs. Used in the module's own process alone."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelmate_torch.program import ModuleFailure
+
+MODULE_NAME = "kernelmate_ported_file"
+
+
+class Refusal(Exception):
+    """A request that fails for a reason that the user can act on."""
+
+    def __init__(self, message: str, *, file: str | None = None, line: int | None = None, hint: str | None = None):
+        super().__init__(message)
+        self.failure = ModuleFailure(message, file, line, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModule:
+    """A module with its example inputs.
+
+    Attributes:
+        path: its file.
+        model: the module, in eval mode; a function is wrapped.
+        inputs: example inputs, positional.
+        names: forward's parameters that they are for.
+        initial: arguments of its class.
+    """
+
+    path: Path
+    model: torch.nn.Module
+    inputs: tuple[Any, ...]
+    names: tuple[str, ...]
+    initial: tuple[Any, ...]
+
+
+class FunctionModule(torch.nn.Module):
+    """A module without state that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        """Returns what the function returns."""
+        return self._function(*inputs)
+
+
+def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
+    """Load a file and make its module and example inputs.
+
+    Args:
+        path: the file.
+        name: of the class or function.
+        inputs: as of the option `--inputs`; empty for those of `get_inputs`.
+        seed: set before the module is made, and before its inputs are.
+
+    Raises:
+        Refusal: the file, the module or its inputs need a change.
+    """
+    file = _imported(path)
+    found = getattr(file, name, None)
+    if found is None or not callable(found):
+        known = [one for one, value in vars(file).items() if _portable(value)]
+        near = difflib.get_close_matches(name, known, n=1)
+        there = f"There is {', '.join(known)}." if known else "It defines no module and no function."
+        raise Refusal(
+            f"There is no {name} here.",
+            file=str(path),
+            hint=f"Did you mean {path}:{near[0]}?" if near else there,
+        )
+    torch.manual_seed(seed)
+    initial: tuple[Any, ...] = ()
+    if isinstance(found, type):
+        made_by = getattr(file, "get_init_inputs", None)
+        initial = tuple(_called(path, "get_init_inputs", made_by)) if callable(made_by) else ()
+        model = _called(path, name, found, *initial)
+    else:
+        model = FunctionModule(found)
+    if not isinstance(model, torch.nn.Module):
+        raise Refusal(f"{name} is no torch.nn.Module.", file=str(path), hint="Give a module's class, or a function.")
+    signature = inspect.signature(getattr(found, "forward", found))
+    names = [one for one in signature.parameters if one != "self"]
+    torch.manual_seed(seed)
+    given = _inputs(path, file, names, inputs)
+    if len(given) > len(names):
+        raise Refusal(
+            f"{name} takes {len(names)} inputs, and {len(given)} are given.",
+            file=str(path),
+            hint="Correct get_inputs or --inputs.",
+        )
+    model.eval()
+    _check_tensors(path, model, given, names)
+    return LoadedModule(path, model, given, tuple(names[: len(given)]), initial)
+
+
+def _portable(value: Any) -> bool:
+    own = getattr(value, "__module__", "") == MODULE_NAME
+    return own and (inspect.isfunction(value) or (isinstance(value, type) and issubclass(value, torch.nn.Module)))
+
+
+def _imported(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    file = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = file
+    try:
+        spec.loader.exec_module(file)
+    except FileNotFoundError:
+        raise Refusal(f"There is no file {path}.", hint="Give the path of a Python file.") from None
+    except BaseException as error:  # noqa: BLE001 -- also sys.exit of the user's file
+        raise refusal_of(error, path, "The file cannot be imported") from None
+    return file
+
+
+def _called(path: Path, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:  # noqa: BLE001 -- whatever the user's code raises is reported
+        raise refusal_of(error, path, f"{name} failed") from None
+
+
+def refusal_of(error: BaseException, path: Path, what: str) -> Refusal:
+    """Returns the refusal for an exception of the user's code, at the innermost line of the user's file."""
+    frames = [
+        one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).resolve() == path.resolve()
+    ]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    text = next((one.strip() for one in str(error).splitlines() if one.strip()), "")
+    message = f"{what}: {type(error).__name__}{f': {text}' if text else ''}"
+    return Refusal(message if message.endswith(".") else f"{message}.", file=str(path), line=line)
+
+
+def _inputs(path: Path, file: Any, names: Sequence[str], described: str) -> tuple[Any, ...]:
+    if described:
+        return described_inputs(described, names)
+    made_by = getattr(file, "get_inputs", None)
+    if not callable(made_by):
+        raise Refusal(
+            "The file has no get_inputs, so there are no example inputs.",
+            file=str(path),
+            hint=f'Add --inputs "{", ".join(f"{name}=float32[64, 128]" for name in names) or "x=float32[64, 128]"}".',
+        )
+    return tuple(_called(path, "get_inputs", made_by))
+
+
+def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
+    """Returns inputs that `x=float32[64, 128], ids=int64[8] ~ integers(0, 100), scale=0.5` describes, in order of `names`.
+
+    Raises:
+        Refusal: an entry is invalid, or an input is missing.
+    """
+    import re
+
+    from kernelmate.source.examples import split_entries
+
+    found: dict[str, Any] = {}
+    for entry in split_entries(text):
+        name, _, value = (one.strip() for one in entry.partition("="))
+        array = re.fullmatch(r"(\w+)\s*\[([\d\s,]*)\]\s*(?:~\s*integers\(\s*(-?\d+)\s*,\s*(-?\d+)\s*\))?", value)
+        number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value)
+        dtype = getattr(torch, array[1], None) if array else None
+        if name not in names or not (isinstance(dtype, torch.dtype) or number):
+            takes = f"It takes {', '.join(names)}; " if name not in names else ""
+            raise Refusal(
+                f"--inputs {entry!r} describes no input.",
+                hint=f"{takes}write x=float32[64, 128] for a tensor, scale=0.5 for a number.",
+            )
+        if array is None or not isinstance(dtype, torch.dtype):
+            found[name] = float(value) if re.search(r"[.eE]", value) else int(value)
+            continue
+        shape = [int(one) for one in array[2].replace(" ", "").split(",") if one]
+        low, high = (int(array[3]), int(array[4])) if array[3] else (0, 2)
+        drawn = torch.randn(shape) if dtype.is_floating_point else torch.randint(low, max(high, low + 1), shape)
+        found[name] = drawn.to(dtype)
+    last = max((names.index(name) for name in found), default=-1)
+    missing = [name for name in names[: last + 1] if name not in found]
+    if missing:
+        raise Refusal(f"--inputs lacks {', '.join(missing)}.", hint="Describe every input up to the last one.")
+    return tuple(found[name] for name in names[: last + 1])
+
+
+def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuses tensors for which there are no kernels.
+
+    Raises:
+        Refusal: one is complex, sparse or empty, or they are on several devices.
+    """
+    tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=False) if torch.is_tensor(one)]
+    if not tensors:
+        raise Refusal(
+            "None of the inputs is a tensor.", file=str(path), hint="Give at least one tensor as example input."
+        )
+    tensors += [(f"the parameter {name}", one) for name, one in model.named_parameters()]
+    tensors += [(f"the buffer {name}", one) for name, one in model.named_buffers()]
+    for what, one in tensors:
+        if one.layout != torch.strided:
+            raise Refusal(f"{_capital(what)} is sparse.", file=str(path), hint="Pass it dense (Tensor.to_dense).")
+        if one.dtype.is_complex:
+            raise Refusal(
+                f"{_capital(what)} is complex.",
+                file=str(path),
+                hint="Pass real and imaginary part as two tensors (torch.view_as_real).",
+            )
+        if one.numel() == 0 and what.startswith("the input"):
+            raise Refusal(
+                f"{_capital(what)} has no elements: its shape is {list(one.shape)}.",
+                file=str(path),
+                hint="Give example inputs with at least one element; kernels are never launched for none.",
+            )
+    places = {one.device: what for what, one in tensors}
+    if len(places) > 1:
+        text = ", ".join(f"{what} is on {device}" for device, what in places.items())
+        raise Refusal(f"The tensors are on several devices: {text}.", file=str(path), hint="Move them to one device.")
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

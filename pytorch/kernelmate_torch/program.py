@@ -1,0 +1,117 @@
+"""Records of an exported module, as the module's process sends them: nodes, tensors and where they come from.
+
+A dimension is a whole number, or the text of an expression over symbols ("s0", "s0 - 2") where the module takes any number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Dim: TypeAlias = int | str
+"""A dimension's number, or an expression over the program's symbols."""
+
+NodeKind: TypeAlias = Literal["input", "parameter", "buffer", "constant", "call"]
+
+
+class TensorSpec(msgspec.Struct, frozen=True):
+    """Shape and dtype (NumPy's name) of a tensor."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+
+
+class GraphNode(msgspec.Struct, frozen=True):
+    """A value of the program.
+
+    Attributes:
+        name: unique, a Python identifier.
+        kind: where it comes from.
+        target: the operator ("aten.linear.default"); for parameters and buffers the attribute path ("fc.weight").
+        args: positional arguments: numbers, texts, lists, `{"node": name}` for values and `{"size": expression}`.
+        kwargs: keyword arguments, likewise.
+        tensor: its shape and dtype; None for what is no single tensor.
+        line: line of the module's file that computes it; 0 if unknown.
+        literal: for a constant of at most 64 elements, its numbers as nested lists.
+    """
+
+    name: str
+    kind: NodeKind
+    target: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    tensor: TensorSpec | None = None
+    line: int = 0
+    literal: Any = None
+
+
+class ModelProgram(msgspec.Struct, frozen=True):
+    """An exported module.
+
+    Attributes:
+        nodes: in order of execution.
+        outputs: names of what it returns, None for a returned None; one entry for each element of a returned tuple.
+        several: True if it returns a tuple or list, although of one element.
+        symbols: the number that each symbol, and each expression over them, had in the example inputs.
+        inputs: names of forward's parameters, in order.
+        fixed: parameters that are no tensors, with their values' text: the program holds for these values alone.
+        written: for a buffer that forward changes, its attribute path and the node with its new value.
+        same_in_training: True if training mode computes the same.
+        notes: remarks for the user.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    outputs: tuple[str | None, ...]
+    several: bool
+    symbols: dict[str, int]
+    inputs: tuple[str, ...]
+    fixed: dict[str, str] = {}
+    written: dict[str, str] = {}
+    same_in_training: bool = True
+    notes: tuple[str, ...] = ()
+
+    def node(self, name: str) -> GraphNode:
+        """Returns the node of a name."""
+        return next(one for one in self.nodes if one.name == name)
+
+
+class ModuleFailure(msgspec.Struct, frozen=True):
+    """Reason why a request to the module's process failed; `kind` is `input` or `environment`."""
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    hint: str | None = None
+    kind: Literal["input", "environment"] = "input"
+
+
+class PartToCheck(msgspec.Struct, frozen=True):
+    """A function of a reference file, and the nodes that it takes and returns, in order."""
+
+    function: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """Comparison of what was ported with the module in float64.
+
+    Attributes:
+        compared: number of comparisons, each of one seed, distribution and size.
+        deviation: the largest difference, relative to the largest magnitude of the tensor.
+        wrong: description of the first disagreement; empty if there is none.
+    """
+
+    compared: int
+    deviation: float
+    wrong: str = ""
+
+
+def nodes_in(value: Any) -> list[str]:
+    """Returns the names of the values that an argument, or nested arguments, refer to."""
+    if isinstance(value, dict):
+        return [value["node"]] if "node" in value else [name for one in value.values() for name in nodes_in(one)]
+    if isinstance(value, list | tuple):
+        return [name for one in value for name in nodes_in(one)]
+    return []

@@ -1,0 +1,204 @@
+"""Answers the requests to the module's process: export, check of reference functions, verification of the new module."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelmate_torch.capture import Captured, capture
+from kernelmate_torch.comparing import as_tuple, cases, deviation, doubled, in_double
+from kernelmate_torch.loading import LoadedModule, Refusal, load, refusal_of
+from kernelmate_torch.program import Agreement, ModelProgram, ModuleFailure
+
+LARGEST_CHECKED = 64
+"""Largest free size at which reference functions are compared in NumPy."""
+LARGEST_EMULATED = 16
+"""Largest free size at which the new module runs in the emulator."""
+
+
+class ModuleServer:
+    """The module that was exported last, and answers about it."""
+
+    def __init__(self) -> None:
+        self._loaded: LoadedModule | None = None
+        self._captured: Captured | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> ModelProgram | list[Agreement] | Agreement | ModuleFailure:
+        """Returns the answer to one request, or the reason why there is none."""
+        try:
+            match request["do"]:
+                case "export":
+                    self._loaded = load(Path(request["path"]), request["name"], request["inputs"], request["seed"])
+                    self._captured = capture(self._loaded)
+                    return self._captured.program
+                case "check":
+                    return self._check(Path(request["reference"]), request["parts"], request["seed"])
+                case _:
+                    return self._verify(Path(request["folder"]), request["seed"])
+        except Refusal as refusal:
+            return refusal.failure
+
+    def _known(self) -> tuple[LoadedModule, Captured]:
+        assert self._loaded is not None
+        assert self._captured is not None
+        return self._loaded, self._captured
+
+    def _check(self, reference: Path, parts: list[dict[str, Any]], seed: int) -> list[Agreement]:
+        """Returns, for each part, how its function in NumPy compares with the module's own values."""
+        loaded, captured = self._known()
+        module = _module_of(reference, "kernelmate_port_reference")
+        model = in_double(loaded.model)
+        found = [Agreement(0, 0.0) for _ in parts]
+        for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED):
+            try:
+                values = _values(captured, model, doubled(inputs))
+            except Exception:  # noqa: BLE001, S112 -- the module itself does not take such inputs
+                continue
+            for place, part in enumerate(parts):
+                if not found[place].wrong:
+                    found[place] = _compared(getattr(module, part["function"]), part, values, found[place], described)
+        return found
+
+    def _verify(self, folder: Path, seed: int) -> Agreement:
+        loaded, captured = self._known()
+        sys.path.insert(0, str(folder))
+        for name in [
+            name for name, one in sys.modules.items() if name.endswith("_eager") and hasattr(one, "get_inputs")
+        ]:
+            del sys.modules[name]  # of a module that was verified before
+        try:
+            module = _module_of(folder / "model_new.py", "model_new")
+            new = module.ModelNew(*loaded.initial)
+            new.load_state_dict(loaded.model.state_dict())
+        except Exception as error:  # noqa: BLE001 -- the text is ours, but its imports are the user's
+            raise refusal_of(error, folder / "model_new.py", "The new module cannot be loaded") from None
+        finally:
+            sys.path.remove(str(folder))
+        if list(new.state_dict()) != list(loaded.model.state_dict()):
+            raise Refusal("The new module has another state dict.", file=str(folder / "model_new.py"))
+        compared, most = 0, 0.0
+        for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_EMULATED):
+            for training in (False, True):
+                old = copy.deepcopy(loaded.model).train(training)
+                tried, wrong = _verified(new.train(training), old, inputs, seed)
+                if wrong:
+                    mode = "training" if training else "eval"
+                    return Agreement(compared, most, f"{wrong} ({mode} mode, {described})")
+                compared, most = compared + (tried is not None), max(most, tried or 0.0)
+        return Agreement(compared, most, "" if compared else "the module fails at all of the inputs that were drawn")
+
+
+def _verified(
+    new: torch.nn.Module, old: torch.nn.Module, inputs: tuple[Any, ...], seed: int
+) -> tuple[float | None, str]:
+    """Returns the largest deviation of a module from another in float64, and what is wrong; None if that one fails."""
+    new.load_state_dict(old.state_dict())
+    exact_model = in_double(old)
+    with torch.no_grad():
+        try:
+            torch.manual_seed(seed)
+            exact = as_tuple(exact_model(*doubled(_copies(inputs))))
+            torch.manual_seed(seed)
+            eager = as_tuple(old(*_copies(inputs)))
+        except Exception:  # noqa: BLE001 -- the module itself does not take such inputs
+            return None, ""
+        try:
+            torch.manual_seed(seed)
+            made = as_tuple(new(*_copies(inputs)))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
+            return 0.0, f"the new module raised {type(error).__name__}: {error}"
+    most = 0.0
+    pairs = [(f"result {place}", *three) for place, three in enumerate(zip(made, exact, eager, strict=True))]
+    states = zip(new.state_dict().items(), exact_model.state_dict().values(), old.state_dict().values(), strict=True)
+    pairs += [(f"the state {name}", one, exact_one, eager_one) for (name, one), exact_one, eager_one in states]
+    for name, one, exact_one, eager_one in pairs:
+        if torch.is_tensor(one):
+            relative, wrong = deviation(one, exact_one, eager_one)
+            if wrong:
+                return most, f"{name} {wrong}"
+            most = max(most, relative)
+    return most, ""
+
+
+def _copies(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one.clone() if torch.is_tensor(one) else one for one in inputs)
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph, and keeps the values of its nodes."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.values: dict[str, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Returns the node's value."""
+        value = super().run_node(n)
+        self.values[n.name] = value.clone() if torch.is_tensor(value) else value
+        return value
+
+
+def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the values of all nodes of the program, in float64."""
+    exported = captured.exported
+    state = dict(model.state_dict(keep_vars=True))
+    state |= dict(model.named_buffers())
+    signature = exported.graph_signature
+    user = iter(one for one in inputs)
+    given: list[Any] = []
+    for spec in signature.input_specs:
+        kind = spec.kind.name
+        if kind in ("PARAMETER", "BUFFER"):
+            given.append(state[str(spec.target)].detach())
+        elif kind == "CONSTANT_TENSOR":
+            held = exported.constants[str(spec.target)]
+            given.append(held.double() if held.is_floating_point() else held)
+        else:
+            given.append(next(user))
+    recorder = _Recorder(exported.graph_module)
+    with torch.no_grad():
+        recorder.run(*given)
+    return recorder.values
+
+
+def _compared(
+    function: Callable[..., Any], part: Mapping[str, Any], values: Mapping[str, Any], so_far: Agreement, described: str
+) -> Agreement:  # fmt: skip
+    inputs = [_array(values[name]) for name in part["inputs"]]
+    try:
+        with np.errstate(all="ignore"):
+            made = function(*inputs)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the translation is wrong
+        return Agreement(so_far.compared, so_far.deviation, f"its reference raised {type(error).__name__}: {error}")
+    most = so_far.deviation
+    for name, one in zip(part["outputs"], made if isinstance(made, tuple) else (made,), strict=True):
+        want = values[name]
+        got = torch.from_numpy(np.ascontiguousarray(one)).reshape(want.shape if want.dim() == 0 else np.shape(one))
+        relative, wrong = deviation(got, want, None)
+        if wrong:
+            return Agreement(so_far.compared, most, f"its reference is not what PyTorch computes: {name} {wrong} ({described})")  # fmt: skip
+        most = max(most, relative)
+    return Agreement(so_far.compared + 1, most)
+
+
+def _array(value: torch.Tensor) -> Any:
+    """Returns a value as a kernel takes it: one without axes as an array of one element."""
+    array = value.detach().numpy()
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def _module_of(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
