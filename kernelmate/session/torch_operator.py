@@ -48,8 +48,7 @@ def operator_module(
         folder: where that file and the verdict are, beside this module.
     """
     parts = [
-        "\n".join(_head(plan, code, origin, backward, folder)),
-        "\n".join(_kernel(plan, code)),
+        "\n".join((*_head(plan, code, origin, backward, folder), "", *_kernel(plan, code))),
         "\n".join(_operator(plan)),
         "\n".join(_fake(plan)),
         "\n".join(_sizes(plan)),
@@ -166,7 +165,7 @@ def _fake(plan: OperatorPlan) -> Iterator[str]:
 def _sizes(plan: OperatorPlan) -> Iterator[str]:
     names = [plan.names[size] for size in plan.contract.sizes[0]]
     yield f"def _sizes({', '.join(_of_sizes(plan))}):"
-    yield f'    """Returns {", ".join(names)}; raises ValueError with the reason if the kernel cannot take these tensors."""'
+    yield f'    """Returns {", ".join(names)}; raises ValueError with the reason if these do not fit the kernel."""'
     yield from _wrapped("    KERNEL.check(", [f"{plan.names[a.name]}={plan.names[a.name]}" for a in plan.tensors], ")")
     yield from _solutions(plan)
     for size in plan.size_parameters:

@@ -111,13 +111,13 @@ def replace(
         for name in names:
             reason = _refusal(name, names, swaps[key], swapped)
             try:
-                new = None if reason else _replacement(swaps[key], modules[name])
+                if not reason:
+                    _put(model, name, _replacement(swaps[key], modules[name]))
             except ValueError as error:
                 reason = str(error)
-            if new is None or reason:
-                left[name] = reason or "its replacement is None"
+            if reason:
+                left[name] = reason
                 continue
-            _put(model, name, new)
             swapped.append(name)
             classes.add(type(modules[name]))
     left = {name: reason for name, reason in left.items() if name not in swapped}
