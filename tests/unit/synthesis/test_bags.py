@@ -69,6 +69,7 @@ def build(make: Any, name: str) -> tuple[Kernel, Contract]:
     return made
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_written_bags_are_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = build(make, name)

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_reductions_of_bits_are_right(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]

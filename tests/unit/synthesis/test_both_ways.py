@@ -43,6 +43,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_both_are_right_in_one_kernel(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]

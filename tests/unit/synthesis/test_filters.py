@@ -47,6 +47,7 @@ CASES: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_filters_are_right_at_the_ends_of_signals_and_tiles(name: str, make: Any, session: Session) -> None:
     count, reference, body = CASES[name]

@@ -78,6 +78,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_elements_by_number_are_right(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid = CASES[name]

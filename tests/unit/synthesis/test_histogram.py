@@ -66,6 +66,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_counts_are_right_at_any_number_of_samples(name: str, make: Any, session: Session) -> None:
     args, reference, body, parameters = CASES[name]

@@ -63,6 +63,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_elements_side_by_side_are_right_at_odd_sizes(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]

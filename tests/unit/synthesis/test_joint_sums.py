@@ -106,6 +106,7 @@ def kernel_of(make: Any, name: str) -> Any:
     return make(args | LENGTHS, reference, sizes=SIZES, body=body, grid="cdiv(M * N, 128)")
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_results_of_several_sums_are_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = kernel_of(make, name)

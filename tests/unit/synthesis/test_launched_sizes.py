@@ -59,6 +59,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_find_such_sizes_in_their_grid(name: str, make: Any, session: Any, tmp_path: Path) -> None:
     args, reference, body, grid, launched, sizes = CASES[name]

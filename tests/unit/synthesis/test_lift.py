@@ -259,6 +259,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_lifted_kernel_agrees_and_its_function_is_traced(name: str, session: Session, tmp_path: Path) -> None:
     sizes, args, grid, block, source = KERNELS[name]

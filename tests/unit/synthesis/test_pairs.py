@@ -71,6 +71,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_reductions_over_pairs_are_right_for_sets_of_any_size(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]

@@ -87,11 +87,13 @@ def _judged(session: Session, make: Any, case: tuple[dict[str, str], str, tuple[
     return judged_right(session, kernel)
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_recurrences_down_columns_are_right_with_a_thread_for_each(name: str, make: Any, session: Session) -> None:
     assert _judged(session, make, COLUMNS[name]) == ["synthesis:recurrence-columns"]
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", ROWS)
 def test_linear_recurrences_along_rows_are_right_as_scans_of_steps(name: str, make: Any, session: Session) -> None:
     authors = _judged(session, make, ROWS[name], "{ rows = 3, cols = 1283 }, " + SIZES)

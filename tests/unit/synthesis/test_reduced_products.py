@@ -68,6 +68,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_products_are_reduced_right(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]

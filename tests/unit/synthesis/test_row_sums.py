@@ -46,6 +46,7 @@ EDGES = {
 }
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", EDGES)
 def test_rows_by_number_are_added_atomically_as_by_the_kernel(name: str, make: Any, session: Session) -> None:
     args = {"w": "inout float32[rows, cols] ~ normal", "g": "in float32[rows, cols] ~ normal", "ids": GIVEN["ids"]}

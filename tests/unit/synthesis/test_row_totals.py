@@ -35,6 +35,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_each_row_adds_its_result(name: str, make: Any, session: Session) -> None:
     reference, body = CASES[name]

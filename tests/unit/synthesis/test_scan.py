@@ -95,6 +95,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_scans_are_right_at_sizes_that_are_no_packs(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid, above = CASES[name]
@@ -125,6 +126,7 @@ TILES: dict[str, tuple[dict[str, str], str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", TILES)
 def test_few_long_columns_are_scanned_in_tiles(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid = TILES[name]

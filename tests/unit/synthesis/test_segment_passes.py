@@ -60,6 +60,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_elements_get_what_their_row_was_reduced_to(name: str, make: Any, session: Session) -> None:
     reference, body = CASES[name]

@@ -87,6 +87,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_sums_over_rows_are_right_for_empty_and_long_rows(name: str, make: Any, session: Session) -> None:
     reference, body = CASES[name]
@@ -123,6 +124,7 @@ WIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", WIDE)
 def test_reduced_rows_of_matrices_are_right_for_empty_and_long_rows(name: str, make: Any, session: Session) -> None:
     reference, body = WIDE[name]

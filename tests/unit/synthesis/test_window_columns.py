@@ -75,6 +75,7 @@ def kernel_of(make: Any, name: str) -> Any:
     return make(args, reference, sizes=sizes, body=body, grid=f"cdiv({count}, 128)", above=above)
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = kernel_of(make, name)

@@ -207,6 +207,7 @@ def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:
     return made
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_written_windows_are_right_and_keep_the_signature(name: str, make: Any, session: Session) -> None:
     kernel, _ = build(make, name)

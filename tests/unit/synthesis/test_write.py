@@ -397,6 +397,7 @@ def search(session: Session, kernel: Kernel) -> tuple[Judged, ...]:
     return found.candidates
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_written_kernels_are_right_and_keep_the_signature(name: str, make: Any, session: Session) -> None:
     kernel, _ = build(make, name)
@@ -590,6 +591,7 @@ MEASURED = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", MEASURED)
 def test_more_choices_are_tried_where_they_can_be_measured(name: str, make: Any, session: Session) -> None:
     args, reference, grid, wanted = MEASURED[name]
