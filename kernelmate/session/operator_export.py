@@ -60,7 +60,7 @@ def operator_folder(kernel: Kernel) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _OperatorPart:
     """A kernel that is written: its plan, and its device code as one text."""
 
     plan: OperatorPlan
@@ -92,7 +92,7 @@ def _files(session: Session, settings: Settings, judged: Export, backward: Kerne
     return {**packed, f"test_{folder}.py": _test(plan, carried.place, second, judged.verdicts)}
 
 
-def _part(session: Session, settings: Settings, kernel: Kernel, verdicts: Sequence[Verdict]) -> _Part:
+def _part(session: Session, settings: Settings, kernel: Kernel, verdicts: Sequence[Verdict]) -> _OperatorPart:
     contract = contract_for(kernel)
     assumed = (text for verdict in verdicts for text in verdict.assumes if text not in contract.require)
     contract = replace(contract, require=(*contract.require, *dict.fromkeys(assumed)))
@@ -103,14 +103,14 @@ def _part(session: Session, settings: Settings, kernel: Kernel, verdicts: Sequen
         timeout_s=settings.compile_timeout_s,
     )  # fmt: skip
     needed = needed_alignments(prepared.version, session.target)
-    return _Part(plan_operator(kernel, contract, needed), text, prepared.compiled)
+    return _OperatorPart(plan_operator(kernel, contract, needed), text, prepared.compiled)
 
 
-def _device_file(part: _Part) -> str:
+def _device_file(part: _OperatorPart) -> str:
     return f"// Device code of {Path(part.plan.kernel.unit.path).name}, as it was judged.\n{part.text.text}"
 
 
-def _code(session: Session, part: _Part) -> OperatorCode:
+def _code(session: Session, part: _OperatorPart) -> OperatorCode:
     return OperatorCode(part.text.expression, f"{part.plan.name}.cu", part.text.options, session.target.name)
 
 
