@@ -228,6 +228,11 @@ def _show(made: _Ported, written: list[Path], output: Output) -> None:
         f"{made.agreement.deviation:.2g} of the largest value",
         soft_wrap=True, markup=False, highlight=False,
     )  # fmt: skip
+    if made.program.smaller:
+        sizes = ", ".join(f"{name} = {value}" for name, value in made.program.smaller.items())
+        remark(
+            f"note: the file's own inputs do not fit into memory, so it was ported and compared with {sizes}", output
+        )
     if not made.program.same_in_training:
         remark("note: training mode computes something else (statistics, random numbers) and stays eager", output)
     for path in written:
@@ -256,6 +261,7 @@ def _document(made: _Ported, written: list[Path]) -> dict[str, Any]:
         "reason": agreement.wrong or None if agreement is not None else "no part got a kernel",
         "comparisons": 0 if agreement is None else agreement.compared,
         "deviation": None if agreement is None else agreement.deviation,
+        "smaller": made.program.smaller,
         "same_in_training": made.program.same_in_training,
         "seed": made.seed,
         "files": [str(path) for path in written],

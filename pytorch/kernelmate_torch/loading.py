@@ -7,14 +7,15 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelmate_torch.program import ModuleFailure
+from kernelmate_torch.sizing import made_smaller
 
 MODULE_NAME = "kernelmate_ported_file"
 
@@ -37,6 +38,7 @@ class LoadedModule:
         inputs: example inputs, positional.
         names: forward's parameters that they are for.
         initial: arguments of its class.
+        smaller: numbers of the file that were made smaller, so that the inputs fit into memory.
     """
 
     path: Path
@@ -44,6 +46,7 @@ class LoadedModule:
     inputs: tuple[Any, ...]
     names: tuple[str, ...]
     initial: tuple[Any, ...]
+    smaller: Mapping[str, int] = field(default_factory=dict)
 
 
 class FunctionModule(torch.nn.Module):
@@ -81,6 +84,7 @@ def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
             file=str(path),
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
+    smaller = {} if inputs else made_smaller(file)
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):
@@ -103,7 +107,7 @@ def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
         )
     model.eval()
     _check_tensors(path, model, given, names)
-    return LoadedModule(path, model, given, tuple(names[: len(given)]), initial)
+    return LoadedModule(path, model, given, tuple(names[: len(given)]), initial, smaller)
 
 
 def _portable(value: Any) -> bool:

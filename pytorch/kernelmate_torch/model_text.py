@@ -336,6 +336,11 @@ def _test_text(file: PortedFile, program: ModelProgram) -> str:
         "OLD": f"{file.name}(*get_init_inputs())" if has_initial else f"{file.name}()" if file.is_class else "None",
         "NEW": "ModelNew(*get_init_inputs())" if has_initial else "ModelNew()",
         "IMPORTS": ", ".join(sorted([file.name, *file.helpers])),
+        "SMALLER": "".join(
+            f"{file.copy}.{name} = {value}  # its own inputs do not fit into memory\n"
+            for name, value in program.smaller.items()
+        ),
+        "IMPORT": f"import {file.copy}  # noqa: E402\n" if program.smaller else "",
         "SHAPES": repr({name: tuple(shapes.get(name, ())) for name in program.inputs}),
     }
     for key, value in values.items():

@@ -120,6 +120,12 @@ class ModuleProcess:
                 file=str(self._path),
                 hint="Give smaller example inputs by --inputs, or more seconds by --module-timeout.",
             ) from None
+        if not line and self._process.wait() == -signal.SIGKILL:
+            raise SourceError(
+                "The module's process was killed, most likely for want of memory.",
+                file=str(self._path),
+                hint="Give smaller example inputs by --inputs.",
+            )
         if not line:
             raise SourceError(
                 f"The module ended its process. {self._last_printed()}".strip(),

@@ -23,7 +23,7 @@ INDICES = {
 }  # fmt: skip
 """Arguments that are indices, by operation: the index's place, that of the indexed tensor, and the axis (None: argument 1)."""
 
-MOST_PRODUCT = 1 << 24
+MOST_PRODUCT = 1 << 18
 """Largest product of a part's sizes at which kernels are judged in the emulator; larger examples are halved."""
 
 _RESERVED = {"np", "math", "block", "grid", "cdiv", "min", "max", *HELPERS, "normalised"}

@@ -58,6 +58,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
         fixed: parameters that are no tensors, with their values' text: the program holds for these values alone.
         written: for a buffer that forward changes, its attribute path and the node with its new value.
         same_in_training: True if training mode computes the same.
+        smaller: numbers of the module's file that were made smaller, so that its example inputs fit into memory.
         notes: remarks for the user.
     """
 
@@ -69,6 +70,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
     fixed: dict[str, str] = {}
     written: dict[str, str] = {}
     same_in_training: bool = True
+    smaller: dict[str, int] = {}
     notes: tuple[str, ...] = ()
 
     def node(self, name: str) -> GraphNode:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from kernelmate_torch.capture import Captured, capture
 from kernelmate_torch.comparing import as_tuple, cases, deviation, doubled, in_double
 from kernelmate_torch.loading import LoadedModule, Refusal, load, refusal_of
+from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.program import Agreement, ModelProgram, ModuleFailure
 
 LARGEST_CHECKED = 64
 """Largest free size at which reference functions are compared in NumPy."""
+LONGEST_S = 60.0
+"""Seconds after which the new module is compared at no further inputs."""
 LARGEST_EMULATED = 16
 """Largest free size at which the new module runs in the emulator."""
 
@@ -37,7 +42,7 @@ class ModuleServer:
                 case "export":
                     self._loaded = load(Path(request["path"]), request["name"], request["inputs"], request["seed"])
                     self._captured = capture(self._loaded)
-                    return self._captured.program
+                    return replace(self._captured.program, smaller=dict(self._loaded.smaller))
                 case "check":
                     return self._check(Path(request["reference"]), request["parts"], request["seed"])
                 case _:
@@ -83,28 +88,35 @@ class ModuleServer:
             sys.path.remove(str(folder))
         if list(new.state_dict()) != list(loaded.model.state_dict()):
             raise Refusal("The new module has another state dict.", file=str(folder / "model_new.py"))
-        compared, most = 0, 0.0
+        compared, most, began = 0, 0.0, time.monotonic()
+        random = any(one in node.target for node in captured.program.nodes for one in RANDOM)
         for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_EMULATED):
             for training in (False, True):
                 old = copy.deepcopy(loaded.model).train(training)
-                tried, wrong = _verified(new.train(training), old, inputs, seed)
+                drawn = random or (training and not captured.program.same_in_training)
+                tried, wrong = _verified(new.train(training), old, inputs, seed, random=drawn)
                 if wrong:
                     mode = "training" if training else "eval"
                     return Agreement(compared, most, f"{wrong} ({mode} mode, {described})")
                 compared, most = compared + (tried is not None), max(most, tried or 0.0)
+            if compared and time.monotonic() - began > LONGEST_S:
+                break
         return Agreement(compared, most, "" if compared else "the module fails at all of the inputs that were drawn")
 
 
 def _verified(
-    new: torch.nn.Module, old: torch.nn.Module, inputs: tuple[Any, ...], seed: int
+    new: torch.nn.Module, old: torch.nn.Module, inputs: tuple[Any, ...], seed: int, *, random: bool
 ) -> tuple[float | None, str]:
-    """Returns the largest deviation of a module from another in float64, and what is wrong; None if that one fails."""
+    """Returns the largest deviation of a module from another in float64, and what is wrong; None if that one fails.
+
+    Modules that draw random numbers are compared in their own dtype: in float64 they draw others.
+    """
     new.load_state_dict(old.state_dict())
-    exact_model = in_double(old)
+    exact_model = copy.deepcopy(old) if random else in_double(old)
     with torch.no_grad():
         try:
             torch.manual_seed(seed)
-            exact = as_tuple(exact_model(*doubled(_copies(inputs))))
+            exact = as_tuple(exact_model(*(_copies(inputs) if random else doubled(_copies(inputs)))))
             torch.manual_seed(seed)
             eager = as_tuple(old(*_copies(inputs)))
         except Exception:  # noqa: BLE001 -- the module itself does not take such inputs

@@ -1,0 +1,338 @@
+"""Modules in KernelBench's form, ported: kernels judged right, ModelNew held against float64, and errors that say what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kernelmate.cli.main import cli
+from kernelmate.cli.stopping import tell
+from kernelmate.config import load_settings
+from kernelmate.errors import EnvironmentFailed, InputError
+from kernelmate.session import Session, writing
+from kernelmate.session.exporting import write_all
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.synthesis.draft import KernelRequest
+from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.write import kernels_for
+from kernelmate_torch import operations, porting
+from kernelmate_torch.compiling import compiled_for_emulator
+from kernelmate_torch.model_text import new_files, read_file
+from kernelmate_torch.module_process import ModuleProcess
+from kernelmate_torch.porting import PortedPart, Porter, PortRequest
+from kernelmate_torch.program import Agreement, ModelProgram
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS"),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make train-tools"),
+]
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "port"
+MODULES = sorted(one.stem for one in DATA.glob("*.py"))
+
+EAGER = {
+    "mlp_gelu": ["linear"],
+    "swiglu": ["linear"],
+}
+"""Parts that stay eager, by module: products that a library computes as fast."""
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[ModuleProcess]:
+    """One process for the modules of the data folder: importing PyTorch takes seconds."""
+    with ModuleProcess(DATA, 300) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=300, backend="emulator", history=False)) as session:
+        yield session
+
+
+@pytest.fixture
+def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes each part's first kernel without a verdict; the comparison of ModelNew is left to find errors."""
+
+    def first(session: Session, asked: KernelRequest, most: int = 1) -> Any:
+        traced = writing._traced(session, asked)
+        assert not isinstance(traced, writing.WriteOutcome), traced.notes
+        kernel, contract, graph = traced
+        written = next(one for one in kernels_for(graph, kernel, contract) if not one.another)
+        new, in_force = placed(kernel, contract, written)
+        return SimpleNamespace(
+            best=writing.NewKernel(written.schedule, written.why, new, in_force, SimpleNamespace(timing=None)), notes=()
+        )  # type: ignore[arg-type]
+
+    monkeypatch.setattr(porting, "write_kernel", first)
+
+
+def ported(
+    process: ModuleProcess, session: Session, path: Path, folder: Path, name: str = "Model", inputs: str = "", **asked: Any
+) -> tuple[ModelProgram, list[PortedPart], Agreement]:  # fmt: skip
+    program = process.export(path, name, inputs, 0)
+    parts = list(Porter(session, process, program, PortRequest(folder / "staging", **asked)).parts())
+    text = path.read_text()
+    files = new_files(read_file(path, name, text), text, program, parts, folder / "new")
+    write_all(folder / "new", files, force=True)
+    for one in files:
+        if one.endswith(".cu"):
+            kernel = load_kernel(str(folder / "new" / one))
+            compiled_for_emulator(kernel, contract_for(kernel))
+    return program, parts, process.verify(folder / "new", 0)
+
+
+def eager(parts: list[PortedPart]) -> list[str]:
+    return [one.nodes[0].target.split(".")[1] for one in parts if one.kernel is None and one.computes]
+
+
+def test_there_are_twenty_modules_and_more():
+    assert len(MODULES) >= 20
+
+
+@pytest.mark.exhaustive(share=0.2)
+@pytest.mark.parametrize("module", MODULES)
+def test_each_part_gets_a_kernel_and_the_new_module_agrees(
+    module: str, process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    _, parts, agreement = ported(process, session, DATA / f"{module}.py", tmp_path)
+    assert agreement.wrong == ""
+    assert agreement.compared >= 8
+    assert eager(parts) == EAGER.get(module, [])
+    assert any(one.kernel is not None for one in parts)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """`run("port", ...)` in a folder of the test's own, on the emulator."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*args: str) -> Result:
+        result = CliRunner().invoke(cli, ["port", *args, "--backend", "emulator"], standalone_mode=False)
+        code = result.return_value if result.exception is None else tell(result.exception, list(args))
+        result.exit_code = int(code or 0)
+        return result
+
+    return invoke
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive(share=0.1)
+@pytest.mark.parametrize("module", MODULES)
+def test_the_command_writes_a_module_whose_kernels_are_judged_right(
+    module: str, run: Callable[..., Result], tmp_path: Path
+):
+    result = run(str(DATA / f"{module}.py"), "--to", "new", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.output)["ported"]
+    assert document["agrees"]
+    assert all(one["verdict"]["correct"] for one in document["parts"] if one["schedule"])
+    assert {Path(one).name for one in document["files"]} >= {"model_new.py", "reference.py", "test_model_new.py"}
+    for one in (tmp_path / "new" / "kernels").glob("*.cu"):
+        assert "reference.py:" in (contract_for(load_kernel(str(one))).reference or "")
+
+
+@pytest.mark.slow
+def test_the_written_test_passes_and_a_second_run_refuses_to_overwrite(run: Callable[..., Result], tmp_path: Path):
+    (tmp_path / "model.py").write_text((DATA / "buffers.py").read_text())
+    assert run("model.py", "--quiet").exit_code == 0
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", "model_new"]  # fmt: skip
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**_environment(), "PYTHONPATH": f"{root}:{root}/pytorch"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = (tmp_path / "model_new" / "model_new.py").read_bytes()
+    again = run("model.py")
+    assert again.exit_code == 2
+    assert (tmp_path / "model_new" / "model_new.py").read_bytes() == before
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+# ------------------------------------------------------------------------------------------------------- faults
+
+
+def test_a_wrong_translation_is_found_and_its_part_stays_eager(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(operations.OPERATIONS, "aten.tanh.default", lambda sizes, out, x: f"np.tanh({x} * 1.0001)")
+    _, parts, agreement = ported(process, session, DATA / "buffers.py", tmp_path)
+    assert eager(parts) == ["tanh"]
+    assert any("is not what PyTorch computes" in one.why for one in parts)
+    assert agreement.wrong == ""
+
+
+def test_a_wrong_kernel_is_found_by_the_comparison_of_the_new_module(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(operations.OPERATIONS, "aten.tanh.default", lambda sizes, out, x: f"np.tanh({x} * 1.0001)")
+    monkeypatch.setattr(ModuleProcess, "check", lambda *_: [Agreement(1, 0.0)])
+    _, _, agreement = ported(process, session, DATA / "buffers.py", tmp_path)
+    assert "deviates by" in agreement.wrong
+
+
+# ------------------------------------------------------------------------------------------------- what is kept
+
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\n\nclass Model(nn.Module):\n"
+
+
+def module_file(folder: Path, forward: str, *, inputs: str = "torch.randn(4, 6)", init: str = "") -> Path:
+    made = "".join(f"        {line}\n" for line in init.splitlines())
+    start = f"    def __init__(self):\n        super().__init__()\n{made}\n" if init else ""
+    names = ", ".join("xyz"[: len(inputs.split("), "))])
+    body = "".join(f"        {line}\n" for line in forward.splitlines())
+    path = folder / "model.py"
+    path.write_text(
+        f"{HEAD}{start}    def forward(self, {names}):\n{body}\n\ndef get_inputs():\n    return [{inputs}]\n"
+    )
+    return path
+
+
+def test_dropout_and_random_numbers_stay_eager_and_keep_their_sequence(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(tmp_path, "return F.dropout(torch.relu(x) * 2, 0.5) + torch.rand_like(x)")
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert agreement.wrong == ""
+    assert any("random numbers" in one.why for one in parts)
+
+
+def test_training_mode_stays_eager_where_it_computes_something_else(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    program, _, agreement = ported(process, session, DATA / "conv_batch_norm.py", tmp_path)
+    assert not program.same_in_training
+    assert agreement.wrong == ""  # running statistics are compared as well
+    assert "if self.training:" in (tmp_path / "new" / "model_new.py").read_text()
+
+
+def test_buffers_that_forward_changes_are_changed(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path, "self.calls += 1\nreturn torch.tanh(x * 2)", init='self.register_buffer("calls", torch.zeros(()))'
+    )
+    program, _, agreement = ported(process, session, path, tmp_path)
+    assert list(program.written) == ["calls"]
+    assert agreement.wrong == ""
+
+
+def test_a_function_is_ported_with_described_inputs(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = tmp_path / "layers.py"
+    path.write_text("import torch\n\n\ndef gated(x, w, scale):\n    return torch.sigmoid(x * w) * scale\n")
+    described = "x=float32[6, 9], w=float32[9], scale=0.5"
+    program, parts, agreement = ported(process, session, path, tmp_path, "gated", described)
+    assert program.fixed == {"scale": "0.5"}
+    assert agreement.wrong == ""
+    assert "if scale != 0.5:" in (tmp_path / "new" / "model_new.py").read_text()
+    assert [one.function.name for one in parts if one.function] == ["mul_sigmoid_mul"]
+
+
+def test_the_budget_ends_further_parts(process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None):
+    program = process.export(DATA / "residual.py", "Model", "", 0)
+    parts = list(Porter(session, process, program, PortRequest(tmp_path, until=0.0)).parts())
+    assert {one.why for one in parts if one.computes} == {"the budget ended before its turn"}
+
+
+# ------------------------------------------------------------------------------------------------------- errors
+
+ERRORS = {
+    "control flow on values": ("if x.sum() > 0:\n    return x\nreturn -x", "torch.randn(4, 6)", "control flow", 8),
+    "an input in place": ("x += 1\nreturn x * 2", "torch.randn(4, 6)", "changes its input x in place", 8),
+    "a complex input": ("return x.abs()", "torch.randn(4, 6, dtype=torch.complex64)", "complex", None),
+    "complex numbers inside": ("return torch.fft.fft(x).abs()", "torch.randn(4, 6)", "complex", 8),
+    "a sparse input": ("return x + x", "torch.eye(6).to_sparse()", "sparse", None),
+    "no elements": ("return x + 1", "torch.randn(0, 6)", "no elements", None),
+    "two devices": ("return x + y", 'torch.randn(4, 6), torch.randn(4, 6, device="meta")', "several devices", None),
+    "an exception": ("return x @ x", "torch.randn(4, 6)", "RuntimeError: mat1 and mat2", 8),
+    "a dictionary": ('return {"x": x}', "torch.randn(4, 6)", "returns a dict", None),
+    "no tensor": ("return x + 1", "3", "None of the inputs is a tensor", None),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_cannot_be_ported_is_an_error_that_names_the_cause_and_the_line(
+    case: str, process: ModuleProcess, tmp_path: Path
+):
+    forward, inputs, said, line = ERRORS[case]
+    with pytest.raises(InputError, match=said) as caught:
+        process.export(module_file(tmp_path, forward, inputs=inputs), "Model", "", 0)
+    assert caught.value.exit_code == 2
+    assert "\n" not in caught.value.message
+    assert Path(caught.value.file or "").name == "model.py"
+    if line is not None:
+        assert caught.value.line == line
+
+
+def test_a_file_without_the_module_names_the_nearest_one(process: ModuleProcess, tmp_path: Path):
+    path = module_file(tmp_path, "return x + 1")
+    with pytest.raises(InputError, match="no Modle here") as caught:
+        process.export(path, "Modle", "", 0)
+    assert "Did you mean" in (caught.value.hint or "")
+
+
+def test_a_file_without_inputs_shows_the_option_that_gives_them(process: ModuleProcess, tmp_path: Path):
+    path = tmp_path / "model.py"
+    path.write_text("import torch\n\n\ndef f(x, y):\n    return x + y\n")
+    with pytest.raises(InputError, match="no get_inputs") as caught:
+        process.export(path, "f", "", 0)
+    assert '--inputs "x=float32[64, 128], y=float32[64, 128]"' in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+def test_nothing_is_half_written_where_the_command_stops(run: Callable[..., Result], tmp_path: Path):
+    path = module_file(tmp_path, "if x.sum() > 0:\n    return x\nreturn -x")
+    assert run(path.name).exit_code == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["model.py"]
+
+
+def test_options_are_checked_before_anything_runs(run: Callable[..., Result], tmp_path: Path):
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "model.py").write_text("class Model: ...\n")
+    assert run("model").exit_code == 2
+    assert run("missing.py").exit_code == 2
+    assert run("model.py", "--to", "taken").exit_code == 2
+    (tmp_path / "wrong.py").write_text("class Model(:\n")
+    assert run("wrong.py").exit_code == 2
+
+
+def test_without_pytorch_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "torch.py").write_text('raise ModuleNotFoundError("No module named torch", name="torch")\n')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        ModuleProcess(DATA, 60) as process,
+        pytest.raises(EnvironmentFailed, match="PyTorch is not installed") as caught,
+    ):
+        process.export(DATA / "buffers.py", "Model", "", 0)
+    assert caught.value.exit_code == 3
+    assert "kernelmate[torch]" in (caught.value.hint or "")
+
+
+@pytest.mark.slow
+def test_a_module_that_hangs_or_ends_its_process_is_an_error(tmp_path: Path):
+    path = module_file(tmp_path, "import os\nos._exit(3)")
+    with ModuleProcess(tmp_path, 120) as process, pytest.raises(InputError, match="ended its process"):
+        process.export(path, "Model", "", 0)
+    path = module_file(tmp_path, "while True:\n    pass")
+    with ModuleProcess(tmp_path, 20) as process, pytest.raises(InputError, match="did not finish within 20 s"):
+        process.export(path, "Model", "", 0)
