@@ -154,7 +154,9 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
     ):
         staging = Path(held).resolve()
         progress.step(f"exporting {asked.file.name}")
-        program = process.export(asked.file.path, asked.file.name, asked.inputs, seed)
+        program = process.export(
+            asked.file.path, asked.file.name, asked.inputs, seed, real_sizes=session.backend == "cuda"
+        )
         request = PortRequest(staging, asked.everything, asked.schedules, asked.until, seed, session.backend == "cuda")
         porter = Porter(session, process, program, request, progress.schedule)
         parts: list[PortedPart] = []
@@ -230,9 +232,7 @@ def _show(made: _Ported, written: list[Path], output: Output) -> None:
     )  # fmt: skip
     if made.program.smaller:
         sizes = ", ".join(f"{name} = {value}" for name, value in made.program.smaller.items())
-        remark(
-            f"note: the file's own inputs do not fit into memory, so it was ported and compared with {sizes}", output
-        )
+        remark(f"note: the file's own inputs are too large here, so it was ported and compared with {sizes}", output)
     if not made.program.same_in_training:
         remark("note: training mode computes something else (statistics, random numbers) and stays eager", output)
     for path in written:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelmate_torch.program import ModuleFailure
-from kernelmate_torch.sizing import made_smaller
+from kernelmate_torch.sizing import made_smaller, most_bytes
 
 MODULE_NAME = "kernelmate_ported_file"
 
@@ -61,7 +61,7 @@ class FunctionModule(torch.nn.Module):
         return self._function(*inputs)
 
 
-def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
+def load(path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False) -> LoadedModule:
     """Load a file and make its module and example inputs.
 
     Args:
@@ -69,6 +69,7 @@ def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
         name: of the class or function.
         inputs: as of the option `--inputs`; empty for those of `get_inputs`.
         seed: set before the module is made, and before its inputs are.
+        real_sizes: keep the sizes of large inputs as long as they fit into memory.
 
     Raises:
         Refusal: the file, the module or its inputs need a change.
@@ -84,7 +85,7 @@ def load(path: Path, name: str, inputs: str, seed: int) -> LoadedModule:
             file=str(path),
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
-    smaller = {} if inputs else made_smaller(file)
+    smaller = {} if inputs else made_smaller(file, most_bytes(real_sizes=real_sizes))
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):

@@ -44,7 +44,8 @@ class PortedFile:
     @property
     def copy(self) -> str:
         """Returns the name of the file's copy, without the suffix."""
-        return f"{re.sub(r'[^0-9a-zA-Z_]', '_', self.path.stem)}_eager"
+        name = f"{re.sub(r'[^0-9a-zA-Z_]', '_', self.path.stem)}_eager"
+        return f"model_{name}" if name[0].isdigit() else name
 
 
 def read_file(path: Path, name: str, text: str) -> PortedFile:
@@ -337,7 +338,7 @@ def _test_text(file: PortedFile, program: ModelProgram) -> str:
         "NEW": "ModelNew(*get_init_inputs())" if has_initial else "ModelNew()",
         "IMPORTS": ", ".join(sorted([file.name, *file.helpers])),
         "SMALLER": "".join(
-            f"{file.copy}.{name} = {value}  # its own inputs do not fit into memory\n"
+            f"{file.copy}.{name} = {value}  # those of the file itself are large for the emulator\n"
             for name, value in program.smaller.items()
         ),
         "IMPORT": f"import {file.copy}  # noqa: E402\n" if program.smaller else "",

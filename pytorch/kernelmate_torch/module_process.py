@@ -73,7 +73,7 @@ class ModuleProcess:
         """Returns the folder that the process may write to."""
         return Path(self._scratch.name)
 
-    def export(self, path: Path, name: str, inputs: str, seed: int) -> ModelProgram:
+    def export(self, path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False) -> ModelProgram:
         """Load the module and export it.
 
         Args:
@@ -81,13 +81,14 @@ class ModuleProcess:
             name: the class or function.
             inputs: example inputs as text; empty for those of `get_inputs`.
             seed: of the parameters and inputs.
+            real_sizes: keep the sizes of large inputs as long as they fit into memory.
 
         Raises:
             InputError: the file, the module or its inputs need a change. EnvironmentFailed: PyTorch is missing.
         """
         self._path = path
         request = {"do": "export", "path": str(path), "name": name, "inputs": inputs, "seed": seed}
-        return self._ask(request, ModelProgram)
+        return self._ask(request | {"real_sizes": real_sizes}, ModelProgram)
 
     def check(self, reference: Path, parts: list[PartToCheck], seed: int) -> list[Agreement]:
         """Compare reference functions in NumPy with the module's own values, in float64, part by part.

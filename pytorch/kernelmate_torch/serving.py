@@ -40,7 +40,13 @@ class ModuleServer:
         try:
             match request["do"]:
                 case "export":
-                    self._loaded = load(Path(request["path"]), request["name"], request["inputs"], request["seed"])
+                    self._loaded = load(
+                        Path(request["path"]),
+                        request["name"],
+                        request["inputs"],
+                        request["seed"],
+                        real_sizes=request["real_sizes"],
+                    )
                     self._captured = capture(self._loaded)
                     return replace(self._captured.program, smaller=dict(self._loaded.smaller))
                 case "check":
