@@ -233,8 +233,15 @@ def _target(target: Any) -> str:
 def _spec(value: Any, symbols: dict[str, int]) -> TensorSpec | None:
     if not isinstance(value, torch.Tensor):
         return None
-    dims = tuple(one if isinstance(one, int) else _expression(one, symbols) for one in value.shape)
+    dims = tuple(_dim(one, symbols) for one in value.shape)
     return TensorSpec(dims, str(value.dtype).removeprefix("torch."))
+
+
+def _dim(dim: Any, symbols: dict[str, int]) -> int | str:
+    """Returns a dimension: a number also where torch found that a free one can only have this one."""
+    if isinstance(dim, int) or dim.node.expr.is_number:
+        return int(dim)
+    return _expression(dim, symbols)
 
 
 def _expression(dim: Any, symbols: dict[str, int]) -> str:
@@ -253,7 +260,8 @@ def _argument(value: Any, symbols: dict[str, int]) -> Any:
     if isinstance(value, torch.fx.Node):
         held = value.meta.get("val")
         if isinstance(held, torch.SymInt):
-            return {"size": _expression(held, symbols)}
+            held = _dim(held, symbols)
+            return held if isinstance(held, int) else {"size": held}
         return {"node": value.name}
     if isinstance(value, list | tuple):
         return [_argument(one, symbols) for one in value]

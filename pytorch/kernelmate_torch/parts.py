@@ -322,7 +322,25 @@ def _word(target: str) -> str:
 def judged_size(function: PartFunction) -> dict[str, int]:
     """Returns sizes of at most `MOST_PRODUCT` for the emulator, made of the example's by halving the largest ones."""
     size = dict(function.size)
-    while math.prod(size.values()) > MOST_PRODUCT:
+    while _work(function, size) > MOST_PRODUCT and max(size.values(), default=1) > SMALLEST:
         largest = max(size, key=lambda name: size[name])
         size[largest] = max(size[largest] // 2, 1)
     return size
+
+
+SMALLEST = 8
+"""Sizes up to this are not halved."""
+
+
+def _work(function: PartFunction, size: Mapping[str, int]) -> int:
+    """Returns the product of all sizes, or the elements of the largest array, or about the products of a contraction."""
+    arrays = [
+        math.prod(size.get(side, int(side) if side.isdigit() else 1) for side in one.shape or ())
+        for one in function.arguments
+    ]
+    most = max(math.prod(size.values()), *arrays)
+    if " @ " not in function.text and "einsum" not in function.text:
+        return most
+    # Of m x k and k x n: sqrt(mk * kn * mn), where the result is about as large as the larger operand.
+    largest = sorted(arrays)[-2:]
+    return max(most, math.isqrt(math.prod(largest) * largest[-1]))
