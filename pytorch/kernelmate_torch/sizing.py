@@ -36,10 +36,10 @@ def made_smaller(file: Any, limit: int) -> dict[str, int]:
     if not callable(make) or size is None or size <= limit:
         return {}
     used, others = _numbers(file, make), _numbers(file, getattr(file, "get_init_inputs", None))
-    before = {name: getattr(file, name) for name in used}
+    before = {name: getattr(file, name) for name in sorted(used)}
     for names in (used - others, used):
         while size is not None and size > limit:
-            name = max(names, key=lambda one: int(getattr(file, one)), default="")
+            name = max(sorted(names), key=lambda one: int(getattr(file, one)), default="")
             if not name or getattr(file, name) < 2 * SMALLEST:
                 break
             setattr(file, name, getattr(file, name) // 2)
