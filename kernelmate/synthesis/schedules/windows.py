@@ -17,7 +17,7 @@ from kernelmate.synthesis.names import position_name, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
-from kernelmate.synthesis.schedules.window_columns import WindowColumns, widest
+from kernelmate.synthesis.schedules.window_columns import WindowColumns
 from kernelmate.synthesis.schedules.window_threads import WindowThreads, with_locals
 from kernelmate.synthesis.window_plan import (
     OutputShapes,
@@ -30,9 +30,6 @@ from kernelmate.synthesis.window_text import WindowText
 
 ENOUGH = 300_000
 """Threads that fill the largest GPU: 132 multiprocessors of 2048 (H100)."""
-
-WIDE = 8
-"""Neighbouring elements along a row from which threads for several columns are expected to be fastest: fewer come from L1 as fast."""
 
 ROWS = 4
 """Neighbouring rows per thread: six column loads instead of twelve for windows of three rows."""
@@ -52,10 +49,9 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
     contract = kernel.contract
     plan = window_plan(rolled(graph), contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
-    ways: list[type[WindowThreads]] = [_WindowRows, WindowThreads]
+    ways: list[type[WindowThreads]] = [WindowColumns, _WindowRows, WindowThreads]
     if count < ROWS * ENOUGH:
         ways.reverse()
-    ways.insert(0 if count >= ROWS * ENOUGH and widest(plan) >= WIDE else len(ways), WindowColumns)
     try:
         yield from those_written(partial(_text, plan, kernel, way) for way in ways)
     except Refused:
