@@ -13,6 +13,7 @@ RunTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize(
     "spec",
     [
