@@ -208,13 +208,16 @@ def _defines(plan: OperatorPlan, argument: Argument) -> bool:
 def _gradient(plan: OperatorPlan) -> Iterator[str]:
     """Yields the registration of an operator without a backward kernel."""
     if plan.mutated:
-        reason = f"{plan.name} writes to its arguments, so it has no gradient: call it under torch.no_grad()."
-        yield f"_GUARD = refuse_gradients({plan.name}, {_quoted(reason)})"
+        yield "_GUARD = refuse_gradients("
+        yield f"    {plan.name},"
+        yield f'    "{plan.name} writes to its arguments, so it has no gradient: "'
+        yield '    "call it under torch.no_grad().",'
+        yield ")"
         return
     yield "def _backward(ctx, *gradients):"
     yield "    raise RuntimeError("
-    yield f'        "{plan.name} has no backward kernel, so it has no gradient: call it under torch.no_grad(), or export it with "'
-    yield '        "--backward."'
+    yield f'        "{plan.name} has no backward kernel, so it has no gradient: "'
+    yield '        "call it under torch.no_grad(), or export it with --backward."'
     yield "    )"
     yield ""
     yield ""
