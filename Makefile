@@ -47,10 +47,10 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
 EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py tests/extension/test_editor_screens.py
-# A sample of the exhaustive tests, whose seed pytest names, in CI twice as many of them as here. SAMPLE=all runs all of
-# them, which takes over an hour on two cores.
+# A sample of the exhaustive tests, whose seed pytest names. SHARES=2 runs twice as many of them, SAMPLE=all runs all of them, which takes
+# over an hour on two cores.
 SAMPLE ?= random
-SHARES ?= $(if $(CI),2,1)
+SHARES ?= 1
 # Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
 TEST_TIMEOUT ?= 300
 PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names; CI runs more.
+"""Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names.
 
 A sweep is a test that carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`. Its
 `share` is the part of its cases that a sample holds, times `--shares`. With `together=True` the tests of a module are drawn as

@@ -156,7 +156,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive(share=0.25)
+@pytest.mark.exhaustive(share=0.15)
 @pytest.mark.parametrize("name", CASES)
 def test_attention_is_right_at_odd_sizes(name: str, make: Any, session: Session) -> None:
     case = CASES[name]

@@ -181,7 +181,7 @@ def build(make: Any, name: str) -> tuple[Kernel, Contract]:
     return made
 
 
-@pytest.mark.exhaustive(share=0.25)
+@pytest.mark.exhaustive(share=0.15)
 @pytest.mark.parametrize("name", CASES)
 def test_written_convolutions_are_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = build(make, name)
@@ -233,7 +233,7 @@ POOLED: dict[str, tuple[dict[str, str], str, str, tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.exhaustive(share=0.25)
+@pytest.mark.exhaustive(share=0.15)
 @pytest.mark.parametrize("name", POOLED)
 def test_pooled_images_and_short_groups_are_right(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid, sizes = POOLED[name]
