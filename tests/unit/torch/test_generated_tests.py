@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="torch is not installed: make train-tools")
+
 RunTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
 
