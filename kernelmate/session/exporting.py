@@ -200,7 +200,7 @@ def _files(session: Session, settings: Settings, judged: Export) -> dict[str, st
 
 @dataclass(frozen=True, slots=True)
 class CarriedFiles:
-    """What goes along with a kernel: its file, the files that it needs, its baseline, its diff and its verdict.
+    """Files handed over with a kernel: its own, those that it needs, its baseline, its diff and its verdict.
 
     Attributes:
         files: texts by path relative to the target folder.

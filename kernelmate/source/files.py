@@ -76,9 +76,16 @@ def _near_file(path: Path) -> str:
     return f"Did you mean {path.parent / near[0]}?" if near else "Check the path."
 
 
+def _empty(name: str) -> SourceError:
+    content = (
+        "a kernel, or the function or module that is asked for," if name.endswith(".py") else "a __global__ function"
+    )
+    return SourceError("The file is empty.", file=name, hint=f"Write {content} into it.")
+
+
 def _decoded(name: str, data: bytes) -> str:
     if not data.strip():
-        raise SourceError("The file is empty.", file=name, hint="Write a __global__ function into it.")
+        raise _empty(name)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SourceError("The file is UTF-16.", file=name, hint="Save it as UTF-8.")
     if b"\0" in data:
@@ -99,7 +106,7 @@ def _decoded(name: str, data: bytes) -> str:
             hint="Save it as UTF-8, for instance with iconv -f latin1 -t utf-8.",
         ) from None
     if not text.strip("\ufeff \t\r\n"):
-        raise SourceError("The file is empty.", file=name, hint="Write a __global__ function into it.")
+        raise _empty(name)
     return text
 
 

@@ -27,6 +27,16 @@ class WindowBox:
     columns: tuple[int, int]
 
 
+def span(plan: Windows, values: Iterable[Linear]) -> tuple[int, int]:
+    """Returns the smallest and largest value of sums that move in loops."""
+    low, high = [], []
+    for value in values:
+        ends = [factor * (plan.ranges[name].constant - 1) for name, factor in value.terms]
+        low.append(value.constant + sum(min(one, 0) for one in ends))
+        high.append(value.constant + sum(max(one, 0) for one in ends))
+    return min(low), max(high)
+
+
 class RowsText(WindowText):
     """Writes the values of one row of a thread, from registers if rows share elements of an array.
 
@@ -95,15 +105,6 @@ class RowsText(WindowText):
             return None
         return found
 
-    def _span(self, values: Iterable[Linear]) -> tuple[int, int]:
-        """Returns the smallest and largest value of sums that move in loops."""
-        low, high = [], []
-        for value in values:
-            ends = [factor * (self.plan.ranges[name].constant - 1) for name, factor in value.terms]
-            low.append(value.constant + sum(min(one, 0) for one in ends))
-            high.append(value.constant + sum(max(one, 0) for one in ends))
-        return min(low), max(high)
-
     def _find_boxes(self, reads: Sequence[Key], rows: int) -> None:
         groups: dict[_Group, list[Key]] = {}
         for key in reads:
@@ -113,7 +114,7 @@ class RowsText(WindowText):
             found = [one for one in away if one is not None]
             if len(found) < len(away):
                 continue
-            box = self._span(one[0] for one in found), self._span(one[1] for one in found)
+            box = span(self.plan, (one[0] for one in found)), span(self.plan, (one[1] for one in found))
             height, width = (high - low for low, high in box)
             if height and (rows + height) * (width + 1) <= MOST_REGISTERS:
                 self._boxes[group] = WindowBox(self.names.fresh(f"{group[0]}_window"), *box)
@@ -228,7 +229,7 @@ class RowsText(WindowText):
             known = [one for one in spans if one is not None]
             if len(known) < len(spans) or not self._is_safe(several[0]):
                 continue
-            low, high = self._span(known)
+            low, high = span(self.plan, known)
             if low < 0 or not 4 <= high + 1 <= MOST_REGISTERS:
                 continue
             name, pointer = group[0], self._pointers.get(group, group[0])

@@ -10,7 +10,7 @@ from kernelmate.synthesis.kernel_text import KernelText, block_of
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key
 from kernelmate.synthesis.window_plan import Windows, parsed, walked
-from kernelmate.synthesis.window_registers import RowsText, WindowBox, moved
+from kernelmate.synthesis.window_registers import RowsText, WindowBox, moved, span
 
 Strip = tuple[str, str]
 """The name of an array, and the indices before the last, as text."""
@@ -26,7 +26,7 @@ def strips_of(plan: Windows) -> dict[Strip, tuple[int, int]]:
         if plan.is_leaf(key) and plan.node(key).shape:
             found.setdefault(_strip(plan, key), []).append(_distance(plan, key))
     known = {strip: [one for one in away if one is not None] for strip, away in found.items() if None not in away}
-    return {strip: _span(plan, away) for strip, away in known.items()}
+    return {strip: span(plan, away) for strip, away in known.items()}
 
 
 def column_of(plan: Windows) -> str:
@@ -53,16 +53,6 @@ def _distance(plan: Windows, key: Key) -> Linear | None:
         if not inside or any(name == column or name.startswith("__r") for name, _ in at.terms):
             return None
     return away
-
-
-def _span(plan: Windows, values: Sequence[Linear]) -> tuple[int, int]:
-    """Returns the smallest and largest value of sums that move in loops."""
-    low, high = [], []
-    for value in values:
-        ends = [factor * (plan.ranges[name].constant - 1) for name, factor in value.terms]
-        low.append(value.constant + sum(min(one, 0) for one in ends))
-        high.append(value.constant + sum(max(one, 0) for one in ends))
-    return min(low), max(high)
 
 
 class ColumnsText(RowsText):

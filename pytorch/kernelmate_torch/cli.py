@@ -100,7 +100,7 @@ class _Asked:
 
 
 class _Ported:
-    """What was made: the parts, the verification, and the files' texts; no files if there is nothing to write."""
+    """A ported module: its parts, the verification, and the files' texts; no files if there is nothing to write."""
 
     def __init__(self, program: ModelProgram, parts: list[PortedPart], seed: int) -> None:
         self.program, self.parts, self.seed = program, parts, seed
@@ -177,7 +177,7 @@ def _verify(made: _Ported, asked: _Asked, staging: Path, process: Any) -> None:
     """Writes the files into the staging folder, and compares the new module with the old one."""
     from kernelmate.session.exporting import write_all
     from kernelmate.source import contract_for, load_kernel
-    from kernelmate_torch.compiling import compiled_for_emulator
+    from kernelmate_torch.compiling import compiled_operator
     from kernelmate_torch.model_text import new_files
 
     made.files = new_files(asked.file, asked.text, made.program, made.parts, asked.target)
@@ -187,7 +187,7 @@ def _verify(made: _Ported, asked: _Asked, staging: Path, process: Any) -> None:
         if path.endswith(".cu"):
             # The confined process cannot start a compiler; it finds the code in the cache.
             kernel = load_kernel(str(folder / path))
-            compiled_for_emulator(kernel, contract_for(kernel))
+            compiled_operator(kernel, contract_for(kernel))
     try:
         made.agreement = process.verify(folder, made.seed)
     except SourceError as error:

@@ -1,12 +1,17 @@
-"""Compiles a kernel's file as its operator runs it in the emulator; without PyTorch, so that a command can do it ahead."""
+"""Compiles a kernel's file as its operator runs it; without PyTorch, so that a command can do it ahead."""
 
 from __future__ import annotations
 
 from kernelmate.records import Compiled, Contract, Kernel, Target
 
 
-def compiled_for_emulator(kernel: Kernel, contract: Contract) -> tuple[Compiled, Target]:
-    """Return a kernel's code for the target of the settings, from the cache of compiled code if it is there.
+def compiled_operator(kernel: Kernel, contract: Contract, gpu: str | None = None) -> tuple[Compiled, Target]:
+    """Return a kernel's code, with the options that it is judged with, from the cache of compiled code if it is there.
+
+    Args:
+        kernel: the kernel.
+        contract: gives further options.
+        gpu: an architecture such as `sm_90`; None for the target of the settings, for the emulator.
 
     Raises:
         CompileTimeout: the compiler did not end. CompilerUnavailable: there is no NVRTC here.
@@ -15,7 +20,7 @@ def compiled_for_emulator(kernel: Kernel, contract: Contract) -> tuple[Compiled,
     from kernelmate.config import load_settings
 
     settings = load_settings()
-    target = find_target(settings.target)
+    target = find_target(settings.target if gpu is None else gpu)
     compiled = compile_kernel(
         kernel, contract.options, instance=None, target=target, options=settings.compile_options, cache_dir=settings.cache_dir
     )  # fmt: skip

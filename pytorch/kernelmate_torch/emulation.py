@@ -76,7 +76,7 @@ def emulate(
             share memory that is written.
     """
     given = list(zip(kernel.parameters, values, strict=True))
-    arrays = {one.name: _host(value) for one, value in given if isinstance(value, torch.Tensor)}
+    arrays = {one.name: host_array(value) for one, value in given if isinstance(value, torch.Tensor)}
     written = {one.name for one, value in given if isinstance(value, torch.Tensor) and one.direction != "in"}
     _refuse_overlaps(kernel, arrays, written)
     arguments = tuple(_argument(one, value, arrays, written) for one, value in given)
@@ -106,7 +106,7 @@ def _module(text: str, name: str, options: tuple[str, ...], target: str) -> Modu
     return EmulatorBackend().load(compiled, gpu)
 
 
-def _host(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def host_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """Returns a NumPy view of a CPU tensor; of dtypes that NumPy lacks, with those of ml_dtypes."""
     name = str(tensor.dtype).removeprefix("torch.")
     plain = tensor.detach()

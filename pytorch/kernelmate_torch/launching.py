@@ -88,13 +88,14 @@ class KernelOperator:
     @functools.cached_property
     def compiled(self) -> Any:
         """The kernel's code and its target, for the emulator."""
-        from kernelmate_torch.compiling import compiled_for_emulator
+        from kernelmate_torch.compiling import compiled_operator
 
-        return compiled_for_emulator(self.kernel, self.contract)
+        return compiled_operator(self.kernel, self.contract)
 
     def _emulated(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
         from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
         from kernelmate.backends.emulator import EmulatorBackend
+        from kernelmate_torch.emulation import host_array
 
         compiled, target = self.compiled
         scalars = scalar_values(self.contract, size)
@@ -103,7 +104,7 @@ class KernelOperator:
             ScalarArgument(one.name, np.dtype(one.dtype).type(scalars[one.name]))
             if one.shape is None
             else ArrayArgument(
-                one.name, as_array(by_name[one.name]), written=one.name in outputs, output=one.name in outputs
+                one.name, host_array(by_name[one.name]), written=one.name in outputs, output=one.name in outputs
             )
             for one in self.contract.args
         )
@@ -114,10 +115,12 @@ class KernelOperator:
             if finding.severity == "error":
                 raise RuntimeError(f"{self.kernel.name}: {finding.message}")
         for name in outputs:
-            as_array(by_name[name])[...] = result.arrays[name].reshape(by_name[name].shape)
+            host_array(by_name[name])[...] = result.arrays[name].reshape(by_name[name].shape)
 
     def _on_gpu(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
         import cupy as cp
+
+        from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT
 
         device = next(iter(by_name.values())).device
         shape = launch_shape(self.contract, size)
@@ -129,25 +132,30 @@ class KernelOperator:
             for one in self.contract.args
         )
         with cp.cuda.Device(device.index), cp.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream):
-            function = self._cupy_kernel(device.index)
-            if shape.shared_bytes > 48 << 10:
+            function = self._loaded(device.index)
+            if shape.shared_bytes + function.shared_size_bytes > STATIC_SHARED_LIMIT:
                 function.max_dynamic_shared_size_bytes = shape.shared_bytes
             function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
 
     @functools.cache  # noqa: B019 -- an operator lives as long as the program
-    def _cupy_kernel(self, device: int) -> Any:
+    def _loaded(self, device: int) -> Any:
+        """Returns the kernel on a GPU, which has to be current, as the `cupy.RawKernel` of code compiled as it is judged.
+
+        CuPy's own compilation would add -ftz=true.
+        """
         import cupy as cp
 
-        return cp.RawKernel(self.kernel.unit.text, self.kernel.name, options=("--std=c++17", *self.contract.options))
+        from kernelmate.backends.cuda.loading import load_function
+        from kernelmate_torch.compiling import compiled_operator
 
-
-def as_array(tensor: torch.Tensor) -> Any:
-    """Returns a NumPy array of a tensor's memory on the CPU, bfloat16 as ml_dtypes has it."""
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.detach().numpy()
+        gpu = f"sm_{cp.cuda.Device(device).compute_capability}"
+        compiled, _ = compiled_operator(self.kernel, self.contract, gpu)
+        if not compiled.ok:
+            said = next(
+                (one.message for one in compiled.diagnostics if one.severity == "error"), "the compiler refuses it"
+            )
+            raise RuntimeError(f"{self.kernel.name} does not compile for {gpu}: {said}.")
+        return load_function(compiled)
 
 
 @functools.cache
@@ -177,4 +185,4 @@ def operator(path: str | Path) -> Callable[..., Any]:
     return launched
 
 
-__all__ = ["KernelOperator", "as_array", "operator"]
+__all__ = ["KernelOperator", "operator"]

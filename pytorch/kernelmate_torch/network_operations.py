@@ -150,10 +150,14 @@ def _embedding(sizes: SizeTexts, out: TensorSpec, table: NumpyValue, ids: NumpyV
 
 def _loss(form: str) -> Callable[..., str]:
     def translate(sizes: SizeTexts, out: TensorSpec, a: NumpyValue, b: NumpyValue, reduction: int = 1) -> str:
-        each = form.format(a=a, b=b)
-        return each if reduction == 0 else f"{each}.{'mean' if reduction == 1 else 'sum'}()"
+        return _reduced(form.format(a=a, b=b), reduction)
 
     return translate
+
+
+def _reduced(each: str, reduction: int) -> str:
+    """Returns a loss from its elements' text by the number that ATen has for `none`, `mean` and `sum`."""
+    return each if reduction == 0 else f"{each}.{'mean' if reduction == 1 else 'sum'}()"
 
 
 def _cross_entropy(
@@ -196,7 +200,7 @@ def _kl(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, target: NumpyValue, re
         each = f"(np.exp({target}) * ({target} - {x}))"
     else:
         each = f"np.where({target} > 0, {target} * (np.log(np.where({target} > 0, {target}, 1)) - {x}), 0)"
-    return each if reduction == 0 else f"{each}.{'mean' if reduction == 1 else 'sum'}()"
+    return _reduced(each, reduction)
 
 
 def _cosine(sizes: SizeTexts, out: TensorSpec, a: NumpyValue, b: NumpyValue, axis: int = 1, eps: float = 1e-8) -> str:

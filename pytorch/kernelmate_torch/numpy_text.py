@@ -1,4 +1,4 @@
-"""What translations of operations share: values with their shapes, sizes as text, and helper functions in NumPy."""
+"""Shared pieces of the translations of operations: values with their shapes, sizes as text, and helper functions in NumPy."""
 
 from __future__ import annotations
 

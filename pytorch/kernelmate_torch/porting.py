@@ -52,7 +52,7 @@ class PortedPart:
 
 @dataclass(frozen=True, slots=True)
 class PortRequest:
-    """What to port, and how.
+    """Request to port a module.
 
     Attributes:
         folder: where kernels are written while they are judged; holds `kernels/` and reference files.

@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class ReplacementReport:
-    """What `replace` did.
+    """Result of `replace`.
 
     Attributes:
         swapped: dotted names of the modules that were replaced.

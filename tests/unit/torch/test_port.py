@@ -25,7 +25,7 @@ from kernelmate.synthesis.draft import KernelRequest
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.write import kernels_for
 from kernelmate_torch import operations, porting
-from kernelmate_torch.compiling import compiled_for_emulator
+from kernelmate_torch.compiling import compiled_operator
 from kernelmate_torch.model_text import new_files, read_file
 from kernelmate_torch.module_process import ModuleProcess
 from kernelmate_torch.porting import PortedPart, Porter, PortRequest
@@ -87,7 +87,7 @@ def ported(
     for one in files:
         if one.endswith(".cu"):
             kernel = load_kernel(str(folder / "new" / one))
-            compiled_for_emulator(kernel, contract_for(kernel))
+            compiled_operator(kernel, contract_for(kernel))
     return program, parts, process.verify(folder / "new", 0)
 
 
