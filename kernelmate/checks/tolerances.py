@@ -167,7 +167,8 @@ def with_vanished(contract: Contract, allowed: Allowed, want: Expected, given: A
     """Allow a float64 rounding of the inputs where the reference gives exactly zero, as 1 + tanh(x) does for x below -20.
 
     Its own rounding shows at no perturbed input there, and a version without cancellation gives a smaller number than that.
-    Inputs count at their own place only, so that the output must have their shape.
+    Inputs of the output's shape count at their own place only. Without such inputs, as for the GELU of a matrix product,
+    the largest result of the same row stands for them.
 
     Args:
         contract: says the dtypes.
@@ -180,15 +181,21 @@ def with_vanished(contract: Contract, allowed: Allowed, want: Expected, given: A
         zero = want[name] == 0
         if on_device(want[name]) or not zero.any():
             continue
+        beside = [array for array in given.values() if array.shape == zero.shape and is_float(array.dtype)]
         floor = np.zeros(int(zero.sum()))
-        for array in given.values():
-            if array.shape == zero.shape and is_float(array.dtype):
-                floor = np.maximum(
-                    floor, np.nan_to_num(np.abs(wide(array[zero])), posinf=0.0) * unit_roundoff(np.dtype(np.float64))
-                )
+        for array in beside or [_largest_of_row(want[name])]:
+            floor = np.maximum(
+                floor, np.nan_to_num(np.abs(wide(array[zero])), posinf=0.0) * unit_roundoff(np.dtype(np.float64))
+            )
         error[name] = error[name].copy()
         error[name][zero] = np.maximum(error[name][zero], floor)
     return replace(allowed, error=error)
+
+
+def _largest_of_row(want: Array) -> Array:
+    """Returns an array of the given shape with the largest finite magnitude of each row."""
+    sizes = np.nan_to_num(np.abs(want), nan=0.0, posinf=0.0)
+    return np.broadcast_to(sizes.max(axis=-1, keepdims=True), want.shape) if want.ndim else sizes
 
 
 def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
@@ -334,9 +341,12 @@ def _sensitivity(
 
 
 def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
-    """Yields sets of inputs near the given ones, exact in the working type."""
-    for _ in range(draws):
-        near = inputs.moved(INNER_MOVE, rng)
+    """Yields the given inputs and sets of inputs near them, exact in the working type.
+
+    Where float64 itself has few digits left, as in `1 + tanh(v)` below -18, results at nearby inputs may all be zero.
+    """
+    for draw in range(draws + 1):
+        near = inputs.moved(INNER_MOVE if draw else 0.0, rng)
         near.update({name: wide(near[name], working) for name in names})
         yield near
 
