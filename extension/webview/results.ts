@@ -29,6 +29,8 @@ document.getElementById("root")?.append(element("div", "kernelmate page", head, 
 const chosen = new Map<string, boolean>();
 let state: State | undefined;
 let written = "";
+/** How the prompt was read: beside the buttons, where lines are free. */
+let asked: HTMLElement | null = null;
 
 function render(now: State): void {
   const { view } = now;
@@ -43,11 +45,13 @@ function render(now: State): void {
   if (wanted !== written) {
     written = wanted;
     body.innerHTML = view.html; // all text of files and models in it is escaped
+    asked = body.querySelector<HTMLElement>(":scope .asked");
     linkLines();
     offerDiffs();
     addCharts(view);
     body.querySelectorAll<HTMLDetailsElement>("details[data-fold]").forEach(keepOpen);
   }
+  head.append(...(asked === null ? [] : [asked]));
   draw();
 }
 

@@ -174,10 +174,9 @@ def _headline(optimization: Optimization, number: int | None, accepted: int | No
         judged = optimization.candidates[number - 1]
         head = headline(judged.verdict, label(number, judged.candidate.author), accepted=number == accepted)
         named = _marked(number, judged)
-    asked = (
-        f"<strong>{text(words.kernel_words(baseline))}</strong>, “{text(objective.prompt)}”: {text(objective.reading)}"
-    )
-    return [f'<p class="verdict"{named}>{head}</p>', f'<p class="faint">{asked}</p>']
+    asked = f"“{text(objective.prompt)}”: {text(objective.reading)}"
+    of_kernel = f'<span class="of"><strong>{text(words.kernel_words(baseline))}</strong>, </span>'
+    return [f'<p class="verdict"{named}>{head}</p>', f'<p class="faint asked">{of_kernel}{asked}</p>']
 
 
 def _marked(number: int, judged: Judged) -> str:
