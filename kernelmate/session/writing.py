@@ -84,7 +84,12 @@ def write_kernel(
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):
         return traced
-    return _judged(session, *traced, most, on_trying)
+    outcome = _judged(session, *traced, most, on_trying)
+    added = [one for one in traced[1].require if one not in asked.require]
+    if not added:
+        return outcome
+    note = f"{asked.function.name} raises at other sizes, so the contract requires {' and '.join(added)}."
+    return replace(outcome, notes=(note, *outcome.notes))
 
 
 def why_not_written(session: Session, asked: KernelRequest) -> str:
@@ -121,6 +126,8 @@ def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, G
             hint="Rename the parameters that mean something in CUDA C++.",
         )
     results = Results.of(session.trace(kernel, contract))
+    if results.require and not {*results.require} <= {*asked.require}:
+        return _traced(session, replace(asked, require=(*asked.require, *results.require)))
     if results.graph is None:
         return WriteOutcome((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
     kernel, contract = with_results(asked, contract, results)

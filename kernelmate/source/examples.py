@@ -29,7 +29,9 @@ UNNAMED = {1: ("n",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("ba
 """Names of an array's dimensions if its sizes were given as numbers, by rank."""
 
 LITERAL = 4
-"""Dimensions up to this, given as numbers, stay constant: three colour channels are not a size that varies."""
+"""Dimensions up to this, given as numbers, stay constant: three colour channels are not a size that varies.
+
+Where any dimension has a name, all numbers stay constant: who names the sizes that vary has said which do."""
 
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Allowed values of `align` (docs/contract.md)."""
@@ -145,7 +147,7 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
     """
     given = dict(_entry(function, part) for part in split_entries(arrays))
     texts = {**function.described, **given}
-    reader = _ExampleReader(function, {**_sizes_given(texts), **size})
+    reader = _ExampleReader(function, {**_sizes_given(texts), **size}, literal=_names_sizes(texts.values()))
     found = {name: reader.argument(name, texts[name]) for name in function.parameters if name in texts}
     found |= reader.defaults(found)
     missing = [
@@ -182,6 +184,12 @@ def _sizes_given(texts: Mapping[str, str]) -> dict[str, int]:
     return {name: int(text) for name, text in texts.items() if name in words and text.isdigit()}
 
 
+def _names_sizes(texts: Iterable[str]) -> bool:
+    """Returns True if a shape has a dimension with a name: `x=float32[rows=64, 512]`."""
+    shapes = (found["shape"] for found in map(_ARRAY.match, texts) if found is not None)
+    return any(re.search(r"[^\W\d]", shape) for shape in shapes)
+
+
 def _entry(function: PythonFunction, part: str) -> tuple[str, str]:
     name, equals, text = part.partition("=")
     name = name.strip()
@@ -213,8 +221,9 @@ def _missing(function: PythonFunction, missing: Sequence[str], known: Mapping[st
 class _ExampleReader:
     """Reads the entries of one function, and collects the sizes that they define."""
 
-    def __init__(self, function: PythonFunction, size: Mapping[str, int]) -> None:
+    def __init__(self, function: PythonFunction, size: Mapping[str, int], *, literal: bool) -> None:
         self.function = function
+        self.literal = literal
         self.size: dict[str, int] = dict(size)
         self._given = frozenset(size)
         self._unnamed: dict[int, str] = {}
@@ -307,7 +316,7 @@ class _ExampleReader:
 
     def _of_number(self, value: int, sides: Sequence[str], axis: int) -> str:
         """Returns a name for a dimension given as a number: the size with this value, else a new one with a usual name."""
-        if value <= LITERAL:
+        if self.literal or value <= LITERAL:
             return str(value)
         if value not in self._unnamed:
             usual = UNNAMED.get(len(sides), ())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
+from kernelmate.records import Size
+from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText
@@ -19,12 +22,17 @@ _KEEPS_ZERO = frozenset(
 """Operations whose result is zero if all operands are."""
 
 
+LARGEST_TILE = 128
+"""Length of the sides of a block's tile from which longer axes are reused no more."""
+
+
 class ContractionShape:
     """Roles of axes: those of the results, and the summation axis of all sums.
 
     Attributes:
         m: the axis of the first operand alone. n: that of the second alone.
-        k: the axis of both operands that the results do not have. batch: axes of both operands and of the results.
+        k: the axis of both operands that the results do not have. batch: the results' other axes, mostly those of both
+            operands; an operand without one of them has the same matrix all along it.
         reductions: the sums. roots: the values that they sum. reduction, root: the first of them.
         left: orders of the arrays with `m`. right: orders of those with `n`.
         rest: orders of further arrays that the results need.
@@ -50,6 +58,9 @@ class ContractionShape:
         terms = {name: merged[name] for name in kernel.arguments if {*merged.get(name, ())} & {*summed}}
         self.batch = [axis for axis in self.whole if terms and all(axis in order for order in terms.values())]
         single = [axis for axis in self.whole if axis not in self.batch]
+        if len(single) > 2:
+            single = self._tiled_axes(single, terms, kernel.contract.sizes[0])
+            self.batch = [axis for axis in self.whole if axis not in single]
         if len(summed) != 1 or len(single) != 2:
             raise Refused("it sums products over other axes than a matrix product does")
         self.m, self.n, self.k = *single, summed[0]
@@ -66,6 +77,18 @@ class ContractionShape:
             name in outputs and order != tuple(self.whole) for name, order in self.rest.items()
         ):
             raise Refused("an array is read where another thread may have written it")
+
+    def _tiled_axes(self, single: Sequence[int], terms: Mapping[str, Order], size: Size) -> list[int]:
+        """Returns the pair of axes, one of each operand, whose tiles reuse most; the last axis first, for contiguous stores."""
+        arrays = {axis: {name for name, order in terms.items() if axis in order} for axis in single}
+        reused = {axis: min(int(evaluate(self.axes.sides[axis], size)), LARGEST_TILE) for axis in single}
+        pairs = [(m, n) for m, n in combinations(single, 2) if arrays[m] and arrays[n] and not arrays[m] & arrays[n]]
+
+        def rank(pair: tuple[int, int]) -> tuple[float, bool]:
+            harmonic = reused[pair[0]] * reused[pair[1]] / (reused[pair[0]] + reused[pair[1]] or 1)
+            return harmonic, pair[1] == self.whole[-1]
+
+        return [*max(pairs, key=rank)] if pairs else []
 
     @property
     def outermost(self) -> int | None:

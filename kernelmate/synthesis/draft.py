@@ -101,7 +101,10 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
                 f"No kernels are written for {dtype}, which {name} has.",
                 hint=f'Give another: --results "{name}=float32".',
             )
-        outputs.append(Argument(name, "out", dtype, shape))
+        summed = _is_summed_by_number(graph, index)
+        outputs.append(
+            Argument(name, "inout", dtype, shape, "zeros") if summed else Argument(name, "out", dtype, shape)
+        )
     unknown = next((name for name, _ in asked.results if name not in names), None)
     if unknown is not None:
         raise UsageError(f"There is no result {unknown}.", hint=f"There is {', '.join(names)}.")
@@ -109,6 +112,14 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
     contract = replace(contract, args=(*contract.args[:arrays], *outputs, *contract.args[arrays:]))
     contract = replace(contract, sizes=tuple(listed_sizes(contract, asked.sizes)))
     return _kernel(asked, contract), contract
+
+
+def _is_summed_by_number(graph: Graph, index: int) -> bool:
+    """Returns True for counts and sums by number, to which several blocks add: they begin with zeros."""
+    node = graph.nodes[index]
+    while node.op in ("reshape", "cast", "view"):
+        node = graph.nodes[node.args[0]]
+    return node.op == "scatter" and not node.data
 
 
 def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:

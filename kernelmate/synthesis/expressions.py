@@ -566,7 +566,11 @@ class Expressions:
     def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
         source = self.plan.graph.nodes[node.args[0]].dtype
         if node.dtype == "float16" and source != "bool":
-            raise Refused(f"it rounds to {node.dtype} in between")
+            if not source.startswith("float"):
+                raise Refused(f"it converts {source} to {node.dtype} in between")
+            narrow = f"{'__double2half' if self.real == 'double' else '__float2half'}({arg[0]})"
+            wide = f"__half2float({narrow})"
+            return (f"static_cast<double>({wide})" if self.real == "double" else wide), ATOM
         if node.dtype in _NARROW and source not in ("bool", node.dtype) and not source.startswith("float"):
             return f"static_cast<{_NARROW[node.dtype]}>({arg[0]})", ATOM
         if node.dtype == "bool":

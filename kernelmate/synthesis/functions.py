@@ -28,6 +28,7 @@ from kernelmate.synthesis.primitives import (
     with_axes_kept,
 )
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
+from kernelmate.synthesis.slices import diff
 from kernelmate.synthesis.sorting import argsort, median, partition, sort
 
 
@@ -163,7 +164,8 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
         result = "".join(sorted(x for x in set(given) - {","} if given.count(x) == 1))
     if any(len(set(term)) != len(term) for term in terms):
         raise Untraceable("np.einsum with a letter twice in one operand")
-    letters = result + "".join(sorted(set(given) - set(result) - {","}))
+    longest = max(terms, key=lambda term: len(set(term) - set(result)))  # whose order of the sums suits its memory
+    letters = result + "".join(dict.fromkeys(one for one in longest + given if one not in result + ","))
     if all(set(term) <= set(terms[0]) for term in terms):
         letters = terms[0]  # in the order of the operand that has them all
     builder = traced_of(*operands).builder
@@ -214,6 +216,18 @@ def _dot(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
+def trapezoid(y: Array, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
+    """Computes the integral along an axis by the trapezoidal rule."""
+    place = operator.index(axis) % y.ndim
+    above, below = ([slice(None)] * place + [part] for part in (slice(1, None), slice(None, -1)))
+    if isinstance(x, Array):
+        dx = diff(x, axis=0 if x.ndim == 1 else place)
+        dx = dx[(slice(None), *[None] * (y.ndim - place - 1))] if dx.ndim == 1 else dx
+    elif x is not None:
+        raise Untraceable("np.trapezoid along positions that are no array")
+    return reduced(dx * (y[tuple(above)] + y[tuple(below)]) / 2.0, "sum", place)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": _reduction("sum"), "prod": _reduction("prod"), "max": _reduction("max"), "amax": _reduction("max"),
     "min": _reduction("min"), "amin": _reduction("min"), "argmax": _position("argmax"), "argmin": _position("argmin"),
@@ -229,6 +243,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),
     "full_like": lambda a, value, dtype=None, **_: filled(a, value, dtype),
+    "trapezoid": trapezoid, "trapz": trapezoid,
     **PARTS, **INDEXED, **MASKS,
 }  # fmt: skip
 """Functions of NumPy by name."""

@@ -34,7 +34,7 @@ import numpy as np
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate as evaluate_expression
-from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, WRAP, AxisMap
+from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, REFLECT, SYMMETRIC, WRAP, AxisMap
 
 Datum = str | int | float | bool | None
 
@@ -233,6 +233,9 @@ def _window(node: Node, args: Sequence[Any], shape: tuple[int, ...], size: Size)
         at = at // axis.every
         if axis.beyond == WRAP:
             at = at % max(side, 1)
+        elif axis.beyond in (REFLECT, SYMMETRIC):
+            outer = int(axis.beyond == SYMMETRIC)
+            at = np.where(at < 0, -at - outer, np.where(at >= side, 2 * (side - 1) + outer - at, at))
         elif axis.beyond in (OTHERWISE, ABOVE):
             inside &= (at < side) & ((at >= 0) | (axis.beyond == ABOVE))
         index.append(np.clip(at, 0, max(side - 1, 0)))

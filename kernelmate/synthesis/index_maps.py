@@ -10,10 +10,11 @@ from fractions import Fraction
 from typing import Any
 
 ORDINARY, OTHERWISE, ABOVE, EDGE, WRAP = "inside", "otherwise", "above", "edge", "wrap"
+REFLECT, SYMMETRIC = "reflect", "symmetric"
 """Values beyond the ends of an axis.
 
 They mean: positions never leave the axis; the second operand is used; likewise only above the end; the nearest element;
-wrapped to the other end.
+wrapped to the other end; mirrored at the element of the border, or at its outer side, within one length of the axis.
 """
 
 

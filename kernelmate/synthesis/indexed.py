@@ -13,7 +13,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, segmented, take, where
 from kernelmate.synthesis.row_values import RowValues
-from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.sizes import Untraceable, product, text_of
 from kernelmate.synthesis.slices import diff, flip
 
 
@@ -106,6 +106,16 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
     values = -target.builder.lift(values) if ufunc.__name__ == "subtract" else values
     if isinstance(index, tuple) and index and all(_is_slice(one, None) or one is Ellipsis for one in index[1:]):
         index = index[0]  # whole rows: `(numbers, slice(None))`
+    if isinstance(index, tuple) and len(index) > 1:
+        several = [target.builder.lift(one) for one in index]
+        if len(index) > target.ndim or not all(one.ndim for one in several):
+            raise Untraceable(f"np.{ufunc.__name__}.at by other than whole numbers along each axis")
+        numbers = _joint_numbers(several, target.shape[: len(index)])
+        count = product(target.shape[: len(index)], target.builder.scalar)
+        rows = target.builder.add("constant", (), [count, *target.shape[len(index) :]], target.dtype, (0,))
+        sums = _sums_by_number(rows, numbers, target.builder.lift(values))
+        target.assign(_added(target, reshape(sums, target.shape)))
+        return
     if isinstance(index, Segments):
         target.assign(_added(target, index.summed(values, target.shape[0])))
         return
@@ -266,18 +276,32 @@ def _all_offsets(indices: Array) -> Array:
 
 
 def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Handles `image[rows, columns]`: one element for each number of several arrays, as elements of one axis; None for other keys."""
-    if len(keys) < 2 or len(keys) != a.ndim or not all(isinstance(one, Array) and one.ndim for one in keys):
+    """Handles `image[:, rows, columns]`: elements by several arrays of numbers for neighbouring axes, with whole axes besides.
+
+    The axes become a single one. Returns None for other keys.
+    """
+    places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
+    whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
+    if len(places) < 2 or len(keys) != a.ndim or not whole or places[-1] - places[0] != len(places) - 1:
         return None
-    if any(one.dtype.kind not in "iu" for one in keys):
+    numbers = _joint_numbers([keys[place] for place in places], a.shape[places[0] : places[-1] + 1])
+    if len(places) == a.ndim:
+        return take(reshape(a, -1), numbers, 0)
+    return picked(reshape(a, (*a.shape[: places[0]], -1, *a.shape[places[-1] + 1 :])), numbers, places[0])
+
+
+def _joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
+    """Returns numbers of elements along the one axis that neighbouring axes become, from numbers along each of them."""
+    if any(one.dtype.kind not in "iu" for one in several):
         raise Untraceable("indexing by other than whole numbers")
-    place: Any = None
-    for key, side in zip(keys, a.shape, strict=True):
-        key = cast(key, np.int64)
-        if may_be_negative(Graph(tuple(key.builder.nodes), ()), key.node):
-            key = where(key < 0, key + side, key)
-        place = key if place is None else place * side + key
-    return take(reshape(a, -1), place, 0)
+    joint: Any = None
+    for one, side in zip(several, shape, strict=True):
+        one = cast(one, np.int64)
+        if may_be_negative(Graph(tuple(one.builder.nodes), ()), one.node):
+            one = where(one < 0, one + side, one)
+        joint = one if joint is None else joint * side + one
+    assert isinstance(joint, Array)
+    return joint
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:

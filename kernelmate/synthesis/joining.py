@@ -9,22 +9,31 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, cast
-from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, Linear, linear
+from kernelmate.synthesis.index_maps import (
+    ABOVE,
+    EDGE,
+    ORDINARY,
+    OTHERWISE,
+    REFLECT,
+    SYMMETRIC,
+    WRAP,
+    AxisMap,
+    Linear,
+    linear,
+)
 from kernelmate.synthesis.loop_subscripts import collected
 from kernelmate.synthesis.primitives import expand_dims, reshape, transpose
 from kernelmate.synthesis.sizes import Untraceable, text_of
-from kernelmate.synthesis.slices import flip, part_of, roll, sliding_window_view, window
+from kernelmate.synthesis.slices import flip, roll, sliding_window_view, window
 
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
-    """Pad with a constant, or with the nearest or opposite elements.
+    """Pad with a constant, or with the nearest, opposite or mirrored elements.
 
     Raises:
         Untraceable: another mode, or a value for each side.
     """
-    if mode in ("reflect", "symmetric"):
-        return _mirrored(array, _pairs(pad_width, array.ndim), 1 if mode == "reflect" else 0)
-    beyond = {"constant": OTHERWISE, "edge": EDGE, "wrap": WRAP}.get(mode)
+    beyond = {"constant": OTHERWISE, "edge": EDGE, "wrap": WRAP, "reflect": REFLECT, "symmetric": SYMMETRIC}.get(mode)
     if beyond is None or not isinstance(constant_values, int | float):
         raise Untraceable(f"np.pad with mode {mode}" if beyond is None else "np.pad with several values")
     if isinstance(pad_width, dict):
@@ -36,24 +45,6 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
         shape.append(_added(text_of(array.shape[axis]), text_of(before), text_of(after)))
     otherwise = array.builder.add("constant", dtype=array.dtype, data=(constant_values,))
     return window(array, shape, maps, otherwise if beyond == OTHERWISE else None)
-
-
-def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Array:
-    """Pads by reflection at an edge; `gap` is the distance of an element from its image."""
-    for axis, (before, after) in enumerate(widths):
-        if text_of(before) == text_of(after) == "0":
-            continue
-
-        def part(start: Any, stop: Any, axis: int = axis, array: Array = array) -> Array:
-            return flip(
-                part_of(array, [slice(start, stop) if one == axis else slice(None) for one in range(array.ndim)]), axis
-            )
-
-        ends = [part(gap, before + gap)] if text_of(before) != "0" else []
-        middle = [Array(array.builder, array.node)]
-        tail = [part(-after - gap, -gap or None)] if text_of(after) != "0" else []
-        array = concatenate([*ends, *middle, *tail], axis)
-    return array
 
 
 def _pairs(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:

@@ -184,6 +184,11 @@ class KernelText:
         grid = self.contract.grid
         return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
 
+    @property
+    def adds_atomically(self) -> bool:
+        """True if results may differ by the order of additions: the baseline adds atomically, or has no statement yet."""
+        return "atomicAdd" in self.kernel.source or re.search(r"\{\s*\}\s*\Z", self.kernel.source) is not None
+
     def _refuse(self) -> None:
         if self.contract.cooperative or self.contract.cluster or "__cluster_dims__" in self.kernel.source:
             raise Refused("the kernel is launched with a cluster or cooperatively")

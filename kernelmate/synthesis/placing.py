@@ -37,7 +37,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         above = _above_comment(text, above)
         before = text[:above].rstrip("\n")
         edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
-    changed = _with_traits(apply_edits(kernel, edits))
+    changed = _with_headers(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
@@ -48,15 +48,25 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
 
 
-def _with_traits(kernel: Kernel) -> Kernel:
-    """The file with the header of `std::is_same_v` where the kernel needs it and the file does not include it."""
+_HEADERS = {"std::is_same_v": "type_traits", "__half2float": "cuda_fp16.h"}
+"""Headers of names that written kernels use without an argument of the header's types."""
+
+
+def _with_headers(kernel: Kernel) -> Kernel:
+    """The file with the headers that the kernel needs and the file does not include."""
+    for name, header in _HEADERS.items():
+        if name in kernel.source and not re.search(rf"#\s*include\s*[<\"]{re.escape(header)}[>\"]", kernel.unit.text):
+            kernel = _with_header(kernel, header)
+    return kernel
+
+
+def _with_header(kernel: Kernel, header: str) -> Kernel:
+    """The file with one more header."""
     text = kernel.unit.text
-    if "std::is_same_v" not in kernel.source or re.search(r"#\s*include\s*<type_traits>", text):
-        return kernel
     # Before the first one, which is above the kernel whatever conditions others stand under.
     included = re.search(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", text, re.MULTILINE)
     above = included is not None and included.start() < kernel.start and "#if" not in text[: included.start()]
-    line = "#include <type_traits>\n"
+    line = f"#include <{header}>\n"
     if included is not None and above:
         return apply_edits(kernel, [(included.start(), included.start(), line)])
     # Below the comment on the file.

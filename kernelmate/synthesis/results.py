@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import asdict, dataclass
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Results:
         graph: text of `Graph.text`; None if the reference cannot be traced.
         dtypes: the dtypes of each result, as the reference returns it for arrays of the contract's dtypes.
         refusal: the reason that it cannot be traced, with `file` and `line`.
+        require: conditions under which it does not raise, if it raises at the contract's small size; all else is unknown then.
     """
 
     graph: str | None
@@ -34,12 +36,13 @@ class Results:
     refusal: str | None = None
     file: str | None = None
     line: int | None = None
+    require: tuple[str, ...] = ()
 
     @staticmethod
     def of(text: str) -> Results:
         """Reads results from `traced_text`."""
         held = json.loads(text)
-        return Results(**{**held, "dtypes": tuple(held["dtypes"])})
+        return Results(**{**held, "dtypes": tuple(held["dtypes"]), "require": tuple(held["require"])})
 
 
 def traced_text(contract: Contract, directory: Path) -> str:
@@ -50,7 +53,13 @@ def traced_text(contract: Contract, directory: Path) -> str:
     """
     if any(one.direction in ("out", "inout") for one in contract.args):
         return trace(contract, directory).text()
-    dtypes = _dtypes(contract, directory)
+    try:
+        dtypes = _dtypes(contract, directory)
+    except ReferenceFailed:
+        require = _divisibility(contract, directory)
+        if not require:
+            raise
+        return json.dumps(asdict(Results(None, (), require=require)))
     try:
         results = Results(trace(contract, directory).text(), dtypes)
     except ReferenceFailed as error:
@@ -77,6 +86,35 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
         raise
     several = returned if isinstance(returned, tuple | list) else (returned,)
     return tuple(_dtype(contract, one) for one in several)
+
+
+def _divisibility(contract: Contract, directory: Path) -> tuple[str, ...]:
+    """Returns the fewest conditions `n % 2 == 0` under which a reference does not raise at a small size; empty if none help.
+
+    Powers of two that divide the headline's sizes are tried: first for one size, then for two, then for all.
+    """
+    headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
+    if small == headline:
+        return ()
+    factors = {name: [2**k for k in range(1, 10) if headline[name] % 2**k == 0] for name in headline}
+    for count in sorted({1, min(2, len(headline)), len(headline)}):
+        for names in combinations(headline, count):
+            for several in sorted(product(*(factors[name] for name in names)), key=max):
+                # Odd multiples, which no larger power of two divides.
+                odd = {name: by * (max(small[name] // by - 1, 0) | 1) for name, by in zip(names, several, strict=True)}
+                size = {**small, **{name: min(value, headline[name]) for name, value in odd.items()}}
+                if _runs(contract, directory, size):
+                    return tuple(f"{name} % {by} == 0" for name, by in zip(names, several, strict=True))
+    return ()
+
+
+def _runs(contract: Contract, directory: Path, size: Size) -> bool:
+    """Returns True if the reference does not raise at a size."""
+    try:
+        _returned(contract, directory, size)
+    except ReferenceFailed:
+        return False
+    return True
 
 
 def _returned(contract: Contract, directory: Path, size: Size) -> Any:

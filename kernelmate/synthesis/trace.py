@@ -252,10 +252,19 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
         dtype = numpy_dtype(argument.dtype)
         if dtype.kind in "iu" and array.dtype.kind == "f" and _is_whole(builder, array.node):
             array = cast(array, dtype)
+        array = _before_rounding(array, dtype)
         if tuple(map(int, array.shape)) != tuple(map(int, shape)):
             raise Untraceable(f"a result of another shape than {argument.name}")
         found.append(broadcast_to(array, shape))
     return found
+
+
+def _before_rounding(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Returns the result without a last conversion to the floating dtype of its argument, which storing it makes anyway."""
+    nodes = array.builder.nodes
+    node = nodes[array.node]
+    stored = node.op == "cast" and node.dtype == dtype.name and nodes[node.args[0]].dtype in ("float32", "float64")
+    return Array(array.builder, node.args[0]) if stored and dtype.kind == "f" else array
 
 
 def _is_whole(builder: Builder, index: int, known: dict[int, bool] | None = None) -> bool:

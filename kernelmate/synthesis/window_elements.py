@@ -113,7 +113,7 @@ class WindowElements(Expressions):
         return local
 
     def _beyond(self, call: str, at: Linear, side: Linear) -> tuple[str, str]:
-        """Returns text and name of the nearest position of an axis, or of the wrapped one."""
+        """Returns text and name of the nearest position of an axis, of the wrapped one, or of the mirrored one."""
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
@@ -124,6 +124,8 @@ class WindowElements(Expressions):
             high = never_negative(side.plus(at, -1).plus(-1), self.plan.ranges)
             text = text if low else f"max({text}, 0)"
             return text if high else f"min({text}, {last})", name
+        if call in ("reflect", "symmetric"):
+            return self._mirrored(call, at, side), name.replace("_near", "_mirrored")
         simple = at.terms == ((variables[0], 1),) if variables else False
         if simple and at.constant == -1:
             return f"{axis} == 0 ? {last} : {text}", name
@@ -133,6 +135,25 @@ class WindowElements(Expressions):
         if never_negative(at, self.plan.ranges):
             return f"({text}) % {size}", name
         return f"(({text}) % {size} + {length[0]}) % {size}", name
+
+    def _mirrored(self, call: str, at: Linear, side: Linear) -> str:
+        """Returns the text of a mirrored position; of an axis that is shorter than the padding, one within the axis."""
+        outer = int(call == "symmetric")
+        ranges, last = self.plan.ranges, self.number_text(side.plus(-1))[0]
+        plain = self.number_text(at)
+        text, beyond = plain, side.plus(at, -1).plus(-1)  # not negative up to the last position
+        if not never_negative(at, ranges):
+            image = self.number_text(at.times(-1).plus(-1))[0]
+            near = outer and never_negative(at.plus(1), ranges)  # the image of -1 is 0
+            text = (f"abs({plain[0]})" if not outer else f"max({plain[0]}, {'0' if near else image})"), ATOM
+        if never_negative(beyond, ranges):
+            return text[0] if text == plain or text[0].endswith(", 0)") else f"min({text[0]}, {last})"
+        if outer and never_negative(beyond.plus(1), ranges):
+            return f"min({text[0]}, {last})"
+        image = f"{self.number_text(side.times(2).plus(outer - 2))[0]} - {bound(text, ATOM)}"
+        if text == plain:
+            image = self.number_text(side.times(2).plus(at, -1).plus(outer - 2))[0]
+        return f"max(min({text[0]}, {image}), 0)"
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
         """Declares a pointer for arrays that are read at several offsets from the same position."""

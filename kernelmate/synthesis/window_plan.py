@@ -2,7 +2,8 @@
 
 An index is one text for each axis, an expression of sizes and of variables: `__0` is the position along the first axis of the
 domain, `__r7` the one in the reduction of node 7. Calls stand for positions that are no sums: `edge(p, n)` is the nearest one of an axis
-of `n`, `wrap(p, n)` the one that is left after whole turns, `value(7, ...)` what node 7 holds.
+of `n`, `wrap(p, n)` the one that is left after whole turns, `reflect(p, n)` and `symmetric(p, n)` the mirrored one,
+`value(7, ...)` what node 7 holds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import (
     ABOVE,
-    EDGE,
     ORDINARY,
     OTHERWISE,
     AxisMap,
@@ -158,7 +158,7 @@ class Windows(Plan):
             return at.text()
         if never_negative(at, self.ranges) and never_negative(upper, self.ranges):
             return at.text()
-        return f"{'edge' if entry.beyond == EDGE else 'wrap'}({at.bare()}, {existing(side).bare()})"
+        return f"{entry.beyond}({at.bare()}, {existing(side).bare()})"
 
     def _position(self, entry: AxisMap, index: Index) -> Linear:
         return entry.position({axis: parsed(str(index[axis])) for axis, _ in entry.terms})

@@ -36,7 +36,7 @@ def written(plan: Elements, kernel: KernelText) -> Iterator[WrittenKernel]:
     contract = kernel.contract
     if output.dtype not in ATOMIC or output.dtype.startswith("float") != plan.node(scatter).dtype.startswith("float"):
         raise Refused(f"atomic additions to {output.dtype} are not written")
-    if "atomicAdd" not in kernel.kernel.source or (contract.deterministic and output.dtype.startswith("float")):
+    if not kernel.adds_atomically or (contract.deterministic and output.dtype.startswith("float")):
         raise Refused("it sums rows by number, and the kernel as it is does so in the same order in each run")
     if not is_added(plan, scatter, output):
         raise Refused(f"{output.name} does not begin with zeros to which several blocks could add")

@@ -26,7 +26,7 @@ from kernelmate.synthesis.kernel_text import (
     those_written,
 )
 from kernelmate.synthesis.packs import ALIGNED, Packs
-from kernelmate.synthesis.plan import Key, Refused, walk
+from kernelmate.synthesis.plan import Key, Refused, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
@@ -73,6 +73,7 @@ def bins_of(graph: Graph) -> Elements:
     Raises:
         Refused: there is more than one sum by number, or another result.
     """
+    graph = without_reshapes(graph)
     scatters = [node for node in graph.nodes if node.op == "scatter"]
     if len(scatters) != 1 or len(graph.outputs) != 1 or len(graph.nodes[graph.outputs[0]].shape) != 1:
         raise Refused("it counts or sums by number, and has other results besides")
@@ -150,7 +151,7 @@ class HistogramText:
             raise Refused(f"atomic additions to {self.dtype} are not written")
         if floating != self.plan.node(self.scatter).dtype.startswith("float"):
             raise Refused(f"it rounds counts or sums by number to {self.dtype}")
-        if floating and (self.kernel.contract.deterministic or "atomicAdd" not in self.kernel.kernel.source):
+        if floating and (self.kernel.contract.deterministic or not self.kernel.adds_atomically):
             raise Refused("it sums floats by number, and the kernel as it is does so in the same order in each run")
         if self.many and not is_added(self.plan, self.scatter, self.kernel.arguments[self.output]):
             raise Refused(f"{self.output} does not begin with zeros to which several blocks could add")

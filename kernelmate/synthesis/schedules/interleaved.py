@@ -170,7 +170,7 @@ class _Interleaved(WindowText):
         return _Group("", (*shape[: max(axis, 0)], pitch), outer, step), flat.constant
 
     def _meet(self, key: Key) -> None:
-        if any("value(" in str(one) or "edge(" in str(one) or "wrap(" in str(one) for one in key[1]):
+        if any(call in str(one) for one in key[1] for call in ("value(", "edge(", "wrap(", "reflect(", "symmetric(")):
             raise Refused("it has elements by number, or beyond a border, beside those that lie side by side")
         found = self._split_row(self.plan.node(key).shape, key[1])
         if found is not None:

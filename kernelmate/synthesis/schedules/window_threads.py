@@ -189,7 +189,12 @@ class WindowThreads:
 
     def _is_wide(self) -> bool:
         """True if a position needs 64 bits: one axis may have as many elements as an int counts."""
-        return not any("edge(" in str(one) for key in walked(self.plan) for one in key[1])
+        return not any(
+            call in str(one)
+            for key in walked(self.plan)
+            for one in key[1]
+            for call in ("edge(", "reflect(", "symmetric(")
+        )
 
     def _native(self) -> list[str]:
         lines = []

@@ -1,0 +1,104 @@
+"""NumPy functions of many kinds, with the arrays that they take: `kernelmate write` writes a right kernel for each."""
+
+import numpy as np
+
+
+def bilinear_upsampling(x: "float32[c=3, h=12, w=20]"):
+    h, w = x.shape[1:]
+    ys = np.clip((np.arange(2 * h) + 0.5) / 2 - 0.5, 0, h - 1)
+    xs = np.clip((np.arange(2 * w) + 0.5) / 2 - 0.5, 0, w - 1)
+    y0, x0 = np.floor(ys).astype(int), np.floor(xs).astype(int)
+    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
+    fy, fx = (ys - y0)[:, None], (xs - x0)[None, :]
+    top = x[:, y0][:, :, x0] * (1 - fx) + x[:, y0][:, :, x1] * fx
+    bottom = x[:, y1][:, :, x0] * (1 - fx) + x[:, y1][:, :, x1] * fx
+    return top * (1 - fy) + bottom * fy
+
+
+def grid_sample(
+    img: "float32[c=2, h=16, w=12]", gx: "float32[n=64] ~ uniform(-1, 1)", gy: "float32[n] ~ uniform(-1, 1)"
+):
+    h, w = img.shape[1:]
+    x, y = (gx + 1) / 2 * (w - 1), (gy + 1) / 2 * (h - 1)
+    x0 = np.clip(np.floor(x).astype(np.int32), 0, w - 1)
+    y0 = np.clip(np.floor(y).astype(np.int32), 0, h - 1)
+    x1, y1 = np.minimum(x0 + 1, w - 1), np.minimum(y0 + 1, h - 1)
+    fx, fy = x - x0, y - y0
+    near = img[:, y0, x0] * (1 - fx) + img[:, y0, x1] * fx
+    return near * (1 - fy) + (img[:, y1, x0] * (1 - fx) + img[:, y1, x1] * fx) * fy
+
+
+def linear_gelu_half(x: "float16[m=20, k=24]", w: "float16[n=36, k]", b: "float16[n]"):
+    y = x.astype(np.float32) @ w.astype(np.float32).T + b
+    return (0.5 * y * (1 + np.tanh(0.7978845608 * (y + 0.044715 * y**3)))).astype(np.float16)
+
+
+def linear_gelu(x: "float32[m=37, k=53]", w: "float32[n=71, k]", b: "float32[n]"):
+    y = x @ w.T + b
+    return 0.5 * y * (1 + np.tanh(0.7978845608 * (y + 0.044715 * y**3)))
+
+
+def transposed_convolution(x: "float32[c=5, h=6, w=10]", k: "float32[c, o=4, 2, 2]"):
+    y = np.einsum("chw,coij->ohiwj", x, k)
+    return y.reshape(k.shape[1], 2 * x.shape[1], 2 * x.shape[2])
+
+
+def heads_projection(a: "float32[b=2, t=9, h=3, d=8]", w: "float32[h, d, e=20]"):
+    return np.einsum("bthd,hde->bte", a, w)
+
+
+def grouped_query_attention(q: "float32[heads=4, t=20, 16]", k: "float32[2, t, 16]", v: "float32[2, t, 16]"):
+    k, v = (np.repeat(one, q.shape[0] // 2, axis=0) for one in (k, v))
+    s = q @ k.transpose(0, 2, 1) * 0.25
+    t = s.shape[-1]
+    s = np.where(np.tril(np.ones((t, t), bool)), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True) @ v
+
+
+def median_of_nine(x: "float32[h=12, w=20]"):
+    p = np.pad(x, 1, mode="reflect")
+    return np.median(np.stack([p[i : i + x.shape[0], j : j + x.shape[1]] for i in range(3) for j in range(3)]), axis=0)
+
+
+def mirrored_blur(x: "float32[h=12, w=20]"):
+    p = np.pad(x, 2, mode="reflect")
+    return sum(p[i : i + x.shape[0], j : j + x.shape[1]] for i in range(5) for j in range(5)) / 25
+
+
+def symmetric_blur(x: "float32[h=12, w=20]"):
+    p = np.pad(x, ((0, 0), (2, 3)), mode="symmetric")
+    return p[:, :-5] + 2 * p[:, 2:-3] + p[:, 5:]
+
+
+def weighted_histogram(x: "float32[n=500] ~ uniform(0, 1)", w: "float32[n]"):
+    return np.bincount(np.minimum((x * 64).astype(np.int32), 63), weights=w, minlength=64).astype(np.float32)
+
+
+def histogram_of_pairs(a: "int32[n=500] ~ integers(0, 16)", b: "int32[n] ~ integers(0, 16)"):
+    out = np.zeros((16, 16), np.int32)
+    np.add.at(out, (a, b), 1)
+    return out
+
+
+def integral_of_rows(y: "float32[rows=12, n=70]", x: "float32[n]"):
+    return np.trapezoid(y, x, axis=1) + np.trapezoid(y, dx=0.5, axis=1)
+
+
+def packed_signs(x: "float32[n=50, 8]"):
+    return ((x > 0).astype(np.uint8) << np.arange(8, dtype=np.uint8)).sum(1).astype(np.uint8)
+
+
+def rotated_norm(x: "float32[t=12, heads=3, 32]", w: "float32[32]", cos: "float32[t, 16]", sin: "float32[t, 16]"):
+    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
+    a, b = y[..., :16], y[..., 16:]
+    c, s = cos[:, None], sin[:, None]
+    return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+
+def rounding_error(x: "float32[n=500]"):
+    return x - x.astype(np.float16).astype(np.float32)
+
+
+def grouped_weights(q: "int8[n=20, k=64]", s: "float16[n, k // 32]"):
+    return (q.astype(np.float32) * np.repeat(s.astype(np.float32), 32, axis=1)).astype(np.float16)

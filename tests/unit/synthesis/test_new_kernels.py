@@ -1,0 +1,52 @@
+"""Kernels written from functions alone are right by the judge, for functions of many kinds."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import ReferenceFailed
+from kernelmate.session import Session
+from kernelmate.session.writing import write_kernel
+from kernelmate.source.examples import load_python_function, read_examples
+from kernelmate.synthesis.draft import KernelRequest
+
+FUNCTIONS = Path(__file__).parents[2] / "data" / "functions.py"
+NAMES = [one.name for one in ast.parse(FUNCTIONS.read_text()).body if isinstance(one, ast.FunctionDef)]
+
+
+def request_for(path: Path, name: str, folder: Path) -> KernelRequest:
+    function = load_python_function(f"{path}:{name}")
+    return KernelRequest(function, read_examples(function, "", {}), folder / f"{name}.cu", name)
+
+
+@pytest.mark.exhaustive(share=0.25)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_becomes_a_right_kernel(name: str, tmp_path: Path, session: Session) -> None:
+    outcome = write_kernel(session, request_for(FUNCTIONS, name, tmp_path), most=1)
+    assert outcome.best is not None, outcome.notes
+    assert outcome.best.verdict.diagnostics == ()
+
+
+def test_numbers_in_shapes_stay_numbers_where_a_size_has_a_name(tmp_path: Path) -> None:
+    named = request_for(FUNCTIONS, "packed_signs", tmp_path).examples
+    assert [one.shape for one in named.arguments] == [("n", "8")]
+    assert named.size == {"n": 50}
+    (tmp_path / "plain.py").write_text("def plain(x: 'float32[50, 8]', y: 'float32[8]'):\n    return x + y\n")
+    plain = request_for(tmp_path / "plain.py", "plain", tmp_path).examples
+    assert [one.shape for one in plain.arguments] == [("rows", "cols"), ("cols",)]
+
+
+def test_divisibility_that_the_function_needs_becomes_a_condition(tmp_path: Path, session: Session) -> None:
+    outcome = write_kernel(session, request_for(FUNCTIONS, "grouped_weights", tmp_path), most=1)
+    assert outcome.best is not None
+    assert outcome.best.contract.require == ("k % 32 == 0",)
+    assert outcome.notes[0] == "grouped_weights raises at other sizes, so the contract requires k % 32 == 0."
+
+
+def test_a_function_that_raises_whatever_divides_its_sizes_is_refused(tmp_path: Path, session: Session) -> None:
+    (tmp_path / "odd.py").write_text("def odd(x: 'float32[n=96]'):\n    assert len(x) == 96\n    return x\n")
+    with pytest.raises(ReferenceFailed, match="at the example's size it does not"):
+        write_kernel(session, request_for(tmp_path / "odd.py", "odd", tmp_path))
