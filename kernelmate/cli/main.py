@@ -31,6 +31,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("kernelmate.cli.tune:tune", "Find the fastest version at each size, and where the choice changes."),
     "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy."),
     "port": ("kernelmate_torch.cli:port", "Port a PyTorch module: write it anew with CUDA kernels, verified."),
+    "trace": (
+        "kernelmate_torch.tracing.command:trace",
+        "Trace a PyTorch program: which kernels ran, and why others did not.",
+    ),
+    "kernelbench": (
+        "kernelmate_torch.kernelbench.command:kernelbench",
+        "Audit KernelBench tasks; run candidates; report fast_p.",
+    ),
     "lift": ("kernelmate.cli.lift:lift", "Read a reference in NumPy from a kernel that has none."),
     "fix": ("kernelmate.cli.fix:fix", "Repair a kernel that does not compile or is wrong."),
     "confirm": ("kernelmate.cli.confirm:confirm", "Judge promising versions again, on a GPU."),

@@ -1,0 +1,65 @@
+"""Calls functions when modules have been imported, or at once for those that are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+WhenImported = Callable[[ModuleType], None]
+
+
+class ImportWatcher(MetaPathFinder):
+    """Finder that lets the others find a module and calls a function after its import."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, WhenImported] = {}
+        self._searching: set[str] = set()
+
+    def when(self, name: str, function: WhenImported) -> None:
+        """Call a function with a module once it is imported; errors of the function are printed, not raised."""
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            _called(function, module)
+        else:
+            self._wanted[name] = function
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Returns the spec that another finder has, with a loader that calls the function afterwards."""
+        if name not in self._wanted or name in self._searching:
+            return None
+        self._searching.add(name)
+        try:
+            spec = next(
+                (found for one in sys.meta_path if one is not self and (found := _spec_of(one, name, path, target))),
+                None,
+            )
+        finally:
+            self._searching.discard(name)
+        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+            return spec
+        function = self._wanted.pop(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _called(function, module)
+
+        loader: Any = spec.loader
+        loader.exec_module = exec_module
+        return spec
+
+
+def _spec_of(finder: Any, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    find = getattr(finder, "find_spec", None)
+    return None if find is None else find(name, path, target)
+
+
+def _called(function: WhenImported, module: ModuleType) -> None:
+    try:
+        function(module)
+    except Exception as error:  # noqa: BLE001 -- the program goes on without this part of the record
+        print(f"kernelmate trace: {module.__name__} is not followed: {type(error).__name__}: {error}", file=sys.stderr)
