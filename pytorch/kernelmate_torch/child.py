@@ -1,4 +1,4 @@
-"""The process that runs the user's module, `python -m kernelmate_torch.child SCRATCH FOLDER`.
+"""The process that runs the user's module, `python -m kernelmate_torch.child SCRATCH FOLDER [SERVER]`.
 
 It is confined before the module's file is loaded, as the process of references is, and answers requests of one line of JSON
 each on its standard output; what the module prints goes to standard error.
@@ -6,6 +6,7 @@ each on its standard output; what the module prints goes to standard error.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -17,17 +18,26 @@ from kernelmate.backends.processes import die_with_parent
 from kernelmate.confinement import ancestors, confine
 from kernelmate_torch.program import ModuleFailure
 
-MISSING = "PyTorch is not installed, and `port` takes a PyTorch module."
+MISSING = "PyTorch is not installed, and the file holds a PyTorch module."
 INSTALL = "Run: pip install 'kernelmate[torch]'"
+SERVERS = {
+    "port": "kernelmate_torch.serving:ModuleServer",
+    "kernelbench": "kernelmate_torch.kernelbench.server:BenchmarkServer",
+}
+"""Classes that answer the requests, by the third argument."""
+CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR")  # fmt: skip
+"""Variables with folders that libraries write to, which the process may do in its scratch folder alone."""
 
 
 def main() -> int:
     """Serves requests until the input ends. The first argument names the folder that the process may write to."""
     die_with_parent()
     scratch, folder = sys.argv[1], sys.argv[2]
+    server_module, _, server_class = SERVERS[sys.argv[3] if len(sys.argv) > 3 else "port"].partition(":")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    os.environ |= dict.fromkeys(("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"), scratch)
+    os.environ |= dict.fromkeys(CACHES, scratch)
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # its pool of processes needs sockets
     missing: ModuleFailure | None = None
     try:
         # Before the process is confined: a library may write where it is installed when it is first imported.
@@ -45,9 +55,7 @@ def main() -> int:
         request = msgspec.json.decode(line)
         try:
             if missing is None and server is None:
-                from kernelmate_torch.serving import ModuleServer
-
-                server = ModuleServer()
+                server = getattr(importlib.import_module(server_module), server_class)()
             answer: Any = missing if server is None else server.answer(request)
         except Exception as error:  # noqa: BLE001 -- the parent shows it; a traceback here would be lost
             answer = ModuleFailure(f"{type(error).__name__}: {error}")

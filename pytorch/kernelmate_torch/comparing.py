@@ -37,11 +37,12 @@ def drawn_inputs(
             size.get(str(dim), dim if isinstance(dim, int) else extent)
             for dim, extent in zip(spec.shape, example.shape, strict=True)
         ]
-        made.append(_drawn(example, [int(one) for one in shape], distribution, generator))
+        made.append(drawn(example, [int(one) for one in shape], distribution, generator))
     return tuple(made)
 
 
-def _drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
+def drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
+    """Returns a tensor of the example's dtype; what is no float is drawn from the example's elements."""
     if not example.is_floating_point() or distribution == "own":
         # Elements of the example: what is an index, a mask or a probability stays one.
         flat = example.reshape(-1)

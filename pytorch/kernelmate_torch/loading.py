@@ -61,7 +61,9 @@ class FunctionModule(torch.nn.Module):
         return self._function(*inputs)
 
 
-def load(path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False) -> LoadedModule:
+def load(
+    path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False, limit: int | None = None
+) -> LoadedModule:
     """Load a file and make its module and example inputs.
 
     Args:
@@ -70,6 +72,7 @@ def load(path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = Fa
         inputs: as of the option `--inputs`; empty for those of `get_inputs`.
         seed: set before the module is made, and before its inputs are.
         real_sizes: keep the sizes of large inputs as long as they fit into memory.
+        limit: bytes that the inputs may take, in place of what `real_sizes` says.
 
     Raises:
         Refusal: the file, the module or its inputs need a change.
@@ -85,7 +88,8 @@ def load(path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = Fa
             file=str(path),
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
-    smaller = {} if inputs else made_smaller(file, most_bytes(real_sizes=real_sizes))
+    most = most_bytes(real_sizes=real_sizes) if limit is None else limit
+    smaller = {} if inputs else made_smaller(file, most)
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):

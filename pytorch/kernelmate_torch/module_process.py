@@ -32,14 +32,23 @@ class ModuleProcess:
     Args:
         folder: of the module's file, from which it imports.
         timeout_s: seconds that one request may take.
+        server: which requests it answers, a key of `kernelmate_torch.child.SERVERS`.
     """
 
-    def __init__(self, folder: Path, timeout_s: float) -> None:
+    def __init__(self, folder: Path, timeout_s: float, server: str = "port") -> None:
         self._timeout_s = timeout_s
         self._path = folder
         self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-module-", ignore_cleanup_errors=True)
         self._printed = Path(self._scratch.name) / "printed.txt"
-        command = [sys.executable, "-P", "-m", "kernelmate_torch.child", self._scratch.name, str(folder.resolve())]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "kernelmate_torch.child",
+            self._scratch.name,
+            str(folder.resolve()),
+            server,
+        ]
         package = str(Path(__file__).resolve().parents[1])
         environment = allowed(os.environ)
         paths = [one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one]
@@ -88,7 +97,7 @@ class ModuleProcess:
         """
         self._path = path
         request = {"do": "export", "path": str(path), "name": name, "inputs": inputs, "seed": seed}
-        return self._ask(request | {"real_sizes": real_sizes}, ModelProgram)
+        return self.ask(request | {"real_sizes": real_sizes}, ModelProgram)
 
     def check(self, reference: Path, parts: list[PartToCheck], seed: int) -> list[Agreement]:
         """Compare reference functions in NumPy with the module's own values, in float64, part by part.
@@ -97,7 +106,7 @@ class ModuleProcess:
             InputError: the module fails at all of the inputs.
         """
         request = {"do": "check", "reference": str(reference), "parts": parts, "seed": seed}
-        return self._ask(request, list[Agreement])
+        return self.ask(request, list[Agreement])
 
     def verify(self, folder: Path, seed: int) -> Agreement:
         """Compare the new module, with its kernels in the emulator, with the old one in float64.
@@ -105,9 +114,19 @@ class ModuleProcess:
         Raises:
             InputError: the new module cannot be loaded, or does not keep the state dict.
         """
-        return self._ask({"do": "verify", "folder": str(folder), "seed": seed}, Agreement)
+        return self.ask({"do": "verify", "folder": str(folder), "seed": seed}, Agreement)
 
-    def _ask(self, request: dict[str, Any], kind: type[_Answer]) -> _Answer:
+    def ask(self, request: dict[str, Any], kind: type[_Answer]) -> _Answer:
+        """Send one request, and return the answer.
+
+        Args:
+            request: its `do` names what is asked for.
+            kind: of the answer.
+
+        Raises:
+            InputError: the request failed for a reason of the user's files, took too long, or ended the process.
+            EnvironmentFailed: PyTorch is missing.
+        """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
