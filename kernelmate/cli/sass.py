@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from kernelmate.records.compiled import INFERRED
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kernelmate.compiler.code_diff import CodeDiff
     from kernelmate.config import Settings
     from kernelmate.records import Compiled, Diagnostic, Kernel, Listing
     from kernelmate.session import Session
@@ -59,6 +61,7 @@ Examples:
   kernelmate sass softmax.cu --sass --order address --control --arch sm_80
   kernelmate sass --diff softmax.cu softmax_new.cu  what changed, renamed registers aside
   kernelmate sass --diff 11 softmax.cu              from version 11 of the history to the file
+  kernelmate sass softmax.cu --object build/app     what the build has made of it, and what differs
   kernelmate sass softmax.cu --json
 
 \b
@@ -70,6 +73,13 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
     "difference",
     is_flag=True,
     help="Compare the SASS of two files, kernels, or versions of the history: OLD NEW.",
+)
+@click.option(
+    "--object",
+    "built",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Compare with the kernel's code in this program, library, object file, fatbin or CUBIN.",
 )
 @click.option("--kernel", "name", metavar="NAME", help="This kernel of FILE; the same as FILE::NAME.")
 @click.option(
@@ -104,6 +114,7 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
 def sass(
     files: tuple[str, ...],
     difference: bool,
+    built: Path | None,
     name: str | None,
     instance: str | None,
     arch: str | None,
@@ -120,12 +131,16 @@ def sass(
         raise UsageError("--arch and --target are the same option.", hint="Give one of them.")
     settings = settings_of(options | ({"target": arch} if arch is not None else {}))
     _check(files, difference, view)
+    if difference and built is not None:
+        raise UsageError("--diff and --object are two comparisons.", hint="Give one of them.")
     from kernelmate.session import Session
 
     with Session(settings) as session:
         if difference:
             return _diff(_two(files, name, settings), instance, session, output, view["pager"])
         kernels = _kernels(files[0], name, settings)
+        if built is not None:
+            return _against_build(kernels, built, instance, session, output, view["pager"])
         listings, failed, inferred = _listings(kernels, instance, session)
     for text in inferred:
         remark(f"note: {text}", output)
@@ -301,23 +316,69 @@ def _diff(
     kernels: tuple[Kernel, Kernel], instance: str | None, session: Session, output: Output, pager: bool | None
 ) -> int:
     from kernelmate.compiler.code_diff import compare_code
-    from kernelmate.report.code_diff import diff_view
 
     before, failed, _ = _listings(kernels[:1], instance, session)
     after, failed_after, _ = _listings(kernels[1:], instance, session)
     failed += failed_after
     if failed:
         return _as_json((), failed, output) if output.as_json else _tell_failed(failed, output)
-    pairs = [(one, _partner(one, index, after)) for index, one in enumerate(before)]
+    _show_diffs([compare_code(one, _partner(one, index, after)) for index, one in enumerate(before)], output, pager)
+    return 0
+
+
+def _show_diffs(diffs: Sequence[CodeDiff], output: Output, pager: bool | None) -> None:
+    from kernelmate.report.code_diff import diff_view
+
     if output.as_json:
         from kernelmate.report.json import code_diffs_json
 
-        output.document(code_diffs_json([compare_code(*pair) for pair in pairs]))
-        return 0
+        output.document(code_diffs_json(diffs))
+        return
     parts: list[RenderableType] = []
-    for pair in pairs:
-        parts += [*diff_view(compare_code(*pair)), ""]
+    for diff in diffs:
+        parts += [*diff_view(diff), ""]
     _page(parts, output, pager)
+
+
+def _against_build(
+    kernels: Sequence[Kernel],
+    path: Path,
+    instance: str | None,
+    session: Session,
+    output: Output,
+    pager: bool | None,
+) -> int:
+    """Compares kernels of a file with their code in what a build has made.
+
+    Raises:
+        UsageError: it has code of none of them.
+    """
+    from kernelmate.compiler.code_diff import compare_code
+    from kernelmate.compiler.listing import read_listing
+    from kernelmate.compiler.object_code import built_code
+
+    pairs: list[CodeDiff] = []
+    failed: list[Compiled] = []
+    missing: list[UsageError] = []
+    for kernel in kernels:
+        for prepared in session.prepare(kernel, instance):
+            compiled = prepared.compiled
+            if not compiled.ok:
+                failed.append(compiled)
+                continue
+            try:
+                there = read_listing(built_code(path, compiled, session.target), kernel.unit)
+            except UsageError as error:
+                missing.append(error)
+                continue
+            pairs.append(compare_code(replace(there, files=(str(path),)), read_listing(compiled, kernel.unit)))
+    if failed:
+        return _as_json((), failed, output) if output.as_json else _tell_failed(failed, output)
+    if not pairs:
+        raise missing[0]
+    for reason in missing:
+        remark(f"note: {reason.message}", output)
+    _show_diffs(pairs, output, pager)
     return 0
 
 

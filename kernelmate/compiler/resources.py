@@ -60,6 +60,17 @@ def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, i
     return Resources(registers, shared, 0, frame, _spills(log, symbol), threads, code.size)
 
 
+def code_symbols(cubin: bytes) -> Iterator[str]:
+    """Yields the symbols of the functions that a CUBIN has code of.
+
+    Raises:
+        ValueError: this is no CUBIN.
+    """
+    for section in _sections(cubin):
+        if section.name.startswith(".text."):
+            yield section.name.removeprefix(".text.")
+
+
 def parameter_offset(cubin: bytes, symbol: str) -> int | None:
     """Return the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
 

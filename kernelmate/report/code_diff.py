@@ -22,6 +22,8 @@ CONTEXT = 3
 def diff_view(diff: CodeDiff) -> list[RenderableType]:
     """Shows totals before and after, then every change with its context."""
     parts: list[RenderableType] = [heading(f"{_name(diff.old)} -> {_name(diff.new)}", (diff.new.arch, "plain"))]
+    if diff.old.compiler != diff.new.compiler:
+        parts += ["", indented(Text(f"old: {diff.old.compiler}\nnew: {diff.new.compiler}", style="dim"))]
     parts += ["", indented(_totals(diff)), ""]
     if diff.same:
         said = "The code is the same; registers and addresses may have other names."
