@@ -124,7 +124,7 @@ imports: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/lint-imports --no-cache tests/import_cycles.toml
 
-bench: $(VENV)/.installed-bench  ## every figure of docs/performance.md that needs no GPU
+bench: $(VENV)/.installed-bench  ## figures of docs/performance.md for start-up, check and the emulator
 	@$(BIN)/python -m benchmarks
 
 $(VENV)/.installed-docs: pyproject.toml training/pyproject.toml $(VENV)/.python
