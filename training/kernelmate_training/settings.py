@@ -123,7 +123,6 @@ class FineTuneSection(Section):
         context: tokens of a text at most; longer ones are left out.
         replay: share of examples of general text or earlier corpora mixed in against forgetting; `replay_from`: a JSONL file
             with `prompt` and `answer`.
-        price: of one GPU hour in dollars, for the estimate.
     """
 
     base: str
