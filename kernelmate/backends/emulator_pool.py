@@ -198,7 +198,7 @@ class EmulatorPool:
         self._over()
 
     def _over(self) -> None:
-        """Removes a process; with the last one, its pending jobs fail."""
+        """Counts a process as ended; after the last one, all jobs that wait in the pool fail."""
         with self._counting:
             self._alive -= 1
             while not self._alive and not self._jobs.empty():

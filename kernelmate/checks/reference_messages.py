@@ -81,7 +81,7 @@ class ReferenceTraced(msgspec.Struct, frozen=True, tag=True):
 class EvaluationFailed(msgspec.Struct, frozen=True, tag=True):
     """Reply: the reference raised an exception or its result does not match the contract.
 
-    The parts of a `ReferenceFailed`.
+    Its fields are those of `ReferenceFailed`.
     """
 
     number: int

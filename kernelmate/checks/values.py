@@ -75,7 +75,7 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
 
 
 def high_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int) -> Array:
-    """Draws positive integers of the upper eighth of those with at most so many bits, the largest among them."""
+    """Draws integers from the top eighth of the range from 0 to 2^bits - 1, the maximum included."""
     high = (1 << min(bits, int(np.iinfo(dtype).max).bit_length())) - 1
     drawn: Array = rng.integers(high - high // 8, high, shape, dtype=dtype, endpoint=True)
     return drawn

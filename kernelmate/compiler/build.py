@@ -43,7 +43,7 @@ _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": 
 def read_build(build: Path, file: Path) -> CompileOptions:
     """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
-    A file without an entry gets the options of the first CUDA file, or of the first file in its own folder.
+    A file without an entry gets the options of the first CUDA file in its own folder, else of the first CUDA file.
 
     Response files (`@file`, `--options-file`) are not followed.
 

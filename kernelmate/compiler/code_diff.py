@@ -200,7 +200,7 @@ def _in_step(
 
 
 def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Returns the smallest total distance to an equal sequence in both versions; to the ends if none is near."""
+    """Returns how many lines of each version precede the nearest equal sequence; all if none is near."""
     for distance in range(1, 2 * _NEAR):
         for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
             come = distance - gone

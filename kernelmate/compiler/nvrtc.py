@@ -208,8 +208,8 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
 def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
     """Returns NVRTC's name expression, qualified by the kernel's namespaces, and text to append to the unit for it.
 
-    A name expression is looked up outside of all namespaces, and the arguments of an instance are written as inside of
-    the kernel's: they get an alias there.
+    NVRTC resolves a name expression in the global namespace, but template arguments may be names of the kernel's
+    namespace. The appended text declares aliases for them in that namespace.
     """
     if instance is None:
         return kernel.name, ""

@@ -74,7 +74,7 @@ def changed_lines(before: str, after: str) -> int:
 def second_copy(name: str, source: str, before: str, after: str) -> bool:
     """Returns True if a version contains the kernel twice.
 
-    Another function with its parameters, or half of its lines repeated.
+    That is, another function has the kernel's parameters, or half of the kernel's lines occur more often than before.
 
     Args:
         name: the kernel's name without namespaces.

@@ -282,7 +282,7 @@ class _CodeWriter:
     def _control(self, one: SassInstruction) -> tuple[str, str]:
         """Returns control information as columns, and dependencies.
 
-        The last instruction above that set each awaited scoreboard.
+        The latter name, for each awaited scoreboard, the instructions that have set it since the wait before.
         """
         if not self._shown.control or one.control is None:
             return "", ""

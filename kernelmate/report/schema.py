@@ -69,7 +69,7 @@ class ComparedText(TypedDict):
 
 
 class VerdictsDocument(TypedDict):
-    """Document of check, bench and compare (the candidate's verdicts); one verdict for each instance.
+    """JSON document of check, bench and compare (the candidate's verdicts); one verdict for each instance.
 
     Attributes:
         given: all that the verdicts rest on, for confirm; null for check.
@@ -83,7 +83,7 @@ class VerdictsDocument(TypedDict):
 
 
 class OptimizationDocument(TypedDict):
-    """Document of optimize and fix.
+    """JSON document of optimize and fix.
 
     Attributes:
         best: index into candidates; null when none is worth taking.
@@ -121,7 +121,7 @@ class ConfirmationDocument(TypedDict):
 
 
 class ConfirmedDocument(TypedDict):
-    """Document of confirm.
+    """JSON document of confirm.
 
     Attributes:
         predicted: the kernel's own time without a GPU.
@@ -155,7 +155,7 @@ class GateResult(TypedDict):
 
 
 class GateDocument(TypedDict):
-    """Document of ci."""
+    """JSON document of ci."""
 
     schema: Version
     gate: GateResult
@@ -174,7 +174,7 @@ class ExportResult(TypedDict):
 
 
 class ExportedDocument(TypedDict):
-    """Document of export."""
+    """JSON document of export."""
 
     schema: Version
     exported: ExportResult
@@ -195,7 +195,7 @@ class WriteResult(TypedDict):
 
 
 class WrittenDocument(TypedDict):
-    """Document of write."""
+    """JSON document of write."""
 
     schema: Version
     written: WriteResult
@@ -238,7 +238,7 @@ class TuneResult(TypedDict):
 
 
 class TunedDocument(TypedDict):
-    """Document of tune and of bench --sweep."""
+    """JSON document of tune and of bench --sweep."""
 
     schema: Version
     tuned: TuneResult
@@ -267,7 +267,7 @@ class LiftResult(TypedDict):
 
 
 class LiftedDocument(TypedDict):
-    """Document of lift."""
+    """JSON document of lift."""
 
     schema: Version
     lifted: LiftResult
@@ -285,35 +285,35 @@ class ErrorDetail(TypedDict):
 
 
 class ErrorDocument(TypedDict):
-    """Document of an error that stopped a command."""
+    """JSON document of an error that stopped a command."""
 
     schema: Version
     error: ErrorDetail
 
 
 class TargetsDocument(TypedDict):
-    """Document of targets."""
+    """JSON document of targets."""
 
     schema: Version
     targets: list[Target]
 
 
 class DoctorDocument(TypedDict):
-    """Document of doctor."""
+    """JSON document of doctor."""
 
     schema: Version
     checks: list[Check]
 
 
 class CalibrationDocument(TypedDict):
-    """Document of calibrate."""
+    """JSON document of calibrate."""
 
     schema: Version
     calibration: Calibration
 
 
 class ListingsDocument(TypedDict):
-    """Document of sass."""
+    """JSON document of sass."""
 
     schema: Version
     listings: list[Listing]
@@ -346,7 +346,7 @@ class CodeDiffDocument(TypedDict):
 
 
 class CodeDiffsDocument(TypedDict):
-    """Document of sass --diff."""
+    """JSON document of sass --diff."""
 
     schema: Version
     code_diffs: list[CodeDiffDocument]
@@ -360,7 +360,7 @@ class Explanation(TypedDict):
 
 
 class ExplainedDocument(TypedDict):
-    """Document of explain."""
+    """JSON document of explain."""
 
     schema: Version
     explained: list[Explanation]
@@ -394,7 +394,7 @@ class ModelFile(TypedDict):
 
 
 class ModelsDocument(TypedDict):
-    """Document of model list.
+    """JSON document of model list.
 
     Attributes:
         use: the name of the one in use.
@@ -406,7 +406,7 @@ class ModelsDocument(TypedDict):
 
 
 class WhereDocument(TypedDict):
-    """Document of model where: folders by purpose."""
+    """JSON document of model where: folders by purpose."""
 
     schema: Version
     where: dict[str, str]
@@ -423,7 +423,7 @@ class ModelTest(TypedDict):
 
 
 class ModelTestDocument(TypedDict):
-    """Document of model test."""
+    """JSON document of model test."""
 
     schema: Version
     test: ModelTest
@@ -493,7 +493,7 @@ class ExamResult(TypedDict):
 
 
 class ExamDocument(TypedDict):
-    """Document of upskill examine."""
+    """JSON document of upskill examine."""
 
     schema: Version
     exam: ExamResult
@@ -510,7 +510,7 @@ class ListedGoal(TypedDict):
 
 
 class ExamGoalsDocument(TypedDict):
-    """Document of upskill examine --list."""
+    """JSON document of upskill examine --list."""
 
     schema: Version
     version: int
@@ -519,7 +519,7 @@ class ExamGoalsDocument(TypedDict):
 
 
 class KernelsDocument(TypedDict):
-    """Document of history."""
+    """JSON document of history."""
 
     schema: Version
     kernels: list[KnownKernel]
@@ -558,7 +558,7 @@ class RecordedVersion(TypedDict):
 
 
 class VersionsDocument(TypedDict):
-    """Document of history KERNEL and history show."""
+    """JSON document of history KERNEL and history show."""
 
     schema: Version
     versions: list[RecordedVersion]

@@ -61,7 +61,7 @@ def label(version: TunedVersion) -> str:
 
 
 def tuned_figure(tuned: Tuned) -> Figure:
-    """Returns the time of each version over the sizes; axes are logarithmic if a single size name varies."""
+    """Returns the time of each version over the sizes; time is logarithmic, sizes too if a single size name varies."""
     names = [name for name in tuned.sizes[0] if len({size[name] for size in tuned.sizes}) > 1]
     alone = names[0] if len(names) == 1 else None
     places: Sequence[int | str] = [size[alone] if alone else size_words(size) for size in tuned.sizes]

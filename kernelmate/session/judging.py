@@ -218,14 +218,14 @@ class JudgingContext:
         edited: bool = False,
         quick: bool = False,
     ) -> Trial:
-        """One version's trial.
+        """Judges one version and decides on it.
 
         Args:
             prepared: the version.
             baseline: the baseline's trial; None for the kernel itself.
             objective: the objective.
-            alone: True if judged by itself, with only the decision against the baseline, because one of them is
-                expected to be wrong.
+            alone: True to judge the version without comparing its outputs and times with the baseline's, one of which
+                is expected to be wrong; the decision still uses the baseline.
             edited: True if a built-in rewrite derived it from the baseline.
             quick: as for `quick_evaluation`.
         """

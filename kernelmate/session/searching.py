@@ -228,7 +228,7 @@ class Search:
         return with_caution(candidate, trial.verdict)
 
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
-        """Returns the compiled candidate, one for each of these trials' instances."""
+        """Returns the candidate compiled for the template instance of each baseline."""
         kernel, contract, ahead = candidate.kernel, candidate.contract, self._ahead()
         instances = [trial.prepared.compiled.instance for trial in baselines]
         if len(instances) > 1:

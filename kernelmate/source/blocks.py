@@ -67,7 +67,7 @@ class ContractBlock:
         return self.file_position(at.line, None if column is None else at.column + column - 1)
 
     def file_position(self, line: int, column: int | None) -> tuple[int, int | None]:
-        """Returns the file's position of a position in the text that contains the block."""
+        """Converts a position in the text that contains the block to a position in the file."""
         if self.span is None:
             return (self.unit.contract_line or 1) + line - 1, column
         return self.unit.locate(line, column)

@@ -109,7 +109,7 @@ class HostReader:
         return strip_parentheses(self._convert(lex(text).tokens, self.depth))
 
     def value(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen or not known."""
+        """Returns the tokens of the value of a variable or macro at the place; None if it is not visible or not known."""
         found = self._value_of(name)
         return None if found is None else found.tokens or None
 

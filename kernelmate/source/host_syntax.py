@@ -58,7 +58,7 @@ def is_cast(inside: Sequence[Token]) -> bool:
 
 
 def uncast(text: str) -> str:
-    """Returns the text of a whole number without parentheses and casts to whole types around all of it."""
+    """Strips parentheses and casts to integer types that enclose a whole expression."""
     tokens = lex(text).tokens
     last = len(tokens) - 1
     inner: Sequence[Token] = ()

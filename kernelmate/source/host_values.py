@@ -37,7 +37,7 @@ class HostValue:
 
 
 def value_before(place: HostPlace, name: str) -> HostValue | None:
-    """Returns the last value given to a variable or macro before a place; None for a parameter and for a name that is not seen."""
+    """Returns the last value given to a variable or macro before a place; None for a parameter and for a name without a visible definition."""
     host, function = place.host, place.function()
     own = function is not None and any(one.name == name for one in function.parameters)
     for at in reversed(host.words.get(name, ())):
@@ -185,7 +185,7 @@ def _in_for(host: HostText, at: int) -> bool:
 
 
 def _is_hidden(place: HostPlace, name: str, at: int, since: int) -> bool:
-    """Returns True if a name belongs at a token to another variable than at a place, declared in a scope that ends before it."""
+    """Returns True if a name refers at token `at` to a variable of an inner scope that does not contain `place`."""
     host = place.host
     around = set(host.around(at))
     for declared in host.words[name]:

@@ -53,7 +53,7 @@ class ArrayAccesses:
 def array_accesses(
     kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str] | None = None
 ) -> Mapping[str, ArrayAccesses]:
-    """Return the accesses of each pointer of a kernel that is only used with subscripts.
+    """Return the shape and direction that the subscripts of each pointer show; None where they do not decide.
 
     Args:
         kernel: the kernel.

@@ -102,7 +102,7 @@ def with_python_text(unit: Unit, value: str) -> Unit:
 
 
 def with_python_file(unit: Unit, text: str) -> Unit:
-    r"""Return the unit with the same number in a changed file; `text` has `\n` line ends.
+    r"""Return the unit of a changed file at the same position among its kernel strings; `text` has `\n` line ends.
 
     Raises:
         SourceError: the changed file is not Python, or no longer has the string.

@@ -60,9 +60,9 @@ class Outgoing:
     """Text that would be sent.
 
     Attributes:
-        text: every character of it.
-        host: where to.
-        model: who would read it.
+        text: the complete text.
+        host: the destination.
+        model: the model that would read it.
         most_usd: the most that the call can cost; None if no price is known.
         workspace: the folder that an agreement would hold for.
     """

@@ -194,12 +194,12 @@ def _check_names(
     Args:
         baseline: the user's kernel.
         added: the parts that the candidate adds.
-        macros: that it defines.
+        macros: names of the macros that the candidate defines.
         in_headers: the words of the user's headers.
         own: words of the helpers that the kernel alone uses, and that may be changed.
 
     Raises:
-        Forbidden: it does.
+        Forbidden: a name occurs elsewhere.
     """
     functions: list[str] = []
     others = list(macros)

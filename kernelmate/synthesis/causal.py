@@ -43,7 +43,7 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
 
 
 def filled(plan: Attention) -> tuple[Key, int, Key] | None:
-    """Returns a factor and an offset that give the number of keys with weight, and their score; None without a mask of -inf."""
+    """Returns a bound, an offset and a score: keys below bound + offset have the score, others -inf; None without such a mask."""
     key = plan.score
     while plan.node(key).op in ("view", "cast"):
         key = plan.operands(key)[0]

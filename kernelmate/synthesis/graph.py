@@ -156,7 +156,7 @@ class _GraphEvaluation:
 
 
 def _delayed(start: Any, after: Any, place: int, backwards: bool) -> Any:
-    """Returns the values before each turn, from those after each."""
+    """Returns the carried values before each iteration, given those after it."""
     turned = np.flip(after, place) if backwards else after
     shape = list(after.shape)
     shape[place] = 1

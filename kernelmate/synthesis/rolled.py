@@ -1,4 +1,4 @@
-"""Sums over many taps that a reference's loops wrote out, as reductions: a kernel has loops in their place."""
+"""Makes reductions of sums whose terms come from a reference's unrolled loops, so that the kernel has loops."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -
 
 
 def sort(a: Array, axis: Any = -1, **_: Any) -> Array:
-    """A few values in ascending order. It leaves NaN out."""
+    """Returns a few values in ascending order; NaN is not supported: a copy of another value would replace it."""
     values, place = _values(a, axis, MOST_SORTED, "sort")
     return stack(_sorted(values), place)
 

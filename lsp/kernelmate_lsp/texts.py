@@ -102,7 +102,7 @@ class TextPositions:
         return row + 1, len(text) + 1
 
     def word(self, line: int, column: int | None) -> types.Range:
-        """Returns the range of the word or single character at a place; of the line's text without a column."""
+        """Returns the range of the word or character at a place; without a column, of the line without its indentation."""
         row = min(max(line, 1), len(self.lines)) - 1
         text = self.lines[row].rstrip("\r\n")
         if column is None:

@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A model's process, on which GPU, until when, and how far its output was passed on."""
+    """A running training process: its model, its GPU, its time limit, and how much of its output has been printed."""
 
     model: ModelSection
     place: int | None
@@ -59,7 +59,7 @@ class Pipeline:
     Args:
         settings: what is to be done.
         gpus: numbers of the GPUs that may be used; None for all of the machine.
-        told: lines about how far it is.
+        told: called with lines of progress.
     """
 
     def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: OnLine = lambda line: None) -> None:  # fmt: skip
@@ -187,7 +187,7 @@ class Pipeline:
         """A model's process; none if no time is left for it.
 
         Args:
-            model: which.
+            model: the model.
             place: number of its GPU.
             deadline: of all training.
             share: models that the time that is left is for, one after the other.
@@ -301,7 +301,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
         gpus: that may be used.
         seconds: after which what there is is taken; the configuration's own limit holds, too.
         whole: what there is when the seconds are over is all that is wanted of it, for whatever is made from it.
-        told: lines about how far it is.
+        told: called with lines of progress.
 
     Raises:
         UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is requested and there is none.

@@ -129,8 +129,8 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
 
     Args:
         settings: all of the file.
-        model: which.
-        told: lines about how far it is.
+        model: the model to prepare for.
+        told: called with what is being done, how much of it is done, and the total.
         tellings: of the corpus, shared with other models; None for its own.
 
     Raises:

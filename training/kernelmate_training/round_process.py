@@ -41,7 +41,7 @@ def run_rounds(settings: Upskill, name: str, *, seconds: float | None = None, fi
         name: of the trained model.
         seconds: after which no further round is begun.
         finish: seconds of sampling at most.
-        told: lines about how far it is.
+        told: called with lines of progress.
     """
     from kernelmate_training.rounds import improve
     from kernelmate_training.training_job import evaluate_choices, export_model, sample_prompts

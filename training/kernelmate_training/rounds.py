@@ -89,7 +89,7 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
         number: of the round; draws other questions each time.
         draw: asks the model.
         known: an earlier round, whose judged answers contrastive questions show.
-        told: lines about how far it is.
+        told: called with lines of progress.
         judges: processes that are there already; None for some of its own.
     """
     section = settings.rounds

@@ -166,7 +166,7 @@ class Llama(nn.Module):
         return self.cos[positions][:, :, None], self.sin[positions][:, :, None]
 
     def logits(self, stream: Tensor) -> Tensor:
-        """[..., vocabulary]."""
+        """Returns the logits of each position [..., vocabulary]."""
         return functional.linear(stream, self.head.to(stream.dtype))
 
     @staticmethod

@@ -35,8 +35,8 @@ class Player:
 
     Args:
         settings: all of the file.
-        model: which.
-        told: lines about how far it is.
+        model: the model to train.
+        told: called with lines of progress.
 
     Raises:
         UsageError: it was not trained yet.

@@ -137,7 +137,7 @@ class Trainer:
         """Train to the end, or until stopped; go on from the newest checkpoint in the folder.
 
         Raises:
-            TrainingFailed: the loss is no number, again and again.
+            TrainingFailed: the loss was not finite again after the last permitted return to a checkpoint.
             UsageError: the folder's checkpoints are of another run.
         """
         self._resume()
@@ -219,7 +219,7 @@ class Trainer:
             return self._loss(stream, self.model.head, tensors["targets"], tensors["weights"])
 
     def _begun(self, clock: Clock, marks: _Marks) -> None:
-        """The first step of this process, which compiles, is done: speed and progress count from here."""
+        """Starts measuring speed and progress, after this process' first step, which includes compilation."""
         self.place.wait()
         clock.warm()
         self.journal.write("first step", seconds=round(clock.spent - marks.at, 2))

@@ -45,16 +45,16 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
     Args:
         settings: all of the file.
-        model: which.
-        seconds: at most, from now.
-        told: lines about how far it is.
+        model: the model to train.
+        seconds: limit of the training, from now.
+        told: called with lines of progress.
 
     Returns:
         Figures, which are kept beside the model too.
 
     Raises:
         UsageError: corpus or folder are not this model's. EnvironmentFailed: packages are missing, or nothing can be kept.
-        TrainingFailed: the loss is no number, again and again.
+        TrainingFailed: the loss was not finite again after the last permitted return to a checkpoint.
     """
     # On a busy CPU, threads that spin while they wait for each other take the time that the others need; torch reads it once.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -217,10 +217,10 @@ def run_training_job(settings: Upskill, model: ModelSection, *, seconds: float |
 
     Args:
         settings: all of the file.
-        model: which.
+        model: the model.
         seconds: of training at most.
         finish: seconds of sampling at most.
-        told: lines about how far it is.
+        told: called with lines of progress.
     """
     folder = settings.model_folder(model.name)
     keys = model_keys(settings, model)
@@ -314,7 +314,7 @@ class _JobSteps:
 
 
 def _is_finished(trained: dict[str, Any] | None) -> bool:
-    """Training came to its end."""
+    """Returns True if the training reached its planned end."""
     return bool(trained and trained["finished"])
 
 

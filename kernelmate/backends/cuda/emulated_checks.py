@@ -71,7 +71,7 @@ class EarlierLaunches:
         return (compiled.binary, _alike(run)) in self._too_large
 
     def learn_size(self, compiled: Compiled, run: Run, seen: RunResult | TooLarge) -> None:
-        """Records a launch that was beyond the limit."""
+        """Remembers a launch that exceeded the limit, which is when `seen` is a `TooLarge`."""
         if isinstance(seen, TooLarge):
             _remember(self._too_large, (compiled.binary, _alike(run)), None)
 

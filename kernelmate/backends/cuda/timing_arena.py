@@ -186,7 +186,7 @@ def refuse_lasting(run: Run, restored: frozenset[str]) -> None:
 
 
 def laid_out(sizes: Sequence[int], place: int) -> tuple[list[int], int]:
-    """Returns offsets for arrays of these sizes, in bytes, and the total size; `place` numbers the distances."""
+    """Returns offsets for arrays of these sizes, in bytes, and the total size; `place` is the seed of the distances."""
     draw, at, offsets = random.Random(place), 0, []  # noqa: S311 -- places, no secrets
     for size in sizes:
         apart = max(LEAST_APART, min(size, MOST_APART))

@@ -75,10 +75,10 @@ class Tally:
     """Counts of executed instructions.
 
     Attributes:
-        entered: entries per block, in threads.
+        entered: for each basic block, the number of threads that entered it.
         instructions: thread-instructions.
-        issued: consecutive instructions, whatever the number of lanes.
-        longest: the maximum of one thread.
+        issued: instructions issued one after another, each counted once for all lanes that execute it.
+        longest: the largest number of instructions that one thread executed.
         seconds: CPU time of batches executed by NumPy.
     """
 

@@ -249,7 +249,7 @@ def _together(wide: int, lanes: Array, offsets: Array) -> Array:
 
 
 def _passes(parts: Array, words: Array) -> tuple[int, int]:
-    """Returns the wavefronts for the words of each part, and the number of parts."""
+    """Returns the wavefronts of all parts of warps that are served separately, and the number of these parts."""
     keys = np.sort((parts << 34) | words)
     keys = keys[np.append(True, keys[1:] != keys[:-1])]
     part, word = keys >> 34, keys & ((1 << 34) - 1)

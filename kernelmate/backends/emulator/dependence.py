@@ -232,7 +232,7 @@ class _SurroundingsFlow:
         return changed
 
     def result(self) -> Dependence:
-        """Returns the dependence found."""
+        """Returns which sources reach conditions, stores and addresses, after the values no longer change."""
         reached: set[str] = set()
         for names in self._conditions.values():
             reached |= names

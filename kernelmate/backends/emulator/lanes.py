@@ -29,7 +29,7 @@ class Lanes:
         warps: the warps of a batch.
         thread: linear thread index in its block, per lane.
         lane: its lane index in its warp.
-        slot: its block's slot.
+        slot: the index of its block within the batch, per lane.
         thread_index: x, y, z of the thread.
         block_index: x, y, z of the block, refilled for each batch.
         block: linear block index, refilled for each batch.

@@ -1,9 +1,9 @@
 """Codec whose prompts offer applicable rewrites, and whose answers choose among them or are short programs.
 
-A program changes the kernel's head by words, its launch, its body by line, and then applies rewrites: recipes or
-repairs. Reliable changes are single words: `__restrict__` of a pointer, launch bounds, a recipe. Code given by the
-contract, or outside the kernel, has no line number, so that no answer can corrupt it. Edits precede recipes, since they
-refer to the lines that the model saw.
+A program consists of single-word changes of the kernel's head, a new launch, line edits of the body, and rewrites
+(recipes or repairs), which are applied last. Reliable changes are single words: `__restrict__` of a pointer, launch
+bounds, a recipe. Code given by the contract, or outside the kernel, has no line number, so that no answer can corrupt
+it. Edits precede rewrites, since they refer to the lines that the model saw.
 """
 
 from __future__ import annotations

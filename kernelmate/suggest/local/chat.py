@@ -81,8 +81,8 @@ def ask(
     """Send one request and return the answer.
 
     Args:
-        endpoint: where.
-        question: what.
+        endpoint: the server and the model.
+        question: the messages and the sampling settings.
         on_text: called with text as it arrives.
         stop: looked at some twenty times a second; True ends the connection, which ends the server's work.
         timeout_s: seconds in which nothing comes, the evaluation of the prompt included.

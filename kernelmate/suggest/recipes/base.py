@@ -39,7 +39,7 @@ class Recipe:
         metrics: what it can improve, the likeliest first.
         costs: what it may make worse.
         claims: what the reasons of its rewrites say about figures.
-        rewrites: the changed kernels; none if the recipe does not apply or is not sure.
+        rewrites: yields the changed kernels for a request; none if the recipe cannot analyse the kernel or does not apply.
     """
 
     name: str

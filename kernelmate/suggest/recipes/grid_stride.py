@@ -155,7 +155,7 @@ def _edits(tree: Tree, width: int | None) -> list[Edit]:
 
 
 def _independent(tree: Tree, guard: Node) -> bool:
-    """True if a thread writes only elements and its own variables, without barriers or exchanges."""
+    """True if the guarded code writes only array elements, its own variables and sums, without barriers or shuffles."""
     if not only_pure_calls(tree, guard, ATOMICS):
         return False
     own = declared_names(tree, guard)

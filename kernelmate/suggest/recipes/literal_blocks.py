@@ -47,7 +47,7 @@ def _with_block_dim(kernel: Kernel, sides: tuple[int, ...]) -> Kernel | None:
 
 
 def names_length(request: SuggestRequest) -> bool:
-    """True if the kernel has one of the block's lengths, or their product, as a number, so that its launch may not change."""
+    """True if the kernel has a dimension of the block, or a product of them, as a literal: the launch must not change."""
     sides, tree = block_sides(request.contract), read_tree(request.kernel)
     if sides is None or tree is None:
         return False

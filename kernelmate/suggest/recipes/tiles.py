@@ -19,9 +19,9 @@ class TransposedTile:
     """A tile that is read along `fast` and written along `slow`.
 
     Attributes:
-        tile, k: names for the tile and for the row of it that a thread is at.
-        fast, slow: names of the coordinates. ends: how far each of the two goes, as the kernel says it.
-        step: what a line inside a loop is moved in by.
+        tile, k: names of the tile and of the loop variable over the rows of the tile that a thread moves.
+        fast, slow: names of the coordinates. ends: extents of both, as expressions of the kernel.
+        step: one level of indentation.
         side, rows: the tile's side and the block's rows, by their names in the file.
     """
 

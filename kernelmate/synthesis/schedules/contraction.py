@@ -647,7 +647,7 @@ class _AsyncContraction(TiledContraction):
         ]
 
     def _copied(self, name: str) -> list[str]:
-        """Returns the copy of an operand's tile."""
+        """Returns the statements that copy an operand's tile to shared memory."""
         side = self.tile.m if name in self.shape.left else self.tile.n
         if self.along(name) == self.shape.k:
             # Eight neighbouring elements of four rows are stored by a warp: in different banks, as rows of the tile are 4 longer.

@@ -191,7 +191,7 @@ class RowScan(Rows):
         }
 
     def helpers(self) -> list[str]:
-        """Returns the ordered combination functions of a team, each followed by an empty line."""
+        """Returns the lines of device functions that combine the values of all preceding threads of a team."""
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
 
     def _joining(self, kind: str, ctype: str) -> Joining:

@@ -1,4 +1,4 @@
-"""The exam: hand-written kernels that no training has seen, wishes for them, and what a model or the recipes make of these."""
+"""The exam: hand-written kernels of no training corpus, goals for them, and the evaluation of answers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Together:
     """The answers of several models, as those of one.
 
     Args:
-        sitters: whose.
+        sitters: the models, each with its file of answers.
 
     Raises:
         SourceError: a file of answers cannot be read. UsageError: there is no such codec.

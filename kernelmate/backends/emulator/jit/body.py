@@ -86,7 +86,6 @@ class Body(LaneValues):
     """Writes the code of one piece.
 
     Args:
-        fail: branch target, without effects, when a check fails.
         counts: count memory instructions.
     """
 
@@ -145,7 +144,10 @@ class Body(LaneValues):
                 self._write(operation.predicate, "pred", valid, None)
 
     def write(self, b: ir.IRBuilder, warp: Warp, fail: ir.Block) -> ir.Value:
-        """Generates the whole piece; returns the mask of lanes whose final branch is taken."""
+        """Generates the whole piece; returns the mask of lanes whose final branch is taken.
+
+        If a check fails, the code branches to `fail`, before anything has been stored.
+        """
         frame, mask = self._frame, warp.mask
         self._b, self._warp, self._first, self._fail = b, warp, warp.first, fail
         kept = sorted(self._needs.kept - frame.constants)

@@ -164,7 +164,7 @@ class _FunctionWriter:
         b.branch(self._pick)
 
     def _end(self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, taken: ir.Value) -> None:
-        """Generates the choice of the lanes' next position after a piece."""
+        """Generates the code that selects where each lane continues after a piece."""
         step = self._refined.decoded.steps[block.end - 1]
         operation = step.operation
         following = block.index + 1
@@ -210,7 +210,15 @@ class _FunctionWriter:
     def _go_back_or_on(
         self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, target: int, after: ir.Block | None
     ) -> None:
-        """Generates a branch; `after` is set if other lanes of the warp wait elsewhere."""
+        """Generates a branch to a block; a backward branch counts turns, and leaves the warp at their limit.
+
+        Args:
+            b: the builder.
+            block: the block that ends with the branch.
+            mask: the lanes that branch.
+            target: the index of the block that they go to.
+            after: the code that chooses among the waiting lanes of the warp; None if no others wait.
+        """
         if is_backward(self._refined.decoded, block):
             turns = b.add(b.load(self._turns, typ=I64), number(1))
             b.store(turns, self._turns)

@@ -123,7 +123,7 @@ def bits(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def bags(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Sums of rows of a table that lists of indices name."""
+    """Problems that sum, for each list of indices, the rows of a table at these indices."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 4, "array")
