@@ -33,7 +33,7 @@ def decode_cnot(instruction: Instruction) -> Operation:
 
 @decodes("shl", "shr")
 def decode_shift(instruction: Instruction) -> Operation:
-    """Shifts; counts of the width and more shift everything out."""
+    """Shifts. A count of the width or more gives 0, or the sign bit in every place for a signed right shift."""
     require(instruction, _SHIFTS)
     kind = instruction.kind
     first, value, count = instruction.operands
@@ -62,7 +62,7 @@ def decode_funnel(instruction: Instruction) -> Operation:
 
 @decodes("popc", "clz", "bfind")
 def decode_count(instruction: Instruction) -> Operation:
-    """Population count, leading zeros and most significant bit."""
+    """Position of the most significant bit, number of leading zeros, and population count."""
     kind = instruction.kind
     require(instruction, _SHIFTS | {"shiftamt"})
     bits = 8 * SIZES[kind]

@@ -239,7 +239,7 @@ def decode_abs_neg(instruction: Instruction) -> Operation:
 
 @decodes("dp4a", "dp2a")
 def decode_dot(instruction: Instruction) -> Operation:
-    """Dot products of four bytes, or of two halves with two of four bytes, added to a 32-bit integer."""
+    """Dot products of two 16-bit integers with two of four 8-bit integers, or of four 8-bit integers, added to a 32-bit integer."""
     require(instruction, frozenset({"u32", "s32", "lo", "hi"}))
     left, right = instruction.parts[-2:]
     four = instruction.name == "dp4a"
