@@ -69,10 +69,25 @@ def _middle(tensor: torch.Tensor) -> float:
     return (tensor.min().item() + tensor.max().item()) / 2 if tensor.numel() else 0.0
 
 
-def input_findings(subject: Subject) -> list[TaskFinding]:
-    """Returns findings about inputs: the same for every seed, of equal elements, or without influence on the output."""
+def given_findings(subject: Subject) -> list[TaskFinding]:
+    """Returns findings about what `get_inputs` gives: the same for every seed, or equal elements."""
     first, second = (subject.own(seed) for seed in CHECKS)
     line = _line_of(subject, "get_inputs")
+    found: list[TaskFinding] = []
+    for name, one, other in zip(subject.loaded.names, first, second, strict=True):
+        if not torch.is_tensor(one) or one.numel() < 2:
+            continue
+        if one.is_floating_point() and bool((one == one.reshape(-1)[0]).all()):
+            found.append(TaskFinding("degenerate-inputs", "error", f"All {one.numel()} elements of the input {name} are {one.reshape(-1)[0].item():g}.", line))  # fmt: skip
+        elif one.shape == other.shape and torch.equal(one, other):
+            severity: Any = "error" if one.is_floating_point() else "note"
+            found.append(TaskFinding("same-inputs", severity, f"get_inputs gives the same {name} for every seed, so its values can be known beforehand.", line))  # fmt: skip
+    return found
+
+
+def input_findings(subject: Subject) -> list[TaskFinding]:
+    """Returns findings about inputs without influence on the output."""
+    first, second = (subject.own(seed) for seed in CHECKS)
     found: list[TaskFinding] = []
     wanted = subject.call(first)
     for place, name in enumerate(subject.loaded.names):
@@ -80,11 +95,6 @@ def input_findings(subject: Subject) -> list[TaskFinding]:
         if not torch.is_tensor(one):
             continue
         same = one.shape == other.shape and torch.equal(one, other)
-        severity: Any = "error" if one.is_floating_point() else "note"
-        if one.numel() > 1 and one.is_floating_point() and bool((one == one.reshape(-1)[0]).all()):
-            found.append(TaskFinding("degenerate-inputs", "error", f"All {one.numel()} elements of the input {name} are {one.reshape(-1)[0].item():g}.", line))  # fmt: skip
-        elif same and one.numel() > 1:
-            found.append(TaskFinding("same-inputs", severity, f"get_inputs gives the same {name} for every seed, so its values can be known beforehand.", line))  # fmt: skip
         changed = list(first)
         changed[place] = subject.others("normal", CHECKS[1])[place] if same else other
         if not torch.equal(changed[place], one):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kernelmate_torch.kernelbench.answers import constant_findings, input_findings, parameter_findings
+from kernelmate_torch.kernelbench.answers import constant_findings, given_findings, input_findings, parameter_findings
 from kernelmate_torch.kernelbench.records import TaskAudit, TaskFinding, ordered
 from kernelmate_torch.kernelbench.shortcuts import input_returned, shortcut_findings
 from kernelmate_torch.kernelbench.subject import (
@@ -84,13 +84,12 @@ def _audited(subject: Subject, full: SizeFacts, smaller: Mapping[str, int], full
     def collect(what: str, check: Callable[[], list[TaskFinding]]) -> None:
         try:
             findings.extend(check())
-        except Refusal:
-            raise
         except Exception as error:  # noqa: BLE001 -- one check that fails leaves the others
             findings.append(TaskFinding("partly-audited", "note", f"{what} could not be checked: {type(error).__name__}: {_first_line(error)}."))  # fmt: skip
 
     collect("The answer", lambda: constant_findings(*_largest(subject, own, full, full_s), tape.last_line))
     trivial = any(one.code in CONSTANT for one in findings)
+    collect("What get_inputs gives", lambda: given_findings(subject))
     wanted = [subject.call(subject.own(one)) for one in CHECKS]
     if any(
         subject.misses(subject.replay(subject.own(one)), want) > 1.0 for one, want in zip(CHECKS, wanted, strict=True)
@@ -166,8 +165,10 @@ def _merged(findings: list[TaskFinding]) -> list[TaskFinding]:
     """Returns findings without what another one of the same line already says."""
     kept: list[TaskFinding] = []
     places = {(one.code, one.line) for one in findings if one.severity == "error"}
+    known = any(code in ("same-inputs", "degenerate-inputs") for code, _ in places)
     for one in findings:
-        said = one.code == "part-suffices" and any((code, one.line) in places for code in ("identity", "constant-work"))
+        idle = any((code, one.line) in places for code in ("identity", "constant-work"))
+        said = (one.code == "answer-repeats" and known) or (one.code == "part-suffices" and idle)
         if not said and one not in kept:
             kept.append(one)
     return kept

@@ -175,12 +175,14 @@ class _Comparison:
     def _cause(self, wrong: Sequence[int]) -> TaskFinding | None:
         """Returns what the wrong results are, if they are the same for all inputs, an earlier answer, or a part."""
         digests = ["".join(digest(one) for one in made) if made else "" for made in self._made]
-        if len(set(digests[: len(self._wrong)])) == 1 and len(digests) > 2:
+        if self._wrong[0] and len(set(digests[: len(self._wrong)])) == 1 and len(digests) > 2:
             return TaskFinding("constant-output", "error", f"The result is the same for all {len(self._wrong)} inputs, and wrong for {len(wrong)}.")  # fmt: skip
         for place in wrong:
             if digests[place] and digests[place] in digests[:place]:
                 earlier = digests.index(digests[place])
                 return TaskFinding("cached-result", "error", f"The result for {self._expected[place].case.described} is that for {self._expected[earlier].case.described}: other values in the same memory.")  # fmt: skip
+        if not self._expected[wrong[0]].case.own:
+            return None
         made, want = self._made[wrong[0]], self._expected[wrong[0]].exact
         return _partial(made, want) if made is not None and len(made) == len(want) else None
 

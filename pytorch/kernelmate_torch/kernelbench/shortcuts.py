@@ -97,7 +97,7 @@ def shortcut_findings(
 
 def _planned(tape: Tape, weights: Tape) -> Iterator[Shortcut]:
     """Yields every change that could be made, with what it saves by the weights of another tape of the same operations."""
-    live = tape.live()
+    live, inner = tape.live(), tape.inner()
     reached = tape.reach(number for number in tape.inputs if number is not None)
     used = {number for one in tape.operations if one.place in live for number in one.reads} | set(tape.outputs)
     for one in tape.operations:
@@ -110,7 +110,7 @@ def _planned(tape: Tape, weights: Tape) -> Iterator[Shortcut]:
             yield Shortcut(one.place, kind, 0, saved)
         assert one.outs[0] is not None
         shape, dtype = tape.facts[one.outs[0]]
-        for argument, value in enumerate(one.args):
+        for argument, value in enumerate(one.args if one.place not in inner else ()):
             if isinstance(value, ValueRef) and tape.facts[value.number] == (shape, dtype):
                 kept = tape.producer(one, value)
                 yield Shortcut(one.place, "skip", argument, 1.0 - weights.needed_share({one.place: kept}))
@@ -192,7 +192,11 @@ def _intermediates(subject: Subject, wanted: Sequence[Outputs]) -> list[Shortcut
             one: TapeOperation, _before: Sequence[Any], _args: Sequence[Any], made: Any,
             places: set[int] = places, want: Outputs = want,
         ) -> None:  # fmt: skip
-            if torch.is_tensor(made) and made.shape == want[0].shape and subject.misses((made,), want) <= 1.0:
+            if (
+                torch.is_tensor(made)
+                and (made.shape, made.dtype) == (want[0].shape, want[0].dtype)
+                and subject.misses((made,), want) <= 1.0
+            ):
                 places.add(one.place)
 
         inputs = subject.own(seed)

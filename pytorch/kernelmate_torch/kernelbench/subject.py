@@ -195,10 +195,17 @@ class Subject:
         )
 
     def call(self, inputs: Sequence[Any]) -> Outputs:
-        """Returns the module's results."""
+        """Return the module's results.
+
+        Raises:
+            Refusal: the module raises.
+        """
         torch.manual_seed(self.seed)
-        with torch.no_grad():
-            return tensors_of(self.loaded.model(*self._given(inputs)))
+        try:
+            with torch.no_grad():
+                return tensors_of(self.loaded.model(*self._given(inputs)))
+        except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
+            raise refusal_of(error, self.path, "The module failed") from None
 
     def replay(
         self, inputs: Sequence[Any], changes: Mapping[int, Change] | None = None, watch: Watcher | None = None

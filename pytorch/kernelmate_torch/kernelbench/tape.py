@@ -7,6 +7,7 @@ that every module that runs has one. Used in the module's own process alone.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,6 +184,14 @@ class Tape:
             return ()
         return tuple(place for place in one.after if argument.number in self.operations[place].outs)
 
+    def inner(self) -> set[int]:
+        """Returns the places of operations that are a part of a call only, whose other parts compute something, too.
+
+        PyTorch makes such a call of several operations; the task's author did not write them.
+        """
+        calls = Counter(one.call for one in self.operations if not one.view)
+        return {one.place for one in self.operations if calls[one.call] > 1}
+
     @property
     def last_line(self) -> int:
         """Returns the line of the operation that makes the result; 0 if unknown."""
@@ -340,10 +349,8 @@ def _flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any)
     tensors = [one for one in (*tree_flatten(args)[0], *tree_flatten(made)[0]) if isinstance(one, torch.Tensor)]
     if "scaled_dot_product" in str(func) and len(tensors) >= 3:
         query, key, value = tensors[:3]
-        return (
-            2.0 * query.numel() * key.shape[-2]
-            + 2.0 * query.numel() // query.shape[-1] * value.shape[-2] * value.shape[-1]
-        )
+        products: float = 2.0 * query.numel() * (key.shape[-2] + value.shape[-2] * value.shape[-1] / query.shape[-1])
+        return products
     return float(max((one.numel() for one in tensors), default=0))
 
 

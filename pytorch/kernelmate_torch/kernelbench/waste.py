@@ -86,16 +86,16 @@ def _repeated(tape: Tape) -> list[TaskFinding]:
     seen: dict[Any, int] = {}
     repeated: list[int] = []
     firsts: dict[int, int] = {}
-    written = {storage for one in tape.operations for storage in one.writes}
+    inner = tape.inner()
     for one in tape.operations:
         key = (str(one.target), _key(one.args, canonical), _key(sorted(one.kwargs.items()), canonical))
-        if one.writes or any(word in one.name for word in DRAWS) or (written and _touches_written(tape, one)):
+        if one.writes or any(word in one.name for word in DRAWS) or _touches_written(tape, one):
             continue
         if key in seen:
             for number, first in zip(one.outs, tape.operations[seen[key]].outs, strict=True):
                 if number is not None and first is not None:
                     canonical[number] = canonical.get(first, first)
-            if computes(one):
+            if computes(one) and one.place not in inner:
                 repeated.append(one.place)
                 firsts[one.place] = tape.operations[seen[key]].line
         else:
@@ -127,9 +127,10 @@ def _wide(tape: Tape) -> list[TaskFinding]:
     ends = [*tape.inputs, *tape.outputs]
     if any(number is not None and tape.facts[number][1] == torch.float64 for number in ends):
         return []
+    inner = tape.inner()
     wide = [
         one.place for one in tape.operations
-        if computes(one) and any(number is not None and tape.facts[number][1] == torch.float64 for number in one.outs)
+        if computes(one) and one.place not in inner and any(number is not None and tape.facts[number][1] == torch.float64 for number in one.outs)
     ]  # fmt: skip
     return [
         TaskFinding("wide-type", _severity(_share(tape, places)), f"{_names(tape, places)} is computed in float64, while inputs and outputs are not: {_share(tape, places):.0%} of an eager call's least time.", line)
@@ -141,7 +142,8 @@ def _independent(tape: Tape) -> list[TaskFinding]:
     """Returns findings about work that depends on no input, such as masks and products of parameters."""
     reached = tape.reach(number for number in tape.inputs if number is not None)
     live = tape.live()
-    idle = [one.place for one in tape.operations if one.place in live and one.place not in reached and not one.view and not any(word in one.name for word in DRAWS)]  # fmt: skip
+    inner = tape.inner()
+    idle = [one.place for one in tape.operations if one.place in live and one.place not in reached and one.place not in inner and not one.view and not any(word in one.name for word in DRAWS)]  # fmt: skip
     found = []
     for line, places in _by_line(tape, idle).items():
         share = _share(tape, places)
@@ -245,10 +247,10 @@ def _structure(matrix: torch.Tensor) -> str:
 
 
 def _identities(tape: Tape, seen: Mapping[int, _Seen]) -> list[TaskFinding]:
-    live = tape.live()
+    live, inner = tape.live(), tape.inner()
     idle = [
         place for place, facts in seen.items()
-        if facts.same_as and place in live and not is_guard(tape.operations[place]) and "dropout" not in tape.operations[place].name
+        if facts.same_as and place in live and place not in inner and not is_guard(tape.operations[place]) and "dropout" not in tape.operations[place].name
     ]  # fmt: skip
     severity = _severity(_share(tape, idle))
     return [
@@ -270,7 +272,7 @@ def _constants(tape: Tape, seen: Mapping[int, _Seen]) -> list[TaskFinding]:
         saved = 1.0 - tape.needed_share({place: ()})
         value = seen[place].value
         assert value is not None
-        shown = f"{value.reshape(-1)[0].item():.4g}" if bool((value - value.reshape(-1)[0]).abs().max() <= EQUAL * value.abs().max()) else "the same numbers"  # fmt: skip
+        shown = f"{value.reshape(-1)[0].item() + 0.0:.4g}" if bool((value - value.reshape(-1)[0]).abs().max() <= EQUAL * value.abs().max()) else "the same numbers"  # fmt: skip
         found.append(TaskFinding("constant-work", _severity(saved), f"{one.name} gives {shown} for all {seen[place].calls} inputs tried: {saved:.0%} of an eager call's least time is not needed.", one.line))  # fmt: skip
     return found
 

@@ -1,0 +1,23 @@
+"""Reductions of one element."""
+
+import torch
+from torch import nn
+
+rows = 2048
+cols = 1024
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        y = x.sum(dim=1, keepdim=True)
+        y = torch.amax(y, dim=1, keepdim=True)
+        y = torch.logsumexp(y, dim=1, keepdim=True)
+        return torch.logsumexp(y, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return []

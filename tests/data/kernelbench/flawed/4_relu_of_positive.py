@@ -1,0 +1,21 @@
+"""ReLU of numbers that are not negative."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+rows = 2048
+cols = 1024
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.relu(x)
+
+
+def get_inputs():
+    return [torch.rand(rows, cols)]
+
+
+def get_init_inputs():
+    return []

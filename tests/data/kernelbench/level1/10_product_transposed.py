@@ -1,0 +1,21 @@
+"""A product with a transposed matrix."""
+
+import torch
+from torch import nn
+
+m = 512
+n = 512
+k = 1024
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b.T
+
+
+def get_inputs():
+    return [torch.randn(m, k), torch.randn(n, k)]
+
+
+def get_init_inputs():
+    return []

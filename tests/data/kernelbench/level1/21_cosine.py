@@ -1,0 +1,21 @@
+"""Cosines between the rows of two arrays."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+rows = 2048
+cols = 512
+
+
+class Model(nn.Module):
+    def forward(self, x, y):
+        return F.cosine_similarity(x, y, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(rows, cols), torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return []

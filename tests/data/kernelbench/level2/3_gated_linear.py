@@ -1,0 +1,27 @@
+"""Two linear layers, one the gate of the other."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+batch = 512
+features = 1024
+outputs = 512
+
+
+class Model(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.gate = nn.Linear(features, outputs)
+        self.up = nn.Linear(features, outputs)
+
+    def forward(self, x):
+        return F.silu(self.gate(x)) * self.up(x)
+
+
+def get_inputs():
+    return [2 * torch.randn(batch, features)]
+
+
+def get_init_inputs():
+    return [features, outputs]
