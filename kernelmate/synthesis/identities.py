@@ -83,6 +83,49 @@ def without_floors(contract: Contract, expression: str) -> str:
     )
 
 
+def divided_first(contract: Contract, expression: str) -> str:
+    """Returns an expression in which a factor that is always divisible is divided before others are multiplied.
+
+    `channels * pixels // groups` may exceed an `int` where `channels // groups * pixels` does not.
+    """
+    if "//" not in expression or "*" not in expression:
+        return expression
+    return ast.unparse(_Quotients(contract).visit(ast.parse(expression, mode="eval")))
+
+
+class _Quotients(ast.NodeTransformer):
+    """Divides the first factor of a product that is always divisible."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Replaces a product's quotient by a quotient's product."""
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.FloorDiv) or not isinstance(node.left, ast.BinOp):
+            return node
+        factors = list(_factors(node.left))
+        if len(factors) < 2 or not isinstance(node.right, ast.Name):
+            return node
+        for place, factor in enumerate(factors):
+            rest = f"({ast.unparse(factor)}) % {node.right.id}"
+            if always(self.contract, lambda at, rest=rest: evaluate(rest, at) == 0):  # type: ignore[misc]
+                product: ast.expr = ast.BinOp(factor, ast.FloorDiv(), node.right)
+                for other in (*factors[:place], *factors[place + 1 :]):
+                    product = ast.BinOp(product, ast.Mult(), other)
+                return product
+        return node
+
+
+def _factors(node: ast.expr) -> Iterator[ast.expr]:
+    """Yields the factors of a product."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        yield from _factors(node.left)
+        yield from _factors(node.right)
+    else:
+        yield node
+
+
 class _Floors(ast.NodeTransformer):
     """Replaces `max(size, 1)` by the size."""
 

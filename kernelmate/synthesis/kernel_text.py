@@ -13,7 +13,7 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
-from kernelmate.synthesis.identities import always_equal, without_floors
+from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
 from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
@@ -208,7 +208,7 @@ class KernelText:
                 value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
                 if value and always_equal(self.contract, value, expression):
                     return one.name
-        return size_text(without_floors(self.contract, expression), self.sizes)
+        return size_text(divided_first(self.contract, without_floors(self.contract, expression)), self.sizes)
 
     def size_name(self, text: str, wanted: str) -> str:
         """Returns an unused name for a local that holds a size: the name that the baseline gives to the same C++ expression, or else `wanted`."""
@@ -234,6 +234,8 @@ class KernelText:
 
     def bounds(self, threads: str | int, resident: int) -> tuple[str, list[str]]:
         """Returns launch bounds that keep registers for several resident blocks, and the constant of their number."""
+        if resident == 1:
+            return f"__launch_bounds__({threads}) ", []
         name, declared = self.constant(
             "MinBlocks", resident, "resident blocks per multiprocessor, which bounds registers"
         )

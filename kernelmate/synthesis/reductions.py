@@ -37,7 +37,7 @@ class Team:
     @property
     def noun(self) -> str:
         """The first word of its functions' names."""
-        return "lanes" if self.threads < WARP else self.name
+        return "block_column" if self.name == "column" else "lanes" if self.threads < WARP else self.name
 
 
 class Reductions:
@@ -123,7 +123,7 @@ class Reductions:
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
         for kind, name in self._keeping.items():
             body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
-            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
+            comment = f"// As np.{kind} and unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
             lines += [
                 comment,
                 self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),

@@ -8,15 +8,15 @@ from kernelmate.synthesis.plan import Refused
 
 _KINDS = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
 _COPY = """\
-// Starts a copy of {count} bytes from global to shared memory, which are zeros unless they are inside of the array.
+// Starts an asynchronous copy of {count} bytes to shared memory, which gets zeros if not `inside`.
 static __device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;"
                ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
 }}"""
 _SWIZZLE = """\
-// The place of a chunk of 16 bytes in its row of a tile: chunks change places by row, so that ldmatrix meets different banks.
-// Rows that are 8 apart have them in the same places.
+// Column of a chunk of 16 bytes after swizzling: the 8 rows that ldmatrix reads at a time lie in different banks.
+// Rows that are 8 apart are swizzled alike.
 template <int kChunks>
 static __device__ __forceinline__ int {name}(int line, int chunk) {{
   constexpr int kPlaces = kChunks < 8 ? kChunks : 8;  // among which chunks change
@@ -31,18 +31,17 @@ template <int kThreads, typename Element, int kRows, int kWidth>
   if (aligned) {{
     constexpr int kApart = kThreads / kChunks;  // rows from one chunk of a thread to its next
     static_assert(kApart % 8 == 0, "a thread's chunks have the same place in each of its rows");
-    static_assert(kApart > kRows || kRows % kApart == 0, "threads share a tile evenly");
+    static_assert({even}kRows % kApart == 0, "threads share a tile evenly");
     const int line = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
     const int place = {swizzle}<kChunks>(line, chunk) * kPack;
-    if (line >= kRows) return;
-#pragma unroll
+{guard}#pragma unroll
     for (int j = 0; j < kRows; j += kApart) {{
       {copy}(&to[line + j][place], from + (line + j) * pitch + chunk * kPack,
                  line + j < rows && chunk * kPack < width);
     }}
     return;
   }}
-  constexpr int kHeld = kRows * kWidth / kThreads < {flight} ? kRows * kWidth / kThreads : {flight};  // elements whose loads overlap
+  constexpr int kHeld = {held};  // elements whose loads overlap
   static_assert(kRows * kWidth % (kHeld * kThreads) == 0, "threads share a tile evenly");
 #pragma unroll 1
   for (int j = threadIdx.x; j < kRows * kWidth; j += kHeld * kThreads) {{
@@ -114,8 +113,15 @@ class TensorText:
         """Returns the function that reads fragments, transposed or not."""
         return self.turn if turned else self.load
 
-    def helpers(self, turned: set[bool], *, tiles: bool) -> str:
-        """Returns the definitions of the helpers, with the loads that are needed, and the copy of tiles if one is."""
+    def helpers(self, turned: set[bool], *, tiles: bool, idle: bool, few: bool) -> str:
+        """Returns the definitions of the helpers, with the loads that are needed, and the copy of tiles if one is.
+
+        Args:
+            turned: whether fragments are read transposed, and whether they are not.
+            tiles: True if a tile is copied in chunks.
+            idle: True if a tile has fewer chunks than threads.
+            few: True if a thread has fewer elements of a tile than it could load at a time.
+        """
         left, right = self._kinds
         product = {
             "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,
@@ -133,7 +139,10 @@ class TensorText:
             ],
             self._width,
         )
-        tile = _TILE.format(head=head, copy=self.copy, swizzle=self.swizzle, flight=IN_FLIGHT)
+        share = "kRows * kWidth / kThreads"
+        held = f"{share} < {IN_FLIGHT} ? {share} : {IN_FLIGHT}" if few else str(IN_FLIGHT)
+        even, guard = ("kApart > kRows || ", "    if (line >= kRows) return;\n") if idle else ("", "")
+        tile = _TILE.format(head=head, copy=self.copy, swizzle=self.swizzle, held=held, even=even, guard=guard)
         parts = [copy_function(self.copy, 16), _SWIZZLE.format(name=self.swizzle), *([tile] if tiles else [])]
         parts += [_LOAD.format(name=self.load)] * (False in turned) + [_TURN.format(name=self.turn)] * (True in turned)
         text = "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])

@@ -260,11 +260,11 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
 
 
 def _before_rounding(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Returns the result without a last conversion to the floating dtype of its argument, which storing it makes anyway."""
+    """Returns the result without a last conversion to float16, which storing it in an argument of that dtype makes anyway."""
     nodes = array.builder.nodes
     node = nodes[array.node]
     stored = node.op == "cast" and node.dtype == dtype.name and nodes[node.args[0]].dtype in ("float32", "float64")
-    return Array(array.builder, node.args[0]) if stored and dtype.kind == "f" else array
+    return Array(array.builder, node.args[0]) if stored and dtype == np.float16 else array
 
 
 def _is_whole(builder: Builder, index: int, known: dict[int, bool] | None = None) -> bool:

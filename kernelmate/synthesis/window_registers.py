@@ -144,10 +144,12 @@ class RowsText(WindowText):
             column = self._positions[self._column]
             along = f"{column} + {b}{moved(box.columns[0])}" if width > 1 else f"{column}{moved(box.columns[0])}"
             element = f"{box.local}[{a}][{b}]" if width > 1 else f"{box.local}[{a}]"
-            inner = [
-                f"const int {r} = {self._first} + {a}{moved(box.rows[0])}, {c} = {along};",
-                f"{element} = {inside} ? {value} : {fill};",
-            ]
+            inner = [f"const int {r} = {self._first} + {a}{moved(box.rows[0])}, {c} = {along};"]
+            if " && " in inside:
+                test = self.names.fresh("inside")
+                inner.append(f"const bool {test} = {inside};")
+                inside = test
+            inner.append(f"{element} = {inside} ? {value} : {fill};")
             if width > 1:
                 inner = ["#pragma unroll", *block_of(f"for (int {b} = 0; {b} < {width}; ++{b})", inner)]
             self.before += [
@@ -233,7 +235,8 @@ class RowsText(WindowText):
             if low < 0 or not 4 <= high + 1 <= MOST_REGISTERS:
                 continue
             name, pointer = group[0], self._pointers.get(group, group[0])
-            local, k = self.names.fresh(f"{name}_taps"), self.names.fresh("tap")
+            single = name.removesuffix("s") if len(name) > 2 else f"{name}_tap"
+            local, k = self.names.fresh(single if single != name else f"{name}_tap"), self.names.fresh("k")
             kind = self.type_of(several[0])
             value = self._kernel.loaded(name, f"{pointer}[{k}]")
             self.before += [

@@ -119,7 +119,8 @@ class ColumnsText(RowsText):
                 self.before += self._loads(key, pointer, self._first, f"{box.local}[", length, [])
                 continue
             p, c, count = self._pack, self._at, f"{self._count} + {more}" if more else self._count
-            tests = [*[f"{c} >= 0"] * (low < 0), f"{c} + {self._count} <= {length}"]
+            # Aligned rows are of whole packs: none up to the thread's own ends beyond the row.
+            tests = [*[f"{c} >= 0"] * (low < 0), *[f"{c} + {self._count} <= {length}"] * (more + low > 0)]
             self.before += [
                 f"{kind} {box.local}[{count}];",
                 "#pragma unroll",
@@ -147,20 +148,25 @@ class ColumnsText(RowsText):
         fill = self._fill(self._group(key), self.type_of(key))
         if len(self.plan.domain) < 2 and not tests:
             tests = [f"{at} + {self._count} <= {length}"]
-        inside = (
-            f"{at} + {k} >= 0 && {at} + {k} < {length}"
-            if any(">= 0" in one for one in tests)
-            else f"{at} + {k} < {length}"
-        )
-        head = f"for (int {k} = 0; {k} < {self._count}; ++{k}) {local}{k}]"
+        head = f"for (int {k} = 0; {k} < {self._count}; ++{k})"
+        single = [
+            f"{local}{k}] = {at} + {k} < {length} ? {self._kernel.loaded(name, f'{pointer}[{at} + {k}]')} : {fill};"
+        ]
+        if any(">= 0" in one for one in tests):
+            test = self.names.fresh("inside")
+            value = self._kernel.loaded(name, f"{pointer}[{at} + {k}]")
+            single = [
+                f"const bool {test} = {at} + {k} >= 0 && {at} + {k} < {length};",
+                f"{local}{k}] = {test} ? {value} : {fill};",
+            ]
         return [
             f"if ({' && '.join([self._packed, *tests])}) {{",
             f"  {self._packs.load(name, f'{pointer} + {at}')}",
             "#pragma unroll",
-            f"  {head} = {self._kernel.loaded(name, f'{self._packs.locals[name]}.at[{k}]')};",
+            f"  {head} {local}{k}] = {self._kernel.loaded(name, f'{self._packs.locals[name]}.at[{k}]')};",
             "} else {",
             "#pragma unroll",
-            f"  {head} = {inside} ? {self._kernel.loaded(name, f'{pointer}[{at} + {k}]')} : {fill};",
+            *(f"  {line}" for line in block_of(head, single)),
             "}",
         ]
 

@@ -201,7 +201,7 @@ class _AttentionTiles(AttentionText):
     def _start(self) -> list[str]:
         names, low = self.names, self.low
         end = self.end(reach(self.plan), self.lengths[self.plan.key], f"{names.first} + {names.kQueries}")
-        lines = [f"const int {names.end} = {end};  // keys behind it have no weight here"]
+        lines = [f"const int {names.end} = {end};  // keys from here on are masked"]
         if end == self.lengths[self.plan.key]:
             names.end, lines = end, []
         return [

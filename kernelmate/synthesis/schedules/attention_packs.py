@@ -118,7 +118,8 @@ class _AttentionPacks(AttentionRows):
         """Returns the declarations of constants and shared memory."""
         names, (groups, lanes), low = self.names, self.lane_names, self.partial
         return [
-            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes that share a key, and keys that they read at a time",
+            f"constexpr int {lanes} = {self.lanes};  // lanes per key",
+            f"constexpr int {names.kKeys} = {KEYS};  // keys that the lanes read at a time",
             f"constexpr int {groups} = {self.thread_constant} / {lanes};  // groups of lanes per block",
             f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result per block",
             f"__shared__ float {low[0]}[{groups}], {low[1]}[{groups}], {low[2]}[{groups}][{names.kValues}];",
@@ -135,7 +136,7 @@ class _AttentionPacks(AttentionRows):
         if end == self.keys:
             names.end = end
         else:
-            lines.append(f"const int {names.end} = {end};  // keys behind it have no weight")
+            lines.append(f"const int {names.end} = {end};  // keys from here on are masked")
         strides = [by_axis(plan.steps(one)).get(plan.key, "0") for one in self.vectors[1:]]
         sides = dict.fromkeys([self.depth, self.columns, *(self.kernel.size(one) for one in strides)])
         tests = [f"{one if one.isidentifier() else f'({one})'} % {names.kColumns} == 0" for one in sides if one != "0"]

@@ -108,7 +108,7 @@ class AttentionRows(AttentionText):
         if end == self.keys:
             names.end = end
         else:
-            lines.append(f"const int {names.end} = {end};  // keys behind it have no weight")
+            lines.append(f"const int {names.end} = {end};  // keys from here on are masked")
         return [
             *lines,
             f"float {names.total}[{names.kColumns}] = {{}};",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
@@ -148,7 +149,11 @@ class _ColumnReductions(Reductions):
                 ),
                 f"return {value};",
             ]
-            lines += [self._device(f"{ctype} {name}({ctype} {value})", body), ""]
+            word = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}.get(kind, "Result")
+            comment = f"// {word} over the threads of the block that have the same column."
+            if self._calls[kind, ctype] == 1:
+                comment += f" To be called once: no barrier protects `{partial_}`."
+            lines += [*folded(comment, self.kernel.width), self._device(f"{ctype} {name}({ctype} {value})", body), ""]
         return lines
 
 

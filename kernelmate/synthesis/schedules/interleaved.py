@@ -245,9 +245,9 @@ class _Interleaved(WindowText):
             f"static __device__ __forceinline__ void {function}(",
             [*kernel.declared(passed), *outer, f"{kind} {local.i}"],
         )
-        comment = f"// {local.kResults} neighbouring positions: whole packs of each array where they are several."
+        comment = f"// Computes {local.kResults} neighbouring results: several of them from whole packs of each array."
         helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
-        constant = f"constexpr int {width} = {self.count};  // neighbouring positions of a thread\n"
+        constant = f"constexpr int {width} = {self.count};  // neighbouring results per thread\n"
         constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
         blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -58,6 +58,36 @@ def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written
 
 def _headline(plan: Plan, kernel: KernelText) -> int:
     return int(evaluate(plan.columns, kernel.contract.sizes[0]))
+
+
+def _without_copies(
+    lines: Sequence[str], finals: Sequence[str], types: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Returns statements that assign results where they are computed, if nothing after that needs their earlier values.
+
+    Args:
+        lines: declarations of constants, in order.
+        finals: assignments of results.
+        types: the results, which are references, with their types.
+    """
+    lines, left = list(lines), list(finals)
+    for final in finals:
+        result, _, local = final.removesuffix(";").partition(" = ")
+        declared = f"const {types[result]} {local} = "
+        place = next((place for place, line in enumerate(lines) if line.startswith(declared)), None)
+        uses = [*lines[(place or 0) + 1 :], *(one for one in left if one != final)]
+        if place is None or any(re.search(rf"\b{result}\b", one) for one in uses) or "\n" in lines[place]:
+            continue
+        lines[place] = _compound(f"{result} = {lines[place].removeprefix(declared)}")
+        lines[place + 1 :] = [re.sub(rf"\b{local}\b", result, one) for one in lines[place + 1 :]]
+        left = [re.sub(rf"\b{local}\b", result, one) for one in left if one != final]
+    return lines, left
+
+
+def _compound(assignment: str) -> str:
+    """Returns `x -= y;` for `x = x - y;` where `y` is no sum."""
+    found = re.fullmatch(r"(\w+) = \1 ([-+*]) ([\w.\[\]]+(?: \* [\w.\[\]]+)*);", assignment)
+    return assignment if found is None else f"{found[1]} {found[2]}= {found[3]};"
 
 
 class _Elements:
@@ -128,6 +158,9 @@ class _Elements:
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
             finals.append(f"return {value};" if self.single else f"{self.locals[target]} = {value};")
+        if several:
+            kinds_of = {self.locals[one]: self.kernel.element(one) for one in self.outputs}
+            lines, finals = _without_copies(lines, finals, kinds_of)
         # Values from outside: parameters, and what is computed once for all elements.
         outside = {*self.kernel.parameters, *re.findall(r"(\w+) =", " ".join(self.expressions.outer)), self.names.row}
         captured = "=" if outside & words_of(" ".join([*lines, *finals])) else ""

@@ -68,9 +68,9 @@ class RowLoops(RowElements):
         if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
             raise Refused("a thread has too few registers for its part of a row")
         names = self.kernel.names
-        together = self.ahead * self.team.threads
-        comment = f"elements of a {self.over} in a thread's registers, {together} in all"
-        self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
+        self.names.kAhead, declared = self.kernel.constant(
+            "Kept", self.ahead, f"elements of a {self.over} that a thread keeps in registers"
+        )
         self.constants += declared
         self.names.load, self.names.i = names.fresh("load"), names.fresh("i")
         self.names.for_each_pack = names.outermost("for_each_pack")
@@ -231,7 +231,7 @@ class RowLoops(RowElements):
             f"#pragma unroll {FEWEST_AHEAD}",
             *block_of(rest, [f"body(load({names.c}), {names.c});"]),
         ]
-        comment = f"// Calls `body` with each pack of a thread up to `end` and its column. What a longer {self.over} has is loaded again."
+        comment = f"// Calls body(pack, col) for each pack of the thread: those in registers, then those of a longer {self.over}, which it loads again."
         comments = folded(comment, kernel.width)
         return ["\n".join([*comments, f"template <{template}>", kernel.definition(head, body)]), ""]
 
@@ -272,17 +272,30 @@ class RowLoops(RowElements):
         ]
         read = [one for one in self.read(roots) if one not in self.kept]
         lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
-        lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
+        body, whole = self._whole_packs(body, stores)
+        lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores if one not in whole]
         lines += places
-        lines += ["#pragma unroll"] if packs.width > 1 else []
-        lines += block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", body)
+        if body:
+            lines += ["#pragma unroll"] if packs.width > 1 else []
+            lines += block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", body)
         return [
             *lines,
             *(
-                f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
+                f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {whole.get(one, self.stored_pack(one))};"
                 for one in stores
             ),
         ]
+
+    def _whole_packs(self, body: Sequence[str], stores: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """Returns the statements without copies of the kept pack, and the results that are that pack."""
+        whole: dict[str, str] = {}
+        if self.kept:
+            for one in stores:
+                copied = f"{self.stored_pack(one)}.at[{self.names.j}] = {self.names.given}.at[{self.names.j}];"
+                if body.count(copied) == 1 and self.packs.type_of(one) == self._held_type():
+                    whole[one] = self.names.given
+                    body = [line for line in body if line != copied]
+        return list(body), whole
 
     def _kept_pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
         """Returns a pass over kept values."""

@@ -100,7 +100,7 @@ class _Segments:
 
     def __init__(self, plan: Elements, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes
-        self.names = fresh_names(kernel, "kLanes", "row", "lane", "i", "end", "offset")
+        self.names = fresh_names(kernel, "kLanes", "row", "lane", "i", "begin", "end", "offset")
         self.outputs = [one.name for one in kernel.outputs()]
         self.sums = [key for key in walk(plan) if plan.node(key).op == "segment"]
         self.offsets = offsets_of(plan.graph)
@@ -131,7 +131,7 @@ class _Segments:
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, names, expressions = self.kernel, self.names, self.expressions
-        row, lane, i, end = names.row, names.lane, names.i, names.end
+        row, lane, i, begin, end = names.row, names.lane, names.i, names.begin, names.end
         rows = kernel.count(self.plan.domain[:1])
         texts, body, hoisted = self.element()
         totals, declared = self.totals()
@@ -150,11 +150,12 @@ class _Segments:
             f"const size_t {row} = ({start}) / {names.kLanes};",
             f"const int {lane} = threadIdx.x % {names.kLanes};",
             "// Lanes past the last row only take part in the shuffles.",
+            f"const {index} {begin} = {row} < {rows} ? {first} : 0;",
             f"const {index} {end} = {row} < {rows} ? {behind} : 0;{self.offsets.note}",
             *hoisted,
             *declared,
             *block_of(
-                f"for ({index} {i} = {row} < {rows} ? {first} + {lane} : 0; {i} < {end}; {i} += {names.kLanes})",
+                f"for ({index} {i} = {begin} + {lane}; {i} < {end}; {i} += {names.kLanes})",
                 body,
             ),
             *block_of(
@@ -162,7 +163,7 @@ class _Segments:
                 exchanged,
             ),
         ]
-        final = self.results(totals)
+        final = [line.replace(behind, end).replace(first, begin) for line in self.results(totals)]
         lines += block_of(f"if ({lane} == 0 && {row} < {rows})", [*expressions.outer, *final])
         return WrittenKernel(
             f"segments-{self.lanes}",

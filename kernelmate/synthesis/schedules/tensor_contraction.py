@@ -130,7 +130,14 @@ class _TensorContraction(ContractionText):
         body = self._body()
         turned = {self._turned(name) for name in self.operands}
         shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
-        helpers = self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole}))
+        copied = [name for name in self.operands if name in self.whole]
+        chunks = [self._rows(name) * self._row_chunks(name) for name in copied]
+        helpers = self.text.helpers(
+            turned,
+            tiles=bool(copied),
+            idle=any(count < tile.threads for count in chunks),
+            few=any(count * CHUNK // self.item < IN_FLIGHT * tile.threads for count in chunks),
+        )
         several = f" of {len(self.factors)} products" if len(self.factors) > 1 else ""
         return WrittenKernel(
             f"tensor-{tile.name}",

@@ -111,6 +111,8 @@ class _Total(Passes):
                 f"const int {names.first} = blockIdx.x * {names.kThreads} + threadIdx.x;",
                 f"const int {names.step} = gridDim.x * {names.kThreads};",
             ]
+        else:
+            body.append("// A single block: partial sums of several would need memory that the launch does not have.")
         for keys in self.levels():
             body += [*self.reduction(keys), ""]
         body += self._results()
