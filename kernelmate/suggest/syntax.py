@@ -1,6 +1,6 @@
 """A kernel's syntax tree for recipes: nodes with offsets into the unit's text, names, and simple types.
 
-A recipe that cannot read the tree for certain does not apply, so everything here answers None or False when unsure.
+A recipe applies only if it can analyse the tree with certainty, so everything here returns None or False otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads, writes and calls of a kernel's statements, as far as the syntax tree shows them for certain."""
+"""Reads, writes and calls of a kernel's statements, as far as the syntax tree proves them."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
 
 
 def _is_summed_by_number(graph: Graph, index: int) -> bool:
-    """Returns True for counts and sums by number, to which several blocks add: they begin with zeros."""
+    """Returns True for counts and sums by index, to which several blocks add: they begin with zeros."""
     node = graph.nodes[index]
     while node.op in ("reshape", "cast", "view"):
         node = graph.nodes[node.args[0]]

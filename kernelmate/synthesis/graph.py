@@ -8,7 +8,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, or `xor`, `and`, `or` of bits, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
-- `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
+- `pick` (axis): elements of an axis by index, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
 - `state` (numbers of a loop, and of a value that it carries): that value before each turn, an axis for the turns;
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,

@@ -1,4 +1,4 @@
-"""Rows that are added by number, atomically as the kernel as it is does: packs over all elements of what is added.
+"""Rows that are added by index, atomically as in the given kernel: packs over all elements of what is added.
 
 Traffic: what is added is read once in packs of 16 bytes, and its number once for each pack; each element of it is one atomic addition,
 neighbours to neighbouring addresses. Arithmetic: that of the graph for each element. The order of the additions differs between runs.
@@ -25,7 +25,7 @@ def written(plan: Elements, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields generated kernels, the most promising first.
 
     Args:
-        plan: the plan of one sum of rows by number, whose result has two axes.
+        plan: the plan of one sum of rows by index, whose result has two axes.
         kernel: the baseline.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rows that are reduced, by number or between offsets: bags of embeddings, sparse matrices times dense ones, fixed rows (ELL).
+"""Rows that are reduced, by index or between offsets: bags of embeddings, sparse matrices times dense ones, fixed rows (ELL).
 
 A thread sums a pack of neighbouring elements of the result over the elements of a bag, or some lanes of a warp share a row of
 contiguous elements. Traffic: numbers and weights are read once per bag, from one address by all of its lanes; selected rows are

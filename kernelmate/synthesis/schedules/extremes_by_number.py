@@ -1,4 +1,4 @@
-"""Maxima and minima by number (`np.maximum.at`): samples are read in packs, and each bounds its result by an atomic operation.
+"""Maxima and minima by index (`np.maximum.at`): samples are read in packs, and each bounds its result by an atomic operation.
 
 Traffic: samples are read once, 16 bytes at a time. The results are the same in any order. Floats are compared by their bits: as signed
 integers those without a sign are in the order of the numbers, as unsigned integers those with a sign are in the reverse order.

@@ -83,7 +83,7 @@ def bins_of(graph: Graph) -> Elements:
 
 
 def is_added(plan: Elements, scatter: Key, output: Argument) -> bool:
-    """Returns True if sums by number are added to earlier contents of an output, or if the contract's contents are zeros."""
+    """Returns True if sums by index are added to earlier contents of an output, or if the contract's contents are zeros."""
 
     def behind(key: Key) -> Key:
         return behind(plan.operands(key)[0]) if plan.node(key).op in ("view", "cast") else key

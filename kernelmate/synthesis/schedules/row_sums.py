@@ -36,7 +36,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields the kernel's texts, the likeliest first; they add atomically if the user's kernel does.
 
     Raises:
-        Refused: it is not the sum of rows by number, added to what the result had or to what is computed for each element.
+        Refused: it is not the sum of rows by index, added to what the result had or to what is computed for each element.
     """
     plan = _plan(graph)
     try:

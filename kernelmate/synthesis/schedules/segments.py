@@ -1,6 +1,6 @@
 """Reductions over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
 
-Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by number come from
+Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by index come from
 the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
 """
 
