@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["OperatorModule", "ReplacementReport", "replace"]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%%kernelmate_trace` to a notebook; called by `%load_ext kernelmate_torch`."""
+    from kernelmate_torch.tracing.magic import TraceMagics
+
+    shell.register_magics(TraceMagics)
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

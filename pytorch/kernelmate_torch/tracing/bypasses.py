@@ -279,7 +279,8 @@ class _Finder:
         for node in own_nodes(self.executions.scope):
             if isinstance(node, ast.Assign | ast.AnnAssign) and node not in own and node.value is not None:
                 same = {one.id for one in _targets(node)} & self.targets
-                if same and any(_is_work(one) for one in ast.walk(node.value)) and self.executions.count(node):
+                other = any(_is_work(one) for one in ast.walk(node.value)) or (_is_name(value) and _is_name(node.value))
+                if same and other and self.executions.count(node):
                     return node
         return None
 
@@ -371,6 +372,10 @@ def _is_work(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript):
         return isinstance(node.ctx, ast.Load)
     return isinstance(node, ast.BinOp) and not isinstance(node.left, ast.Constant)
+
+
+def _is_name(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute)
 
 
 def _text(guard: ast.AST) -> str:

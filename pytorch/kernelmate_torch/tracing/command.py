@@ -112,10 +112,10 @@ def _notes(ended: FinishedProgram, processes: Sequence[TracedProcess]) -> list[s
         if one.complete or not (one.torch or one in own):
             continue
         if ended.pid != one.pid and _runs(one.pid):
-            notes.append(f"process {one.pid} still runs; what it ran until a second ago is counted")
+            notes.append(f"process {one.pid} still runs; what it ran until some seconds ago is counted")
         else:
             by = f" by {ended.signal}" if one in own and ended.signal else ""
-            notes.append(f"process {one.pid} was killed{by}: what it ran until a second before is counted")
+            notes.append(f"process {one.pid} was killed{by}: what it ran until some seconds before is counted")
     for one in processes:
         if one.torch and not one.lines and "another tool" not in " ".join(one.document["notes"]):
             notes.append(f"process {one.pid}: another tool took the trace function, so that branches are known in part")

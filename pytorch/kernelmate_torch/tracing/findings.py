@@ -57,7 +57,7 @@ class _Seeker:
         if not (direct and ran == 0):
             found += [one for visit in visits if not visit.reference["direct"] for one in self._past(key, visit, ran)]
         found += recorded(self.view, key)
-        if not found:
+        if not found and not ran:
             found += not_reached(self.view, key)
         return found
 
@@ -107,13 +107,13 @@ class _Seeker:
                 "an error that is caught",
                 one.facts,
             )
-        asked = self._helper(one.guard)
+        asked = self._explained(visit, one.guard)
         shown = one.guard + (f", where {asked}" if asked else "")
         verb = {"loop": "had nothing to run", "skip": "went past it", "case": "took another case"}.get(
             one.kind, f"went to line {one.target}"
         )
         message = f"{function} {verb} by `{shown}`"
-        cause = cause_of(shown, one.facts)
+        cause = "a cached result" if _is_lookup(one) else cause_of(shown, one.facts)
         return TraceFinding(
             "guard", (name,), visit.code.file, one.line, message, one.count, one.guard, cause, one.facts,
             "compiled" if one.compiled and not one.count else "forward",
@@ -133,17 +133,33 @@ class _Seeker:
                     return error
         return None
 
-    def _helper(self, guard: str) -> str:
-        """Returns what a function in a guard gives, if the program defines it with one result."""
+    def _explained(self, visit: Visit, guard: str) -> str:
+        """Returns what the names in a guard stand for: the value that the program gives them, or what a function returns."""
+        file = self.files[visit.code.file]
+        for name in dict.fromkeys(re.findall(r"(?<![.\w])[A-Za-z_]\w*(?![\w.])", guard)):
+            for scope in dict.fromkeys((visit.executions.scope, file.tree)):
+                given = [
+                    one
+                    for one in own_nodes(scope)
+                    if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == name
+                ]
+                if len(given) == 1 and not isinstance(given[0].value, ast.Constant):
+                    return f"{name} = {ast.unparse(given[0].value)} (line {given[0].lineno})"
+        return self._returned(guard)
+
+    def _returned(self, guard: str) -> str:
         for name in re.findall(r"\b(\w+)\(", guard):
             for file in self.files.values():
                 for (line, known), scope in file.scopes.items():
                     if known == name and not isinstance(scope, ast.Module):
-                        given = [
-                            ast.unparse(one.value)
-                            for one in own_nodes(scope)
-                            if isinstance(one, ast.Return) and one.value is not None
-                        ]
+                        values = [one.value for one in own_nodes(scope) if isinstance(one, ast.Return)]
+                        given = [ast.unparse(one) for one in values if one is not None]
                         if given:
                             return f"{name} ({file_name(file.name)}:{line}) returns {' or '.join(given[:3])}"
         return ""
+
+
+def _is_lookup(one: Bypass) -> bool:
+    """Returns True if what ran in place of the kernel returns an entry of a table."""
+    last = one.statements[-1] if one.statements else None
+    return isinstance(last, ast.Return) and isinstance(last.value, ast.Subscript)

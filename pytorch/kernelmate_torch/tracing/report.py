@@ -302,7 +302,7 @@ def _finding_lines(finding: TraceFinding) -> Iterator[str]:
     count = f", {finding.count} time{'s' * (finding.count != 1)}" if finding.count else ""
     compiled = ", while torch.compile traced it" if finding.where == "compiled" and finding.kind == "guard" else ""
     cause = f" [{finding.cause}]" if finding.cause else ""
-    yield f"{where}{', '.join(finding.kernels)} did not run: {finding.message}{count}{compiled}{cause}"
+    yield f"{where}{', '.join(finding.kernels)} did not run here: {finding.message}{count}{compiled}{cause}"
     for facts in finding.facts[:2]:
         if facts:
             yield f"    with {'; '.join(facts)}"

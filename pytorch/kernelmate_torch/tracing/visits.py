@@ -22,6 +22,7 @@ _CAUSES = (
     (r"\.training\b", "training mode"),
     (r"environ|getenv|available|\bHAS_|\bUSE_|enabled|flag|config|args\.|opt", "a switch of the program"),
     (r"cache|memo|\bin [\w.]+$", "a cached result"),
+    (r"isinstance|type\(|__class__", "a class that is asked about"),
     (r"shape|size\(|numel|ndim|dim\(|len\(|rows|cols|%", "shape"),
 )
 """Causes by what a guard asks about, the most specific first."""

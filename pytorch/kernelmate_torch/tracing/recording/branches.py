@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -21,6 +22,10 @@ _FACTS = 3
 """Calls of one path whose tensors are described."""
 
 _EXCEPTIONS = 20
+
+
+BETWEEN: list[Callable[[FrameType], None]] = []
+"""Functions that are called with the frame of each followed call, before its first instruction."""
 
 
 @dataclass
@@ -78,6 +83,8 @@ class FollowedCode:
     def begin(self, frame: FrameType) -> FollowedCall:
         """Counts a call, and returns its state; each resumption of a generator is one, too."""
         self.entries += 1
+        for function in BETWEEN:
+            function(frame)
         facts = tensor_facts(frame, arguments_only=True) if self.entries < FRAME_BUDGET else ()
         return FollowedCall(self, facts)
 
@@ -193,8 +200,6 @@ class Following:
             module: its global variables.
         """
         known = self.codes.get(id(code))
-        if _is_fake():
-            return None
         if known is not None and known.version == REGISTRY.version:
             return known if known.followed else None
         if known is None:
@@ -209,15 +214,6 @@ class Following:
                     self.codes[id(inner)] = made = FollowedCode(inner)
                     made.references, made.version = known.references, sys.maxsize
         return known if known.followed else None
-
-
-def _is_fake() -> bool:
-    """Returns True where tensors are stand-ins, as while a program is exported: calls launch nothing there."""
-    torch: Any = sys.modules.get("torch")
-    try:
-        return torch is not None and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    except AttributeError:
-        return False
 
 
 def _inner(code: CodeType) -> list[CodeType]:

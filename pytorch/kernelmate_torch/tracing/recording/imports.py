@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Any
+
+from .kernels import is_user_file
+from .stepping import STEPPER
 
 WhenImported = Callable[[ModuleType], None]
 
@@ -28,8 +31,11 @@ class ImportWatcher(MetaPathFinder):
             self._wanted[name] = function
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Returns the spec that another finder has, with a loader that calls the function afterwards."""
-        if name not in self._wanted or name in self._searching:
+        """Returns the spec that another finder has, with a loader that calls the function afterwards.
+
+        The stepper pauses while a library is imported, which calls millions of functions of which none is followed.
+        """
+        if name in self._searching or not (name in self._wanted or STEPPER.costs):
             return None
         self._searching.add(name)
         try:
@@ -39,18 +45,23 @@ class ImportWatcher(MetaPathFinder):
             )
         finally:
             self._searching.discard(name)
-        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+        loader: Any = None if spec is None else spec.loader
+        if type(loader) is not SourceFileLoader:
             return spec
-        function = self._wanted.pop(name)
-        execute = spec.loader.exec_module
+        function = self._wanted.pop(name, None)
+        if function is not None or not is_user_file(loader.path):
+            loader.exec_module = _watched(loader.exec_module, function)
+        return spec
 
-        def exec_module(module: ModuleType) -> None:
+
+def _watched(execute: WhenImported, function: WhenImported | None) -> WhenImported:
+    def exec_module(module: ModuleType) -> None:
+        with STEPPER.paused():
             execute(module)
+        if function is not None:
             _called(function, module)
 
-        loader: Any = spec.loader
-        loader.exec_module = exec_module
-        return spec
+    return exec_module
 
 
 def _spec_of(finder: Any, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:

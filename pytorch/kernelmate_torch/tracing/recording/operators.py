@@ -23,27 +23,55 @@ _UNCOUNTED = (
 )
 """Beginnings of dispatch keys whose implementations do not launch the kernel, or call it again below."""
 
-_TORCH: set[str] = {
-    "aten",
-    "prim",
-    "prims",
-    "inductor",
-    "quantized",
-    "_quantized",
-    "higher_order",
-    "c10d",
-    "_c10d_functional",
-}
+_TORCH: set[str] = set(
+    [
+        "aten",
+        "prim",
+        "prims",
+        "rngprims",
+        "debugprims",
+        "inductor",
+        "quantized",
+        "_quantized",
+        "higher_order",
+        "c10d",
+        "_c10d_functional",
+        "symm_mem",
+        "sparse",
+        "cuda",
+        "profiler",
+        "onnx",
+        "onnx_symbolic",
+        "streams",
+        "debug_mode_ops",
+        "flex_lib",
+        "cplib",
+        "mkldnn",
+        "mkldnn_prepacked",
+        "onednn",
+        "xnnpack",
+        "prepacked",
+        "static_runtime",
+        "internal",
+        "_test",
+        "dist",
+    ]
+)
 """Namespaces of PyTorch itself; those that it registers at its import are added."""
 
 _DEFINITIONS: dict[str, Any] = {}
 """What `torch.library.custom_op` returned, by key of the kernel."""
 
 
-def follow_torch(torch: ModuleType) -> None:
-    """Wrap the registration of operators."""
-    names = torch._C._dispatch_get_all_op_names()
-    _TORCH.update(name.partition("::")[0] for name in names)
+def follow_torch(torch: ModuleType, *, late: bool) -> None:
+    """Wrap the registration of operators.
+
+    Args:
+        torch: the package.
+        late: True if it was imported before, so that operators of the program may be registered already.
+    """
+    if not late:
+        _TORCH.update(name.partition("::")[0] for name in torch._C._dispatch_get_all_op_names())
     library = torch.library.Library
     library.define = _defining(library.define)
     library.impl = _implementing(library.impl)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from .compiling import COMPILATIONS, follow_frames, follow_graphs, follow_translation
@@ -20,14 +20,14 @@ from .imports import ImportWatcher, WhenImported
 from .kernels import REGISTRY, nearest_user_frame
 from .launchers import follow_autotuner, follow_cupy, follow_inductor, follow_triton
 from .operators import follow_torch
-from .records import record_of
+from .records import forget, record_of
 from .stepping import STEPPER
 from .timing import TIMES, WINDOWS
 
 VERSION = 1
 """Version of the records' form."""
 
-SNAPSHOT_S = 1.0
+SNAPSHOT_S = 3.0
 """Seconds between two writings of a record that a killed process leaves behind."""
 
 _WATCHER = ImportWatcher()
@@ -102,7 +102,7 @@ def start(folder: Path) -> ProcessRecord:
     record.write(ended=False)
     sys.meta_path.insert(0, _WATCHER)
     follow: dict[str, WhenImported] = {
-        "torch": functools.partial(_torch_imported, record),
+        "torch": functools.partial(_torch_imported, record, "torch" in sys.modules),
         "triton.runtime.jit": follow_triton, "triton.runtime.interpreter": follow_triton,
         "triton.runtime.autotuner": follow_autotuner, "torch._inductor.runtime.triton_heuristics": follow_inductor,
         "cupy": follow_cupy, "torch._dynamo.symbolic_convert": follow_translation, "torch._dynamo.output_graph": follow_graphs,
@@ -125,9 +125,20 @@ def finish() -> None:
     _RECORD.write(ended=True)
 
 
-def _torch_imported(record: ProcessRecord, torch: ModuleType) -> None:
+def resume() -> None:
+    """Begins to record again in a process whose recording was finished: counts begin at nothing, under the same name."""
+    assert _RECORD is not None
+    forget()
+    _RECORD.ended, _RECORD.backwards, _RECORD.replacements, _RECORD.notes = False, 0, [], []
+    REGISTRY.active = True
+    if _RECORD.torch:
+        _RECORD.lines = STEPPER.start()
+        WINDOWS.resume()
+
+
+def _torch_imported(record: ProcessRecord, late: bool, torch: ModuleType) -> None:
     record.torch = torch.__version__
-    follow_torch(torch)
+    follow_torch(torch, late=late)
     record.lines = STEPPER.start()
     if not record.lines:
         record.notes.append("another tool traces this process, so that branches are not known")
@@ -136,6 +147,11 @@ def _torch_imported(record: ProcessRecord, torch: ModuleType) -> None:
     @functools.wraps(engine)
     def _engine_run_backward(*args: Any, **named: Any) -> Any:
         record.backwards += 1
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.endswith(("autograd/__init__.py", "torch/_tensor.py")):
+            frame = frame.f_back
+        if frame is not None:
+            WINDOWS.between(frame)
         return engine(*args, **named)
 
     torch.autograd._engine_run_backward = _engine_run_backward
@@ -172,7 +188,9 @@ def _replacing(record: ProcessRecord, module: Any) -> None:
 
 def _follow_ends(record: ProcessRecord) -> None:
     """Writes the record at each way in which Python ends or replaces a process."""
+    # Registered once more when the threads have ended, so that it comes before what libraries do at the end.
     atexit.register(finish)
+    threading._register_atexit(atexit.register, finish)  # type: ignore[attr-defined]
     for name in ("_exit", "execv", "execve"):
         setattr(os, name, _ending(getattr(os, name)))
     os.register_at_fork(after_in_child=_forked)
@@ -202,6 +220,4 @@ def _forked() -> None:
     before, _RECORD = _RECORD, ProcessRecord(_RECORD.folder)
     _RECORD.torch, _RECORD.lines = before.torch, before.lines
     WINDOWS.forked()
-    from .records import forget
-
     forget()

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .kernels import REGISTRY, is_user_file
+from .launchers import triton_kernel
 from .operators import named_operator
 from .sources import Position, assigned_to_self, chains, imports, position, scope_of, source_file
 
@@ -215,6 +216,10 @@ def _kernel(value: Any) -> str | None:
     named = named_operator(value)
     if named is not None:
         return named
+    if type(value).__name__ in ("JITFunction", "InterpretedFunction") and hasattr(value.fn, "__code__"):
+        made = triton_kernel(value, value.fn)  # it is older than the recording
+        REGISTRY.bind(value, made)
+        return made.key
     inner = getattr(value, "fn", None) if type(value).__module__.startswith("triton.") else None
     if inner is not None and not isinstance(inner, FunctionType):
         return _kernel(inner)

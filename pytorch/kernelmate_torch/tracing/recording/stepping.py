@@ -27,6 +27,16 @@ class Stepper(Protocol):
         """Ends, and leaves the hook as it was."""
         ...
 
+    @property
+    def costs(self) -> bool:
+        """Returns True if functions that are not followed cost time now."""
+        ...
+
+    @property
+    def replaced(self) -> bool:
+        """Returns True if the program has taken the hook."""
+        ...
+
     def paused(self) -> Any:
         """Returns a context in which this thread is not followed."""
         ...
@@ -39,6 +49,15 @@ def _made_by_dynamo(code: CodeType) -> bool:
     return convert is not None and code in convert.output_codes
 
 
+def _is_fake() -> bool:
+    """Returns True where tensors are stand-ins, as while a program is exported: calls launch nothing there."""
+    torch: Any = sys.modules.get("torch")
+    try:
+        return torch is not None and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    except AttributeError:
+        return False
+
+
 _FAILED: set[str] = set()
 """Errors of this package, each of which is printed once: the program runs on."""
 
@@ -47,7 +66,7 @@ def _begun(frame: FrameType) -> FollowedCall | None:
     """Returns the state of a call that is followed; None for another one. Raises nothing."""
     code = frame.f_code
     try:
-        if not REGISTRY.active or not is_user_file(code.co_filename) or _made_by_dynamo(code):
+        if not REGISTRY.active or not is_user_file(code.co_filename) or _made_by_dynamo(code) or _is_fake():
             return None
         followed = FOLLOWING.of(code, lambda: frame.f_locals, frame.f_globals)
         return None if followed is None else followed.begin(frame)
@@ -86,6 +105,11 @@ class TraceStepper:
             sys.settrace(None)
         threading.settrace(None)
         self._kept = False
+
+    @property
+    def costs(self) -> bool:
+        """Returns True if each call of a function costs time now."""
+        return sys.gettrace() == self.called
 
     @property
     def replaced(self) -> bool:
@@ -181,6 +205,11 @@ class MonitoringStepper:
             monitoring.free_tool_id(self.TOOL)
 
     @property
+    def costs(self) -> bool:
+        """Returns False: functions that are not followed cost nothing."""
+        return False
+
+    @property
     def replaced(self) -> bool:
         """Returns False: other tools have identities of their own."""
         return False
@@ -241,5 +270,5 @@ class MonitoringStepper:
             call.followed.raised(offset >> 1, error, type(error))
 
 
-STEPPER: TraceStepper | MonitoringStepper = MonitoringStepper() if sys.version_info >= (3, 12) else TraceStepper()
+STEPPER: Stepper = MonitoringStepper() if sys.version_info >= (3, 12) else TraceStepper()
 """The stepper of this Python."""

@@ -7,7 +7,6 @@ samples, which take at most a tenth of the program's time.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import sys
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from .branches import BETWEEN
 from .kernels import REGISTRY, in_backward
 from .stepping import STEPPER
 
@@ -171,7 +171,7 @@ TIMES = Times()
 
 
 class Windows:
-    """The profiler's windows. They begin and end in the main thread, between operators."""
+    """The profiler's windows. They begin and end in the main thread, where a followed function or a backward pass begins."""
 
     def __init__(self) -> None:
         self._profile: Any = None
@@ -179,9 +179,6 @@ class Windows:
         self._pause_until = 0.0
         self._cuda = False
         self._off = False
-        self._wake = threading.Event()
-        self._callback: Any = None
-        self._waiting = False
 
     def follow(self, profiler: Any) -> None:
         """Begin, and give way to profilers of the program: their events are read in place of this one's."""
@@ -189,9 +186,13 @@ class Windows:
         kind = profiler.profile
         kind._prepare_trace = self._giving_way(kind._prepare_trace)
         kind.__exit__ = self._reading(kind.__exit__)
+        BETWEEN.append(self.between)
+        self.resume()
+
+    def resume(self) -> None:
+        """Begins a window."""
+        self._off = False
         self._begin()
-        self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._tick)
-        threading.Thread(target=self._watch, name="kernelmate-trace", daemon=True).start()
 
     def forked(self) -> None:
         """Ends in a forked process, whose profiler is the parent's."""
@@ -245,27 +246,16 @@ class Windows:
         if not self._cuda:
             self._pause_until = time.monotonic() + SAMPLED * (time.monotonic() - ended)
 
-    def _watch(self) -> None:
-        """Asks the main thread to end or begin a window, which it does when it executes Python next."""
-        while not self._off:
-            self._wake.wait(0.1)
-            due = self._profile is not None and time.monotonic() - self._begun > WINDOW_S
-            due = due or (self._profile is None and time.monotonic() > self._pause_until)
-            if due and not self._waiting:
-                self._waiting = True
-                ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
-
-    def _tick(self, _: Any) -> int:
-        self._waiting = False
-        if not self._off and _is_safe(sys._getframe(1)):
-            try:
-                self._close() if self._profile is not None else self._begin()
-                if self._cuda:
-                    self._begin()
-            except Exception as error:  # noqa: BLE001 -- a pending call may not raise into the program
-                self._off = True
-                print(f"kernelmate trace: no times: {type(error).__name__}: {error}", file=sys.stderr)
-        return 0
+    def between(self, frame: FrameType) -> None:
+        """Ends or begins a window if it is time to, at a point of the program that is outside operators."""
+        now = time.monotonic()
+        due = now - self._begun > WINDOW_S if self._profile is not None else now > self._pause_until
+        if self._off or not due or threading.current_thread() is not threading.main_thread() or not _is_safe(frame):
+            return
+        was_open = self._profile is not None
+        self._close()
+        if self._cuda or not was_open:
+            self._begin()
 
 
 def _is_safe(frame: FrameType | None) -> bool:

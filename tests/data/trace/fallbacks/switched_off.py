@@ -12,10 +12,9 @@ def eager(x):
     return torch.softmax(x, -1)
 
 
+softmax = eager
 if USE_FUSED:  # HERE
     softmax = fused
-else:
-    softmax = eager
 
 for _ in range(4):
     softmax(torch.randn(4, 8))

@@ -8,6 +8,7 @@ def softmax(x):
     if not x.is_contiguous() or x.dtype != torch.float32:
         return torch.softmax(x, -1)
     if x.shape[-1] > 4096:
+        x = x.float()
         y = torch.softmax(x, -1)
     else:
         y = fused(x)

@@ -1,0 +1,81 @@
+"""Programs with one silent fallback each, which is found with its place, and sound programs, of which nothing is said."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make train-tools"
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+DATA = ROOT / "tests" / "data" / "trace"
+
+FALLBACKS = {
+    "asked_compiling": ("guard", "compilation is asked about", 0),
+    "autocast": ("guard", "dtype, under autocast", 2),
+    "cached": ("guard", "a cached result", 4),
+    "caught_error": ("except", "an error that is caught", 2),
+    "data_type": ("guard", "dtype", 4),
+    "decomposed": ("decomposed", "a decomposition", 1),
+    "evaluation_alone": ("guard", "training mode", 3),
+    "gradients": ("guard", "gradients", 3),
+    "graph_break": ("graph-break", "a graph break", 0),
+    "left_by_replace": ("not-swapped", "a module that was not swapped", 2),
+    "missing_formula": ("no-backward", "gradients", 3),
+    "not_swapped": ("guard", "a class that is asked about", 2),
+    "odd_columns": ("guard", "shape", 3),
+    "overridden": ("replaced", "a later registration", 3),
+    "patched_name": ("rebound", "a name with another value", 2),
+    "strides": ("guard", "strides or alignment", 3),
+    "subset_of_layers": ("guard", "a condition", 4),
+    "switched_off": ("guard", "a switch of the program", 1),
+}
+"""By program: kind and cause of its finding, and how often; the line is marked `# HERE`."""
+
+SOUND = sorted(one.stem for one in (DATA / "sound").glob("*.py"))
+
+
+def traced(program: Path) -> dict[str, Any]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KERNELMATE_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "pytorch", DATA))), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "kernelmate", "trace", "--json", "--", sys.executable, str(program)]
+    done = subprocess.run(command, cwd=DATA, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "kernelmate trace:" not in done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)["traced"]
+    assert [note for note in document["notes"] if "still runs" not in note] == []
+    return document
+
+
+def test_there_are_programs_of_both_sorts() -> None:
+    assert sorted(FALLBACKS) == sorted(one.stem for one in (DATA / "fallbacks").glob("*.py"))
+    assert len(FALLBACKS) >= 12
+    assert len(SOUND) >= 12
+
+
+@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.parametrize("name", sorted(FALLBACKS))
+def test_a_silent_fallback_is_found_with_its_place_and_cause(name: str) -> None:
+    program = DATA / "fallbacks" / f"{name}.py"
+    (here,) = (number for number, line in enumerate(program.read_text().splitlines(), 1) if line.endswith("# HERE"))
+    document = traced(program)
+    (process,) = document["processes"]
+    found = [(one["file"], one["line"], one["kind"], one["cause"], one["count"]) for one in process["findings"]]
+    assert found == [(str(program), here, *FALLBACKS[name])]
+
+
+@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_said_of_a_sound_program(name: str) -> None:
+    document = traced(DATA / "sound" / f"{name}.py")
+    assert [one for process in document["processes"] for one in process["findings"]] == []
+    assert any(kernel["ran"] for process in document["processes"] for kernel in process["kernels"])
