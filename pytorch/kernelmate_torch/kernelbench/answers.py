@@ -86,30 +86,25 @@ def given_findings(subject: Subject) -> list[TaskFinding]:
 
 
 def input_findings(subject: Subject) -> list[TaskFinding]:
-    """Returns findings about inputs without influence on the output."""
-    first, second = (subject.own(seed) for seed in CHECKS)
+    """Returns findings about inputs of which other values, of two further seeds, leave the output within the tolerance."""
+    inputs = subject.own(CHECKS[0])
+    wanted = subject.call(inputs)
     found: list[TaskFinding] = []
-    wanted = subject.call(first)
     for place, name in enumerate(subject.loaded.names):
-        one, other = first[place], second[place]
+        one = inputs[place]
         if not torch.is_tensor(one):
             continue
-        same = one.shape == other.shape and torch.equal(one, other)
-        changed = list(first)
-        changed[place] = subject.others("normal", CHECKS[1])[place] if same else other
-        if not torch.equal(changed[place], one):
-            found += _influence(subject, name, changed, wanted)
+        drawn = [subject.own(seed)[place] for seed in (CHECKS[1], CALIBRATION)]
+        others = [subject.others("normal", CHECKS[1])[place] if torch.equal(one, other) else other for other in drawn]
+        misses = [
+            subject.misses(subject.call([*inputs[:place], other, *inputs[place + 1 :]]), wanted) for other in others
+        ]
+        if max(misses) <= 1.0 and not any(torch.equal(one, other) for other in others):
+            text = (
+                f"changes the output by {max(misses):.2g} tolerances only" if max(misses) else "gives the same output"
+            )
+            found.append(TaskFinding("input-unused", "error", f"Another {name} {text}: the output does not depend on this input as it is judged.", _line_of(subject, "forward")))  # fmt: skip
     return found
-
-
-def _influence(subject: Subject, name: str, changed: Sequence[Any], wanted: Outputs) -> list[TaskFinding]:
-    made = subject.call(changed)
-    miss = subject.misses(made, wanted)
-    if miss > 1.0:
-        return []
-    exactly = all(torch.equal(one, want) for one, want in zip(made, wanted, strict=True))
-    text = f"Another {name} gives the same output" if exactly else f"Another {name} changes the output by {miss:.2g} tolerances only"  # fmt: skip
-    return [TaskFinding("input-unused", "error", f"{text}: the output does not depend on this input as it is judged.", _line_of(subject, "forward"))]  # fmt: skip
 
 
 def parameter_findings(subject: Subject) -> list[TaskFinding]:

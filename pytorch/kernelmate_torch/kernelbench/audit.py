@@ -6,7 +6,7 @@ Used in the module's own process alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernelmate_torch.kernelbench.answers import constant_findings, given_findings, input_findings, parameter_findings
@@ -16,6 +16,7 @@ from kernelmate_torch.kernelbench.subject import (
     CHECKS,
     MOST_RUN_S,
     RUN_S,
+    Outputs,
     SizeFacts,
     Subject,
     affordable,
@@ -74,51 +75,59 @@ def _quick(
     return Subject(path, seed, smaller.input_bytes, tolerance), smaller
 
 
+class _Collected:
+    """The findings of one task so far, and the number of operations that were replaced."""
+
+    def __init__(self) -> None:
+        self.findings: list[TaskFinding] = []
+        self.replaced = 0
+
+    def check(self, what: str, check: Callable[[], list[TaskFinding]]) -> None:
+        """Adds what a check finds; one that fails leaves a note and the other checks."""
+        try:
+            self.findings += check()
+        except Exception as error:  # noqa: BLE001 -- whatever a module does at changed inputs or results
+            self.findings.append(TaskFinding("partly-audited", "note", f"{what} could not be checked: {type(error).__name__}: {_first_line(error)}."))  # fmt: skip
+
+
 def _audited(subject: Subject, full: SizeFacts, smaller: Mapping[str, int], full_s: float) -> TaskAudit:
     tape = subject.tape
     own = _own_sizes(subject, full, full_s) if smaller else subject
-    where = _where(smaller)
-    findings: list[TaskFinding] = []
-    replaced = 0
-
-    def collect(what: str, check: Callable[[], list[TaskFinding]]) -> None:
-        try:
-            findings.extend(check())
-        except Exception as error:  # noqa: BLE001 -- one check that fails leaves the others
-            findings.append(TaskFinding("partly-audited", "note", f"{what} could not be checked: {type(error).__name__}: {_first_line(error)}."))  # fmt: skip
-
-    collect("The answer", lambda: constant_findings(*_largest(subject, own, full, full_s), tape.last_line))
-    trivial = any(one.code in CONSTANT for one in findings)
-    collect("What get_inputs gives", lambda: given_findings(subject))
-    wanted = [subject.call(subject.own(one)) for one in CHECKS]
-    if any(
-        subject.misses(subject.replay(subject.own(one)), want) > 1.0 for one, want in zip(CHECKS, wanted, strict=True)
-    ):
-        findings.append(TaskFinding("partly-audited", "note", "The operations depend on values of the inputs, so none was left out or replaced."))  # fmt: skip
-    else:
+    found = _Collected()
+    found.check("The answer", lambda: constant_findings(*_largest(subject, own, full, full_s), tape.last_line))
+    trivial = any(one.code in CONSTANT for one in found.findings)
+    found.check("What get_inputs gives", lambda: given_findings(subject))
+    wanted = [subject.call(subject.own(seed)) for seed in CHECKS]
+    again = [subject.replay(subject.own(seed)) for seed in CHECKS]
+    if all(subject.misses(made, want) <= 1.0 for made, want in zip(again, wanted, strict=True)):
         if not trivial:
-            collect("Inputs", lambda: input_findings(subject))
-            collect("Parameters", lambda: parameter_findings(subject))
-            returned = input_returned(subject, wanted)
-            if returned is not None:
-                findings.append(returned)
-            else:
-
-                def shortcuts() -> list[TaskFinding]:
-                    nonlocal replaced
-                    found, replaced = shortcut_findings(subject, time.monotonic() + REPLACING_S, own if own is not subject else None, "" if own else where)  # fmt: skip
-                    return found
-
-                collect("Parts", shortcuts)
-        collect("Values of operations", lambda: measured_findings(subject))
-    collect("Operations", lambda: static_findings(tape if full.tape is None else full.tape))
-    findings += _launches(full)
+            found.check("Inputs", lambda: input_findings(subject))
+            found.check("Parameters", lambda: parameter_findings(subject))
+            found.check("Parts", lambda: _parts(found, subject, own, wanted, _where(smaller)))
+        found.check("Values of operations", lambda: measured_findings(subject))
+    else:
+        found.findings.append(TaskFinding("partly-audited", "note", "The operations depend on values of the inputs, so none was left out or replaced."))  # fmt: skip
+    found.check("Operations", lambda: static_findings(tape if full.tape is None else full.tape))
+    found.findings += _launches(full)
     return TaskAudit(
-        ordered(_merged(findings)), dict(smaller), own is not None, sum(not one.view for one in tape.operations), replaced,
+        ordered(_merged(found.findings)), dict(smaller), own is not None, sum(not one.view for one in tape.operations),
+        found.replaced,
         None if full.tape is None else full.tape.seconds * 1e6,
         None if full.tape is None else full.tape.flops,
         float(full.unique_bytes) if full.tape is not None else None,
     )  # fmt: skip
+
+
+def _parts(
+    found: _Collected, subject: Subject, own: Subject | None, wanted: Sequence[Outputs], where: str
+) -> list[TaskFinding]:
+    """Returns findings about parts that suffice: an input as the output, else operations that are left out or replaced."""
+    returned = input_returned(subject, wanted)
+    if returned is not None:
+        return [returned]
+    larger = own if own is not subject else None
+    findings, found.replaced = shortcut_findings(subject, time.monotonic() + REPLACING_S, larger, "" if own else where)
+    return findings
 
 
 def _own_sizes(subject: Subject, full: SizeFacts, full_s: float) -> Subject | None:

@@ -276,6 +276,8 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.namespace == "prim":  # questions about a tensor's device and shape, which tensors without elements ask
+            return func(*args, **kwargs)
         tape = self._tape
         given = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor)]
         reads = tuple(self._external(one) for one in given)

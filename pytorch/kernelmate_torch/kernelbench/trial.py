@@ -20,7 +20,7 @@ from kernelmate_torch.kernelbench.subject import Subject, tensors_of
 from kernelmate_torch.kernelbench.tampering import Watched
 from kernelmate_torch.loading import MODULE_NAME, refusal_of
 
-GPU_WORDS = ("cuda", "nvidia", "gpu", "triton", "nvcc", "hip")
+GPU_WORDS = ("cuda", "nvidia", "gpu", "triton", "nvcc")
 """Words of an error that say, on a machine without a GPU, that the candidate needs one."""
 LEFT_S = 1e-4
 """Seconds of work on other streams, after the current one is done, from which it counts as left behind."""
@@ -88,11 +88,7 @@ def run_candidate(
     try:
         new, findings = make_candidate(path, subject, device)
     except LoadFailed as error:
-        needs = device.type == "cpu" and any(word in str(error).lower() for word in GPU_WORDS)
-        found = TaskFinding(
-            "needs-gpu" if needs else "not-loaded", "note" if needs else "error", str(error), error.line
-        )
-        return CandidateRun(findings=(found,), needs_gpu=needs)
+        return _stopped(str(error), error.line, device)
     held: list[Any] = []
     kept: list[CaseResult] = []
     before: tuple[torch.Tensor, ...] = ()
@@ -105,9 +101,10 @@ def run_candidate(
                 outputs = tensors_of(new(*inputs))
         except BaseException as error:  # noqa: BLE001 -- whatever the candidate raises is reported
             failure = refusal_of(error, path, "ModelNew raised").failure
-            needs = device.type == "cpu" and any(word in failure.message.lower() for word in GPU_WORDS)
+            if _needs_gpu(failure.message, device):
+                return _stopped(failure.message, failure.line or 0, device)
             kept.append(CaseResult(error=failure.message, line=failure.line or 0))
-            return CandidateRun(tuple(kept), (*findings, *watched.findings()), needs)
+            break
         left_behind += device.type == "cuda" and _work_left()
         if before:
             kept[-1] = _with_late(kept[-1], before)
@@ -118,6 +115,17 @@ def run_candidate(
     if left_behind >= len(cases) / 2:
         findings.append(TaskFinding("side-stream", "error", f"In {left_behind} of {len(cases) + 1} calls work was left on another stream when the current one was done."))  # fmt: skip
     return CandidateRun(tuple(kept), (*findings, *watched.findings()))
+
+
+def _needs_gpu(message: str, device: torch.device) -> bool:
+    return device.type == "cpu" and any(word in message.lower() for word in GPU_WORDS)
+
+
+def _stopped(message: str, line: int, device: torch.device) -> CandidateRun:
+    """Returns the answer where a candidate cannot be run: it needs a GPU that is not there, or it cannot be loaded."""
+    if _needs_gpu(message, device):
+        return CandidateRun(findings=(TaskFinding("needs-gpu", "note", message, line),), needs_gpu=True)
+    return CandidateRun(findings=(TaskFinding("not-loaded", "error", message, line),))
 
 
 def _inputs(held: Sequence[Any], case: CaseFiles, subject: Subject, device: torch.device) -> list[Any]:

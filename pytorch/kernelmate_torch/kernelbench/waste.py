@@ -18,6 +18,8 @@ from kernelmate_torch.kernelbench.tape import Tape, TapeOperation, ValueRef
 
 WORTH = 0.05
 """Share of the least time of an eager call from which waste excludes the task."""
+IDLE_SHARE = 0.25
+"""Share of the operations, however short, that return their argument from which they exclude the task."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 SMALLEST = 8
 """Smallest side of a matrix whose structure is looked at."""
@@ -252,9 +254,10 @@ def _identities(tape: Tape, seen: Mapping[int, _Seen]) -> list[TaskFinding]:
         place for place, facts in seen.items()
         if facts.same_as and place in live and place not in inner and not is_guard(tape.operations[place]) and "dropout" not in tape.operations[place].name
     ]  # fmt: skip
-    severity = _severity(_share(tape, idle))
+    count = sum(computes(tape.operations[place]) for place in live)
+    severity: Any = "error" if idle and len(idle) >= IDLE_SHARE * count else _severity(_share(tape, idle))
     return [
-        TaskFinding("identity", severity, f"{_names(tape, places)} returns its argument unchanged for all {seen[places[0]].calls} inputs tried: {_share(tape, places):.0%} of an eager call's least time.", line)
+        TaskFinding("identity", severity, f"{_names(tape, places)} returns its argument unchanged for all {seen[places[0]].calls} inputs tried: {_share(tape, places):.1%} of an eager call's least time, {len(idle)} of {count} operations in all.", line)
         for line, places in _by_line(tape, idle).items()
     ]  # fmt: skip
 

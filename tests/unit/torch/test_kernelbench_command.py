@@ -193,12 +193,13 @@ def test_options_that_need_a_change(options: list[str], run: Callable[..., Resul
 
 @needs_torch
 def test_a_run_continues_and_shards_add_up(run: Callable[..., Result], folder: Path):
-    parts = []
+    parts, codes = [], []
     for number in (1, 2):
         done = run("tasks", "--candidates", "mine", "--shard", f"{number}/2", "--to", f"part{number}.json", "--json")
-        assert done.exit_code == 1
+        codes.append(done.exit_code)
         parts.append(json.loads(done.stdout)["kernelbench"])
     assert [part["done"] for part in parts] == [2, 1]
+    assert codes == [1, 0], "the second shard has the one right candidate"
     result = run("--merge", "part1.json", "part2.json", "--to", "all.json", "--json")
     document = json.loads(result.stdout)["kernelbench"]
     assert (document["tasks"], document["done"], document["flagged"]) == (3, 3, ["flawed/16_tiny.py"])
@@ -247,4 +248,4 @@ def test_a_killed_run_leaves_a_file_that_the_next_one_continues(folder: Path):
     )
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["kernelbench"]["done"] == 3
-    assert set(first.results) <= set(read_results(kept).results)
+    assert all(one in read_results(kept).results for one in first.results)
