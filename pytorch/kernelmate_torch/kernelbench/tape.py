@@ -245,7 +245,7 @@ class _Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Recorder(TorchDispatchMode):
+class _CallRecorder(TorchDispatchMode):
     """Writes down every operation that PyTorch executes."""
 
     def __init__(self, path: Path, tape: Tape, calls: _Calls) -> None:
@@ -369,7 +369,7 @@ def record(model: torch.nn.Module, inputs: Sequence[Any], path: Path) -> tuple[T
     """
     tape = Tape()
     calls = _Calls()
-    recorder = _Recorder(path, tape, calls)
+    recorder = _CallRecorder(path, tape, calls)
     tape.inputs = [recorder.number(one) if torch.is_tensor(one) else None for one in inputs]
     for name, one in [*model.named_parameters(), *model.named_buffers()]:
         number = recorder.number(one)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate_torch.tracing.recording.kernels import REGISTRY, Kernel
+from kernelmate_torch.tracing.recording.kernels import REGISTRY, LaunchableKernel
 from kernelmate_torch.tracing.recording.timing import Times
 from kernelmate_torch.tracing.shares import is_named, launches_of, share_of
 
@@ -67,7 +67,7 @@ STEP = [
 
 @pytest.fixture
 def operator() -> Any:
-    kernel = REGISTRY.add(Kernel("operator:my::softmax", "my::softmax", "operator", user=True))
+    kernel = REGISTRY.add(LaunchableKernel("operator:my::softmax", "my::softmax", "operator", user=True))
     yield {"kind": kernel.kind, "name": kernel.name}
     REGISTRY.kernels.pop(kernel.key)
 

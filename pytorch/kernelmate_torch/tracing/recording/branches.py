@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from .kernels import REGISTRY, nearest_user_frame
-from .references import Names, Reference, references_of
+from .references import KernelReference, ScopeNames, references_of
 from .sources import defines, scope_of
 
 FRAME_BUDGET = 1_000_000
@@ -49,7 +49,7 @@ class FollowedCode:
     """
 
     code: CodeType
-    references: list[Reference] = field(default_factory=list)
+    references: list[KernelReference] = field(default_factory=list)
     positions: list[tuple[Any, ...]] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     traced: list[int] = field(default_factory=list)
@@ -78,7 +78,7 @@ class FollowedCode:
         """Finds its references again, if kernels were added while it ran."""
         if self.version < REGISTRY.version and self.module is not None:
             self.version = REGISTRY.version
-            self.references = self.references or references_of(self.code, Names({}, self.module))
+            self.references = self.references or references_of(self.code, ScopeNames({}, self.module))
 
     def begin(self, frame: FrameType) -> FollowedCall:
         """Counts a call, and returns its state; each resumption of a generator is one, too."""
@@ -208,7 +208,7 @@ class Following:
         scope = scope_of(code)
         if scope is not None:
             known.defines = code.co_name == "<module>" or defines(scope)
-            known.references = references_of(code, Names(variables(), module))
+            known.references = references_of(code, ScopeNames(variables(), module))
             if known.references:
                 for inner in _inner(code):
                     self.codes[id(inner)] = made = FollowedCode(inner)

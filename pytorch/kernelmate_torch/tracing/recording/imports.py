@@ -48,9 +48,10 @@ class ImportWatcher(MetaPathFinder):
         loader: Any = None if spec is None else spec.loader
         if type(loader) is not SourceFileLoader:
             return spec
+        of_library = not is_user_file(loader.path)
         function = self._wanted.pop(name, None)
-        if function is not None or not is_user_file(loader.path):
-            loader.exec_module = _watched(loader.exec_module, function)
+        if function is not None or of_library:
+            setattr(loader, "exec_module", _watched(loader.exec_module, function))  # noqa: B010 -- the type checker takes it for a method
         return spec
 
 

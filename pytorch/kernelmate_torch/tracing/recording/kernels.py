@@ -101,7 +101,7 @@ def function_hash(code: CodeType) -> str:
 
 
 @dataclass
-class Kernel:
+class LaunchableKernel:
     """A kernel that the program may launch.
 
     Attributes:
@@ -206,14 +206,14 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, LaunchableKernel] = {}
         self.objects: dict[int, tuple[Any, str]] = {}
         self.version = 0
         self.active = True
         self.benchmarking = 0
         self.depth = threading.local()
 
-    def add(self, kernel: Kernel) -> Kernel:
+    def add(self, kernel: LaunchableKernel) -> LaunchableKernel:
         """Adds a kernel; gives the one with its key if there is one."""
         known = self.kernels.get(kernel.key)
         if known is not None:
@@ -222,11 +222,11 @@ class Registry:
         self.version += 1
         return kernel
 
-    def by_scope(self) -> dict[str, Kernel]:
+    def by_scope(self) -> dict[str, LaunchableKernel]:
         """Returns the kernels by module and name of their definition."""
         return {one.scope: one for one in list(self.kernels.values()) if one.scope and one.user}
 
-    def bind(self, value: Any, kernel: Kernel) -> None:
+    def bind(self, value: Any, kernel: LaunchableKernel) -> None:
         """Notes that an object of the program is a kernel; the object is kept alive, so that its identity stays its own."""
         self.objects[id(value)] = (value, kernel.key)
 

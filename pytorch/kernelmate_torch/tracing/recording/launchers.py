@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .kernels import REGISTRY, Kernel, code_hash, is_user_file, registering_frame
+from .kernels import REGISTRY, LaunchableKernel, code_hash, is_user_file, registering_frame
 
 
 def follow_triton(module: ModuleType) -> None:
@@ -51,7 +51,7 @@ def follow_inductor(module: ModuleType) -> None:
     module.CachingAutotuner.run = counted_run
 
 
-def by_inductors_name(name: str) -> Kernel | None:
+def by_inductors_name(name: str) -> LaunchableKernel | None:
     """Returns the user's Triton function of a name, which inductor gives a number at its end (`add_kernel_0`)."""
     plain = re.sub(r"_\d+$", "", name)
     found = [
@@ -73,12 +73,12 @@ def _created(init: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def triton_kernel(value: Any, fn: Any) -> Kernel:
+def triton_kernel(value: Any, fn: Any) -> LaunchableKernel:
     """Returns the kernel of a Triton function."""
     code = fn.__code__
     text = getattr(value, "src", None)
     return REGISTRY.add(
-        Kernel(
+        LaunchableKernel(
             key=f"triton:{code.co_filename}:{fn.__name__}", name=fn.__name__, kind="triton", file=code.co_filename,
             line=code.co_firstlineno, user=is_user_file(code.co_filename), scope=f"{fn.__module__}:{fn.__name__}",
             code=code_hash(text if isinstance(text, str) else code.co_code),
@@ -128,7 +128,7 @@ def follow_cupy(cupy: Any) -> None:
 class LoadedFunction:
     """A function of a `cupy.RawModule` whose launches are counted."""
 
-    def __init__(self, function: Any, kernel: Kernel) -> None:
+    def __init__(self, function: Any, kernel: LaunchableKernel) -> None:
         self._function = function
         REGISTRY.bind(self, kernel)
 
@@ -140,13 +140,15 @@ class LoadedFunction:
         return getattr(self._function, name)
 
 
-def _cupy_kernel(name: str, text: str) -> Kernel:
+def _cupy_kernel(name: str, text: str) -> LaunchableKernel:
     frame = registering_frame(sys._getframe(1))
     file = "" if frame is None else frame.f_code.co_filename
     line = 0 if frame is None else frame.f_lineno
     made = code_hash(str(text))
     return REGISTRY.add(
-        Kernel(f"cupy:{name}:{made}", name, "cupy", file, line, user=bool(file) and is_user_file(file), code=made)
+        LaunchableKernel(
+            f"cupy:{name}:{made}", name, "cupy", file, line, user=bool(file) and is_user_file(file), code=made
+        )
     )
 
 

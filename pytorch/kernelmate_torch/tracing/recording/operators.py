@@ -8,7 +8,15 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from .kernels import REGISTRY, Kernel, code_hash, function_hash, is_user_file, nearest_user_frame, registering_frame
+from .kernels import (
+    REGISTRY,
+    LaunchableKernel,
+    code_hash,
+    function_hash,
+    is_user_file,
+    nearest_user_frame,
+    registering_frame,
+)
 
 _UNCOUNTED = (
     "Autograd",
@@ -23,40 +31,38 @@ _UNCOUNTED = (
 )
 """Beginnings of dispatch keys whose implementations do not launch the kernel, or call it again below."""
 
-_TORCH: set[str] = set(
-    [
-        "aten",
-        "prim",
-        "prims",
-        "rngprims",
-        "debugprims",
-        "inductor",
-        "quantized",
-        "_quantized",
-        "higher_order",
-        "c10d",
-        "_c10d_functional",
-        "symm_mem",
-        "sparse",
-        "cuda",
-        "profiler",
-        "onnx",
-        "onnx_symbolic",
-        "streams",
-        "debug_mode_ops",
-        "flex_lib",
-        "cplib",
-        "mkldnn",
-        "mkldnn_prepacked",
-        "onednn",
-        "xnnpack",
-        "prepacked",
-        "static_runtime",
-        "internal",
-        "_test",
-        "dist",
-    ]
-)
+_TORCH: set[str] = {
+    "aten",
+    "prim",
+    "prims",
+    "rngprims",
+    "debugprims",
+    "inductor",
+    "quantized",
+    "_quantized",
+    "higher_order",
+    "c10d",
+    "_c10d_functional",
+    "symm_mem",
+    "sparse",
+    "cuda",
+    "profiler",
+    "onnx",
+    "onnx_symbolic",
+    "streams",
+    "debug_mode_ops",
+    "flex_lib",
+    "cplib",
+    "mkldnn",
+    "mkldnn_prepacked",
+    "onednn",
+    "xnnpack",
+    "prepacked",
+    "static_runtime",
+    "internal",
+    "_test",
+    "dist",
+}
 """Namespaces of PyTorch itself; those that it registers at its import are added."""
 
 _DEFINITIONS: dict[str, Any] = {}
@@ -103,7 +109,7 @@ def _is_torchs(namespace: str, function: Any) -> bool:
     return namespace in _TORCH or "/torch/" in getattr(getattr(function, "__code__", None), "co_filename", "")
 
 
-def _describe(kernel: Kernel, function: Any) -> None:
+def _describe(kernel: LaunchableKernel, function: Any) -> None:
     """Takes place and hash of an operator from the function that defines it."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -142,7 +148,7 @@ def _registering(register: Callable[..., Any]) -> Callable[..., Any]:
     return register_kernel
 
 
-def _note_registration(kernel: Kernel, key: str, function: Any) -> None:
+def _note_registration(kernel: LaunchableKernel, key: str, function: Any) -> None:
     code = getattr(function, "__code__", None)
     if code is not None:
         kernel.registrations.append([key, code.co_filename, code.co_firstlineno, function.__qualname__])
@@ -185,10 +191,10 @@ def _implementing(impl: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _operator(name: str) -> Kernel:
+def _operator(name: str) -> LaunchableKernel:
     key = f"operator:{name}"
     known = REGISTRY.kernels.get(key)
-    return known if known is not None else REGISTRY.add(Kernel(key, name, "operator"))
+    return known if known is not None else REGISTRY.add(LaunchableKernel(key, name, "operator"))
 
 
 def _follow_earlier(definition: Any) -> None:
@@ -203,7 +209,7 @@ def _follow_earlier(definition: Any) -> None:
         definition._backend_fns[device] = counted(kernel, function)
 
 
-def counted(kernel: Kernel, function: Callable[..., Any]) -> Callable[..., Any]:
+def counted(kernel: LaunchableKernel, function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns an implementation that counts its launches, and what it raises."""
 
     @functools.wraps(function)
@@ -225,7 +231,7 @@ def counted(kernel: Kernel, function: Callable[..., Any]) -> Callable[..., Any]:
     return launch
 
 
-def _disabled(kernel: Kernel) -> set[str | None]:
+def _disabled(kernel: LaunchableKernel) -> set[str | None]:
     """Returns the devices whose kernel the program has disabled by `set_kernel_enabled`."""
     held: set[str | None] = getattr(_DEFINITIONS.get(kernel.key), "_disabled_kernel", set())
     return held
@@ -253,7 +259,7 @@ def _device(values: tuple[Any, ...]) -> str:
     return next((str(one.device.type) for one in _tensors(values)), "")
 
 
-def _note_gradient(kernel: Kernel, values: tuple[Any, ...]) -> None:
+def _note_gradient(kernel: LaunchableKernel, values: tuple[Any, ...]) -> None:
     """Notes a launch that a gradient cannot pass, unless an Autograd implementation is registered."""
     torch: Any = sys.modules["torch"]
     if kernel.autograd or not torch.is_grad_enabled() or not any(one.requires_grad for one in _tensors(values)):
@@ -290,7 +296,7 @@ def named_operator(value: Any) -> str | None:
     return known.key
 
 
-def _follow_native(name: str, kernel: Kernel) -> None:
+def _follow_native(name: str, kernel: LaunchableKernel) -> None:
     """Counts the calls of an operator that C++ code registers."""
     torch: Any = sys.modules["torch"]
     namespace, _, last = name.partition("::")

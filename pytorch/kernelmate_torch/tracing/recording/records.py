@@ -12,7 +12,7 @@ from typing import Any
 
 from .branches import FOLLOWING, FollowedCode
 from .compiling import COMPILATIONS, Compilations
-from .kernels import REGISTRY, Kernel, is_user_file
+from .kernels import REGISTRY, LaunchableKernel, is_user_file
 from .references import described, functions_of, is_user_class, reached_by_scope, reached_by_value
 from .sources import definitions, source_file
 from .timing import TIMES, Times
@@ -138,4 +138,4 @@ def _decompositions() -> dict[str, list[Any]]:
     return found
 
 
-__all__ = ["Kernel", "forget", "record_of"]
+__all__ = ["LaunchableKernel", "forget", "record_of"]

@@ -28,7 +28,7 @@ _Search = dict[int, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class KernelReference:
     """A name in a function that leads to a kernel.
 
     Attributes:
@@ -47,19 +47,19 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ScopeNames:
     """What the names of a function stand for: its locals as far as they are known, its globals, and those of its closure."""
 
     variables: Mapping[str, Any]
     module: Mapping[str, Any]
 
 
-def references_of(code: CodeType, names: Names) -> list[Reference]:
+def references_of(code: CodeType, names: ScopeNames) -> list[KernelReference]:
     """Returns the names in a function that lead to kernels."""
     return _references(code, names, 0, {})
 
 
-def _references(code: CodeType, names: Names, depth: int, seen: _Search) -> list[Reference]:
+def _references(code: CodeType, names: ScopeNames, depth: int, seen: _Search) -> list[KernelReference]:
     scope = scope_of(code)
     if scope is None or depth > _DEPTH:
         return []
@@ -74,11 +74,11 @@ def _references(code: CodeType, names: Names, depth: int, seen: _Search) -> list
         value = _imported(module, name, names)
         keys = _reached_by(value, depth, seen) if value is not _MISSING else set()
         if keys:
-            found.append(Reference(position(statement), tuple(sorted(keys)), direct=False))
+            found.append(KernelReference(position(statement), tuple(sorted(keys)), direct=False))
     return found
 
 
-def _imported(module: str, name: str, names: Names) -> Any:
+def _imported(module: str, name: str, names: ScopeNames) -> Any:
     """Returns what `from MODULE import NAME` gives, if the module is imported."""
     level = len(module) - len(module.lstrip("."))
     plain = module.lstrip(".")
@@ -92,32 +92,32 @@ def reached_by_scope(scope: ast.AST, module: Mapping[str, Any]) -> set[str]:
     """Returns the kernels that the global names in a function lead to; for a function that the program has replaced."""
     found: set[str] = set()
     for _, parts in chains(scope):
-        value = _lookup(parts, Names({}, module))
+        value = _lookup(parts, ScopeNames({}, module))
         if value is not _MISSING:
             found |= _reached_by(value, 0, {})
     return found
 
 
 def _reference(
-    node: ast.expr, parts: list[str], code: CodeType, names: Names, depth: int, seen: _Search
-) -> Reference | None:
+    node: ast.expr, parts: list[str], code: CodeType, names: ScopeNames, depth: int, seen: _Search
+) -> KernelReference | None:
     rebound = _rebound(parts, names)
     if rebound is not None:
-        return Reference(position(node), (rebound[0],), direct=True, rebound=rebound[1])
+        return KernelReference(position(node), (rebound[0],), direct=True, rebound=rebound[1])
     values = _values(parts, code, names)
     direct = {key for value in values if (key := _kernel(value)) is not None}
     if direct:
-        return Reference(position(node), tuple(sorted(direct)), direct=True)
+        return KernelReference(position(node), tuple(sorted(direct)), direct=True)
     tables = [value for value in values if isinstance(value, dict | list | tuple) and 0 < len(value) <= _ENTRIES]
     if tables:
         entries = [one for table in tables for one in (table.values() if isinstance(table, dict) else table)]
         held = {key for one in entries for key in _reached_by(one, depth, seen)}
-        return Reference(position(node), tuple(sorted(held)), direct=False, table=True) if held else None
+        return KernelReference(position(node), tuple(sorted(held)), direct=False, table=True) if held else None
     reached = {key for value in values for key in _reached_by(value, depth, seen)}
-    return Reference(position(node), tuple(sorted(reached)), direct=False) if reached else None
+    return KernelReference(position(node), tuple(sorted(reached)), direct=False) if reached else None
 
 
-def _rebound(parts: list[str], names: Names) -> tuple[str, str] | None:
+def _rebound(parts: list[str], names: ScopeNames) -> tuple[str, str] | None:
     """Returns the kernel that a name was defined as, and the value that the program gave to it later."""
     owner = names.module
     module = str(owner.get("__name__", ""))
@@ -154,7 +154,7 @@ def described(value: Any) -> str:
     return f"{module}.{name}{place}".lstrip(".") if not place else f"{name}{place}"
 
 
-def _values(parts: list[str], code: CodeType, names: Names) -> list[Any]:
+def _values(parts: list[str], code: CodeType, names: ScopeNames) -> list[Any]:
     """Returns what a dotted name may stand for: its value, and for an attribute of `self` all that the class assigns to it."""
     value = _lookup(parts, names)
     found = [] if value is _MISSING else [value]
@@ -164,11 +164,11 @@ def _values(parts: list[str], code: CodeType, names: Names) -> list[Any]:
     if scope is None:
         return found
     given = assigned_to_self(source_file(code.co_filename), scope, parts[1])
-    inner = [_lookup(one, Names({}, names.module)) for expression in given for _, one in chains(expression)]
+    inner = [_lookup(one, ScopeNames({}, names.module)) for expression in given for _, one in chains(expression)]
     return found + [one for one in inner if one is not _MISSING and one is not value]
 
 
-def _lookup(parts: list[str], names: Names) -> Any:
+def _lookup(parts: list[str], names: ScopeNames) -> Any:
     first = parts[0]
     value = names.variables.get(first, names.module.get(first, vars(builtins).get(first, _MISSING)))
     for part in parts[1:]:
@@ -310,7 +310,7 @@ def _reached_by_function(function: FunctionType, depth: int, seen: _Search) -> f
     if id(code) in seen or depth > _DEPTH:
         return seen.get(id(code), frozenset())
     seen[id(code)] = frozenset()
-    made = _references(code, Names(_closure(function), function.__globals__), depth + 1, seen)
+    made = _references(code, ScopeNames(_closure(function), function.__globals__), depth + 1, seen)
     seen[id(code)] = keys = frozenset(key for one in made for key in one.kernels)
     if depth == 0 or keys:
         _REACHED[id(code)] = REGISTRY.version, code, keys

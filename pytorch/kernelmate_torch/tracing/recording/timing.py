@@ -170,7 +170,7 @@ def _begin_and_duration_ns(event: Any) -> tuple[int, int]:
 TIMES = Times()
 
 
-class Windows:
+class ProfilerWindows:
     """The profiler's windows. They begin and end in the main thread, where a followed function or a backward pass begins."""
 
     def __init__(self) -> None:
@@ -271,4 +271,4 @@ def _is_safe(frame: FrameType | None) -> bool:
     return True
 
 
-WINDOWS = Windows()
+WINDOWS = ProfilerWindows()
