@@ -50,9 +50,9 @@ def audit_task(path: Path, seed: int, tolerance: tuple[float, float], full_s: fl
         chosen = full if full.tape is None else affordable(path, seed, full, RUN_S)
         if chosen.seconds > MOST_RUN_S or chosen.held_bytes > free_bytes() / 2:
             return TaskAudit(failed=f"One call is estimated at {chosen.seconds:.0f} s and {chosen.held_bytes / 1e9:.1f} GB on this machine's CPU, at the smallest sizes.")  # fmt: skip
-        subject, chosen = _quick(path, seed, full, chosen, tolerance)
+        subject, chosen, pace = _quick(path, seed, full, chosen, tolerance)
         subject.weighed_by(full.tape)
-        return _audited(subject, full, dict(chosen.smaller), full_s)
+        return _audited(subject, full, dict(chosen.smaller), full_s / pace)
     except Refusal as refusal:
         failure = refusal.failure
         return TaskAudit(failed=f"{failure.message}{f' (line {failure.line})' if failure.line else ''}")
@@ -60,19 +60,20 @@ def audit_task(path: Path, seed: int, tolerance: tuple[float, float], full_s: fl
 
 def _quick(
     path: Path, seed: int, full: SizeFacts, chosen: SizeFacts, tolerance: tuple[float, float]
-) -> tuple[Subject, SizeFacts]:
-    """Returns the task and its sizes, halved further where a call takes much longer than estimated."""
+) -> tuple[Subject, SizeFacts, float]:
+    """Returns the task and its sizes, halved further where a call takes much longer than estimated, and how much longer it takes."""
     subject = Subject(path, seed, chosen.input_bytes if chosen.smaller else None, tolerance)
     inputs = subject.own(CHECKS[0])
     began = time.monotonic()
     subject.call(inputs)
     spent = time.monotonic() - began
-    if spent < SLOWER * RUN_S or full.tape is None:
-        return subject, chosen
-    smaller = affordable(path, seed, full, max(chosen.seconds, RUN_S) * RUN_S / spent)
+    pace = max(1.0, spent / max(chosen.seconds, RUN_S))
+    if pace < SLOWER or full.tape is None:
+        return subject, chosen, pace
+    smaller = affordable(path, seed, full, RUN_S / pace)
     if smaller.smaller == chosen.smaller:
-        return subject, chosen
-    return Subject(path, seed, smaller.input_bytes, tolerance), smaller
+        return subject, chosen, pace
+    return Subject(path, seed, smaller.input_bytes, tolerance), smaller, pace
 
 
 class _Collected:

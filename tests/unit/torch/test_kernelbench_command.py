@@ -229,7 +229,9 @@ def test_the_text_says_what_there_is_and_that_no_time_was_measured(run: Callable
 
 
 @needs_torch
-def test_a_killed_run_leaves_a_file_that_the_next_one_continues(folder: Path):
+@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_run_that_is_stopped_leaves_a_file_that_the_next_one_continues(sent: int, code: int, folder: Path):
     command = [sys.executable, "-m", "kernelmate", "kernelbench", "tasks", "--to", "kept.json"]
     kept = folder / "kept.json"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "pytorch")))}
@@ -239,8 +241,8 @@ def test_a_killed_run_leaves_a_file_that_the_next_one_continues(folder: Path):
     until = time.monotonic() + 200
     while not kept.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(sent)
+    assert process.wait() == code
     first = read_results(kept)
     assert 1 <= len(first.results) <= 3
     done = subprocess.run(

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-rows = 2048
+rows = 4096
 cols = 512
 
 
