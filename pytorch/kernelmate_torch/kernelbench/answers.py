@@ -85,8 +85,13 @@ def given_findings(subject: Subject) -> list[TaskFinding]:
     return found
 
 
-def input_findings(subject: Subject) -> list[TaskFinding]:
-    """Returns findings about inputs of which other values, of two further seeds, leave the output within the tolerance."""
+def input_findings(subject: Subject, where: str) -> list[TaskFinding]:
+    """Returns findings about inputs of which other values, of two further seeds, leave the output within the tolerance.
+
+    Args:
+        subject: the task.
+        where: the sizes, for the message; empty for the task's own.
+    """
     inputs = subject.own(CHECKS[0])
     wanted = subject.call(inputs)
     found: list[TaskFinding] = []
@@ -103,12 +108,17 @@ def input_findings(subject: Subject) -> list[TaskFinding]:
             text = (
                 f"changes the output by {max(misses):.2g} tolerances only" if max(misses) else "gives the same output"
             )
-            found.append(TaskFinding("input-unused", "error", f"Another {name} {text}: the output does not depend on this input as it is judged.", _line_of(subject, "forward")))  # fmt: skip
+            found.append(TaskFinding("input-unused", "error", f"Another {name} {text}: the output does not depend on this input as it is judged{where}.", _line_of(subject, "forward")))  # fmt: skip
     return found
 
 
-def parameter_findings(subject: Subject) -> list[TaskFinding]:
-    """Returns findings about parameters without influence on the output, and about those with neutral values."""
+def parameter_findings(subject: Subject, where: str) -> list[TaskFinding]:
+    """Returns findings about parameters without influence on the output, and about those with neutral values.
+
+    Args:
+        subject: the task.
+        where: the sizes, for the message; empty for the task's own.
+    """
     parameters = dict(subject.loaded.model.named_parameters())
     inputs = subject.own(CHECKS[0])
     wanted = subject.call(inputs)
@@ -129,7 +139,7 @@ def parameter_findings(subject: Subject) -> list[TaskFinding]:
     if without:
         share = sum(parameters[name].numel() for name in without) / total
         severity: Any = "error" if share >= MATTERS else "note"
-        found.append(TaskFinding("parameters-unused", severity, f"The output does not depend on {_listed(without)}, {share:.2g} of all parameters: other values of them pass.", _line_of(subject, "forward")))  # fmt: skip
+        found.append(TaskFinding("parameters-unused", severity, f"The output does not depend on {_listed(without)}, {share:.2g} of all parameters: other values of them pass{where}.", _line_of(subject, "forward")))  # fmt: skip
     neutral = [name for name, one in parameters.items() if name not in without and bool((one == one.reshape(-1)[0]).all()) and one.reshape(-1)[0].item() in (0.0, 1.0)]  # fmt: skip
     if neutral:
         found.append(TaskFinding("neutral-parameters", "note", f"All elements of {_listed(neutral)} are 0 or 1, as PyTorch begins: an answer that leaves them out passes.", _line_of(subject, "__init__")))  # fmt: skip

@@ -88,26 +88,33 @@ class _Collected:
         try:
             self.findings += check()
         except Exception as error:  # noqa: BLE001 -- whatever a module does at changed inputs or results
-            self.findings.append(TaskFinding("partly-audited", "note", f"{what} could not be checked: {type(error).__name__}: {_first_line(error)}."))  # fmt: skip
+            self.note(f"{what} could not be checked: {type(error).__name__}: {_first_line(error)}.")
+
+    def note(self, message: str) -> None:
+        """Adds that something was not checked."""
+        self.findings.append(TaskFinding("partly-audited", "note", message))
 
 
 def _audited(subject: Subject, full: SizeFacts, smaller: Mapping[str, int], full_s: float) -> TaskAudit:
     tape = subject.tape
     own = _own_sizes(subject, full, full_s) if smaller else subject
+    larger, where = _largest(subject, own, full, full_s)
     found = _Collected()
-    found.check("The answer", lambda: constant_findings(*_largest(subject, own, full, full_s), tape.last_line))
+    found.check("The answer", lambda: constant_findings(larger, where, tape.last_line))
     trivial = any(one.code in CONSTANT for one in found.findings)
     found.check("What get_inputs gives", lambda: given_findings(subject))
     wanted = [subject.call(subject.own(seed)) for seed in CHECKS]
     again = [subject.replay(subject.own(seed)) for seed in CHECKS]
-    if all(subject.misses(made, want) <= 1.0 for made, want in zip(again, wanted, strict=True)):
-        if not trivial:
-            found.check("Inputs", lambda: input_findings(subject))
-            found.check("Parameters", lambda: parameter_findings(subject))
-            found.check("Parts", lambda: _parts(found, subject, own, wanted, _where(smaller)))
-        found.check("Values of operations", lambda: measured_findings(subject))
+    if any(subject.misses(made, want) > 1.0 for made, want in zip(again, wanted, strict=True)):
+        found.note("The operations depend on values of the inputs, so none was left out or replaced.")
     else:
-        found.findings.append(TaskFinding("partly-audited", "note", "The operations depend on values of the inputs, so none was left out or replaced."))  # fmt: skip
+        if not trivial and larger is not subject and constant_findings(subject, "", 0):
+            found.note(f"Parts were not tried: a constant passes{_where(smaller)}, and not at larger sizes.")
+        elif not trivial:
+            found.check("Inputs", lambda: input_findings(subject, _where(smaller)))
+            found.check("Parameters", lambda: parameter_findings(subject, _where(smaller)))
+            found.check("Parts", lambda: _parts(found, subject, larger, wanted, where))
+        found.check("Values of operations", lambda: measured_findings(subject))
     found.check("Operations", lambda: static_findings(tape if full.tape is None else full.tape))
     found.findings += _launches(full)
     return TaskAudit(
@@ -120,14 +127,14 @@ def _audited(subject: Subject, full: SizeFacts, smaller: Mapping[str, int], full
 
 
 def _parts(
-    found: _Collected, subject: Subject, own: Subject | None, wanted: Sequence[Outputs], where: str
+    found: _Collected, subject: Subject, larger: Subject, wanted: Sequence[Outputs], where: str
 ) -> list[TaskFinding]:
     """Returns findings about parts that suffice: an input as the output, else operations that are left out or replaced."""
     returned = input_returned(subject, wanted)
     if returned is not None:
         return [returned]
-    larger = own if own is not subject else None
-    findings, found.replaced = shortcut_findings(subject, time.monotonic() + REPLACING_S, larger, "" if own else where)
+    again = larger if larger is not subject else None
+    findings, found.replaced = shortcut_findings(subject, time.monotonic() + REPLACING_S, again, where)
     return findings
 
 
@@ -135,7 +142,9 @@ def _own_sizes(subject: Subject, full: SizeFacts, full_s: float) -> Subject | No
     """Returns the task at its own sizes; None where a call there takes too much time or memory."""
     if full.tape is None or full.seconds > full_s or full.held_bytes > free_bytes() / 2:
         return None
-    return Subject(subject.path, subject.seed, None, subject.tolerance)
+    own = Subject(subject.path, subject.seed, None, subject.tolerance)
+    own.weighed_by(full.tape)
+    return own
 
 
 def _largest(subject: Subject, own: Subject | None, full: SizeFacts, full_s: float) -> tuple[Subject, str]:
@@ -145,7 +154,9 @@ def _largest(subject: Subject, own: Subject | None, full: SizeFacts, full_s: flo
     larger = full if full.tape is None else affordable(subject.path, subject.seed, full, full_s)
     if larger.tape is None or larger.smaller == subject.loaded.smaller:
         return subject, _where(subject.loaded.smaller)
-    return Subject(subject.path, subject.seed, larger.input_bytes, subject.tolerance), _where(larger.smaller)
+    made = Subject(subject.path, subject.seed, larger.input_bytes, subject.tolerance)
+    made.weighed_by(full.tape)
+    return made, _where(larger.smaller)
 
 
 def _where(smaller: Mapping[str, int]) -> str:

@@ -68,7 +68,7 @@ def shortcut_findings(
     Args:
         subject: the task at sizes at which it is called often.
         until: time on `time.monotonic` after which no further operation is replaced.
-        full: the task at its own sizes, at which shortcuts are tried again; None if that takes too much.
+        full: the task at larger sizes, its own if possible, at which shortcuts are tried again; None without such.
         where: the sizes, for the messages; empty for the task's own.
     """
     tape = subject.tape
@@ -88,7 +88,7 @@ def shortcut_findings(
             found.append(Shortcut(one.place, one.kind, one.argument, one.saved, miss))
     if full is not None:
         found = _confirmed(full, found)
-    found += _intermediates(subject, wanted) if not any(one.saved >= WORTH for one in found) else []
+    found += _intermediates(full or subject) if not any(one.saved >= WORTH for one in found) else []
     findings = [_finding(tape, one, where) for one in sorted(found, key=lambda one: -one.saved)[:MOST_SHOWN]]
     if any(one.severity == "error" for one in findings):
         findings = [one for one in findings if one.severity == "error"]
@@ -180,8 +180,9 @@ def _confirmed(full: Subject, found: Sequence[Shortcut]) -> list[Shortcut]:
     return kept
 
 
-def _intermediates(subject: Subject, wanted: Sequence[Outputs]) -> list[Shortcut]:
+def _intermediates(subject: Subject) -> list[Shortcut]:
     """Returns the earliest result of an operation that passes as the module's own result, if there is one."""
+    wanted = [subject.replay(subject.own(seed)) for seed in CHECKS]
     if len(wanted[0]) != 1:
         return []
     passing: list[set[int]] = []

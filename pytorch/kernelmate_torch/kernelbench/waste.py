@@ -18,7 +18,7 @@ from kernelmate_torch.kernelbench.tape import Tape, TapeOperation, ValueRef
 
 WORTH = 0.05
 """Share of the least time of an eager call from which waste excludes the task."""
-IDLE_SHARE = 0.25
+IDLE_SHARE = 0.5
 """Share of the operations, however short, that return their argument from which they exclude the task."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 SMALLEST = 8
