@@ -12,6 +12,7 @@ The tasks of level 3 on Mamba need the package einops.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import io
 import subprocess
 import sys
@@ -57,11 +58,16 @@ def run(cache: Path, shard: str | None, run_seconds: float, to: Path) -> int:
     ).returncode
 
 
-def table(results: Sequence[BenchmarkedTask]) -> Iterator[str]:
-    """Yields the lines of the table: counts, then level, number, sizes and codes of each flagged task."""
-    yield f"# {describe()}"
+def table(results: Sequence[BenchmarkedTask], total: int) -> Iterator[str]:
+    """Yields the lines of the table: counts, then level, number, sizes and codes of each task with findings.
+
+    Args:
+        results: of the tasks that were audited.
+        total: number of all tasks.
+    """
+    yield f"# {describe()}, torch {importlib.metadata.version('torch')}"
     yield f"# {REPOSITORY} at {COMMIT}, levels 1 to 3, atol = rtol = {results[0].tolerance[0]:g}"
-    yield f"# {len(results)} tasks, {sum(one.audit.flagged for one in results)} flagged"
+    yield f"# {len(results)} of {total} tasks, {sum(one.audit.flagged for one in results)} flagged"
     counts: Counter[tuple[str, int]] = Counter()
     for one in results:
         counts.update({(finding.code, level(one)) for finding in one.audit.findings if finding.severity == "error"})
@@ -110,7 +116,8 @@ def main() -> int:
         return 0
     if asked.command == "run":
         return run(asked.cache, asked.shard, asked.run_seconds, asked.to)
-    text = "\n".join(table(merged(asked.results).results)) + "\n"
+    together = merged(asked.results)
+    text = "\n".join(table(together.results, len(together.tasks))) + "\n"
     if asked.output is None:
         print(text, end="")
     else:
