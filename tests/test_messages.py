@@ -47,7 +47,7 @@ def test_no_message_names_a_place_of_one_machine(found: list[Message]) -> None:
 
 
 def test_errors_and_hints_are_sentences(found: list[Message]) -> None:
-    names = r"nvcc|nvdisasm|git|calibrate|args|align|sizes|cluster|tolerance|weights|file|instances|block|shared|grid|reference|corpus"
+    names = r"nvcc|nvdisasm|cuobjdump|git|calibrate|args|align|sizes|cluster|tolerance|weights|file|instances|block|shared|grid|reference|corpus"
     assert broken(found, "error", rf"^(?:[A-Z{{\[-]|(?:{names})\b)") == []
     assert broken(found, "error", r"[.:?}\]]$") == []
 
