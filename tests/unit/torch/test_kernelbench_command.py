@@ -229,7 +229,7 @@ def test_the_text_says_what_there_is_and_that_no_time_was_measured(run: Callable
 
 
 @needs_torch
-@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
 def test_a_run_that_is_stopped_leaves_a_file_that_the_next_one_continues(sent: int, code: int, folder: Path):
     command = [sys.executable, "-m", "kernelmate", "kernelbench", "tasks", "--to", "kept.json"]

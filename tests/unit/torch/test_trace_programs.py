@@ -62,7 +62,7 @@ def test_there_are_programs_of_both_sorts() -> None:
     assert len(SOUND) >= 12
 
 
-@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", sorted(FALLBACKS))
 def test_a_silent_fallback_is_found_with_its_place_and_cause(name: str) -> None:
     program = DATA / "fallbacks" / f"{name}.py"
@@ -73,7 +73,7 @@ def test_a_silent_fallback_is_found_with_its_place_and_cause(name: str) -> None:
     assert found == [(str(program), here, *FALLBACKS[name])]
 
 
-@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", SOUND)
 def test_nothing_is_said_of_a_sound_program(name: str) -> None:
     document = traced(DATA / "sound" / f"{name}.py")
