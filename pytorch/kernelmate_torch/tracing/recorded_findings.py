@@ -181,8 +181,12 @@ def not_reached(view: TraceView, key: str) -> Iterator[TraceFinding]:
     """Yields why a kernel never ran that no branch and nothing else explains."""
     name = (view.process.kernels[key]["name"],)
     visits = [one for one in view.visits if key in one.reference["kernels"]]
-    entered = any(one.reference["direct"] and one.executed for one in visits)
     for visit in visits:
+        # Where that function ran, another kernel's way through it was taken, or a branch is reported.
+        entered = any(
+            one.reference["direct"] and (one.executed or (one.code is not visit.code and any(one.code.counts)))
+            for one in visits
+        )
         text = ast.unparse(visit.node)
         if visit.reference["table"] and visit.executed:
             message = f"`{text}` holds it, and another entry was taken"
