@@ -45,7 +45,7 @@ function render(now: State): void {
   if (wanted !== written) {
     written = wanted;
     body.innerHTML = view.html; // all text of files and models in it is escaped
-    asked = body.querySelector<HTMLElement>(":scope .asked");
+    asked = body.querySelector<HTMLElement>(".asked");
     linkLines();
     offerDiffs();
     addCharts(view);

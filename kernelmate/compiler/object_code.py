@@ -9,7 +9,7 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -127,8 +127,10 @@ def _without_file(symbol: str) -> str:
 
 
 def _as_built(cubin: _Cubin, symbol: str, compiled: Compiled, target: Target) -> Compiled:
-    note = next(_notes(cubin.code), None)
-    tool = "unknown compiler" if note is None else f"ptxas {note[0]} {note[1]}".rstrip()
+    note = _TOOL_NOTE.search(cubin.code)
+    tool = "unknown compiler"
+    if note is not None:
+        tool = f"ptxas {note['version'].decode()} {note['flags'].decode(errors='replace')}".rstrip()
     return replace(
         compiled,
         lowered_name=symbol,
@@ -139,8 +141,3 @@ def _as_built(cubin: _Cubin, symbol: str, compiled: Compiled, target: Target) ->
         binary=f"sha256:{hashlib.sha256(cubin.code).hexdigest()}",
         resources=read_resources(cubin.code, symbol, "", target.capability),
     )
-
-
-def _notes(code: bytes) -> Iterator[tuple[str, str]]:
-    for found in _TOOL_NOTE.finditer(code):
-        yield found["version"].decode(), found["flags"].decode(errors="replace").strip()

@@ -443,7 +443,7 @@ def divided(nbytes: str, item: int, sizes: Sequence[str]) -> Shape | None:
         sizes: the names that may become sides.
     """
     try:
-        factors = list(_factors(parse_expression(tidied(nbytes))))
+        factors = list(factors_of(parse_expression(tidied(nbytes))))
     except ExpressionError:
         return None
     constant = prod(one.value for one in factors if isinstance(one, ast.Constant) and isinstance(one.value, int))
@@ -460,9 +460,10 @@ def divided(nbytes: str, item: int, sizes: Sequence[str]) -> Shape | None:
     return (*named[:first], *([" * ".join(rest)] if rest else []))
 
 
-def _factors(node: ast.expr) -> Iterator[ast.expr]:
+def factors_of(node: ast.expr) -> Iterator[ast.expr]:
+    """Yields the factors of a product, or the expression itself."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        yield from _factors(node.left)
-        yield from _factors(node.right)
+        yield from factors_of(node.left)
+        yield from factors_of(node.right)
     else:
         yield node

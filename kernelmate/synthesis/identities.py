@@ -13,6 +13,7 @@ import numpy as np
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, evaluate, size_allowed
+from kernelmate.source.host_arrays import factors_of
 
 SIDES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 35, 64)
 PROBES, MOST_DRAWN = 64, 2000
@@ -104,7 +105,7 @@ class _Quotients(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.op, ast.FloorDiv) or not isinstance(node.left, ast.BinOp):
             return node
-        factors = list(_factors(node.left))
+        factors = list(factors_of(node.left))
         if len(factors) < 2 or not isinstance(node.right, ast.Name):
             return node
         for place, factor in enumerate(factors):
@@ -115,15 +116,6 @@ class _Quotients(ast.NodeTransformer):
                     product = ast.BinOp(product, ast.Mult(), other)
                 return product
         return node
-
-
-def _factors(node: ast.expr) -> Iterator[ast.expr]:
-    """Yields the factors of a product."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        yield from _factors(node.left)
-        yield from _factors(node.right)
-    else:
-        yield node
 
 
 class _Floors(ast.NodeTransformer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import asdict, dataclass
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
 from kernelmate.synthesis.trace import trace
+
+MOST_TRIED = 300
+"""Sizes at which a reference is run to find the divisibility that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +94,24 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
 def _divisibility(contract: Contract, directory: Path) -> tuple[str, ...]:
     """Returns the fewest conditions `n % 2 == 0` under which a reference does not raise at a small size; empty if none help.
 
-    Powers of two that divide the headline's sizes are tried: first for one size, then for two, then for all.
+    Powers of two that divide the headline's sizes are tried: first for one size, then for two, then for all, at most
+    `MOST_TRIED` times.
     """
     headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
     if small == headline:
         return ()
     factors = {name: [2**k for k in range(1, 10) if headline[name] % 2**k == 0] for name in headline}
-    for count in sorted({1, min(2, len(headline)), len(headline)}):
-        for names in combinations(headline, count):
-            for several in sorted(product(*(factors[name] for name in names)), key=max):
-                # Odd multiples, which no larger power of two divides.
-                odd = {name: by * (max(small[name] // by - 1, 0) | 1) for name, by in zip(names, several, strict=True)}
-                size = {**small, **{name: min(value, headline[name]) for name, value in odd.items()}}
-                if _runs(contract, directory, size):
-                    return tuple(f"{name} % {by} == 0" for name, by in zip(names, several, strict=True))
+    tried = (
+        dict(zip(names, several, strict=True))
+        for count in sorted({1, min(2, len(headline)), len(headline)})
+        for names in combinations(headline, count)
+        for several in product(*(factors[name] for name in names))
+    )
+    for by in islice(tried, MOST_TRIED):
+        # Odd multiples, which no larger power of two divides.
+        odd = {name: factor * (max(small[name] // factor - 1, 0) | 1) for name, factor in by.items()}
+        if _runs(contract, directory, {**small, **{name: min(value, headline[name]) for name, value in odd.items()}}):
+            return tuple(f"{name} % {factor} == 0" for name, factor in by.items())
     return ()
 
 

@@ -119,8 +119,10 @@ class ColumnsText(RowsText):
                 self.before += self._loads(key, pointer, self._first, f"{box.local}[", length, [])
                 continue
             p, c, count = self._pack, self._at, f"{self._count} + {more}" if more else self._count
-            # Aligned rows are of whole packs: none up to the thread's own ends beyond the row.
-            tests = [*[f"{c} >= 0"] * (low < 0), *[f"{c} + {self._count} <= {length}"] * (more + low > 0)]
+            # Aligned rows are of whole packs, so that none up to the thread's own pack ends beyond its row. A vector may
+            # end within a pack.
+            above = more + low > 0 or len(self.plan.domain) < 2
+            tests = [*[f"{c} >= 0"] * (low < 0), *[f"{c} + {self._count} <= {length}"] * above]
             self.before += [
                 f"{kind} {box.local}[{count}];",
                 "#pragma unroll",
@@ -149,12 +151,10 @@ class ColumnsText(RowsText):
         if len(self.plan.domain) < 2 and not tests:
             tests = [f"{at} + {self._count} <= {length}"]
         head = f"for (int {k} = 0; {k} < {self._count}; ++{k})"
-        single = [
-            f"{local}{k}] = {at} + {k} < {length} ? {self._kernel.loaded(name, f'{pointer}[{at} + {k}]')} : {fill};"
-        ]
+        value = self._kernel.loaded(name, f"{pointer}[{at} + {k}]")
+        single = [f"{local}{k}] = {at} + {k} < {length} ? {value} : {fill};"]
         if any(">= 0" in one for one in tests):
             test = self.names.fresh("inside")
-            value = self._kernel.loaded(name, f"{pointer}[{at} + {k}]")
             single = [
                 f"const bool {test} = {at} + {k} >= 0 && {at} + {k} < {length};",
                 f"{local}{k}] = {test} ? {value} : {fill};",

@@ -6,6 +6,7 @@ the cache. Arithmetic: that of the graph for each element, and a few steps by sh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -163,7 +164,9 @@ class _Segments:
                 exchanged,
             ),
         ]
-        final = [line.replace(behind, end).replace(first, begin) for line in self.results(totals)]
+        final = self.results(totals)
+        for text, local in ((behind, end), (first, begin)):
+            final = [re.sub(rf"(?<!\w){re.escape(text)}", local, line) for line in final]
         lines += block_of(f"if ({lane} == 0 && {row} < {rows})", [*expressions.outer, *final])
         return WrittenKernel(
             f"segments-{self.lanes}",

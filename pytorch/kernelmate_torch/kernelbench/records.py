@@ -118,7 +118,7 @@ class CaseFiles(msgspec.Struct, frozen=True):
 
 
 class PreparedTask(msgspec.Struct, frozen=True):
-    """What the judging process prepared: the calls, and the sizes at which they are made.
+    """Calls that the judging process prepared, and the sizes at which they are made.
 
     Attributes:
         cases: in order.
@@ -228,7 +228,7 @@ class CandidateVerdict(msgspec.Struct, frozen=True):
 
 
 class BenchmarkedTask(msgspec.Struct, frozen=True):
-    """What is kept of one task.
+    """Stored result of one task.
 
     Attributes:
         task: path below the folder.

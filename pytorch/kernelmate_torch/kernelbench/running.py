@@ -41,7 +41,7 @@ TOO_FAST = 0.8
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSettings:
-    """What results depend on beside the files.
+    """Settings that results depend on beside the files.
 
     Attributes:
         tolerance: absolute and relative, of the benchmark.

@@ -207,7 +207,7 @@ def _intermediates(subject: Subject) -> list[Shortcut]:
     ends = {place for end in tape.ends for place in _same_value(tape, end)}
     for place in sorted(set.intersection(*passing) - ends):
         whole = sum(tape.operations[one].seconds for one in tape.live())
-        needed = sum(tape.operations[one].seconds for one in _needed(tape, place))
+        needed = sum(tape.operations[one].seconds for one in tape.needed([place]))
         if whole and 1.0 - needed / whole >= WORTH_A_NOTE:
             return [Shortcut(place, "returned", 0, 1.0 - needed / whole)]
     return []
@@ -219,17 +219,6 @@ def _same_value(tape: Tape, place: int) -> Iterator[int]:
     if tape.operations[place].view:
         for before in tape.operations[place].after:
             yield from _same_value(tape, before)
-
-
-def _needed(tape: Tape, place: int) -> set[int]:
-    found: set[int] = set()
-    left = [place]
-    while left:
-        one = left.pop()
-        if one not in found:
-            found.add(one)
-            left += tape.operations[one].after
-    return found
 
 
 def _finding(tape: Tape, one: Shortcut, where: str) -> TaskFinding:

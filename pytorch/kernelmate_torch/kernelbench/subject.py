@@ -48,7 +48,7 @@ Outputs = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class SizeFacts:
-    """What a call costs at some sizes, without running it.
+    """Cost of a call at some sizes, estimated without running it.
 
     Attributes:
         tape: recorded with tensors that have no elements; None if it cannot be.

@@ -91,7 +91,7 @@ def _dotted(node: ast.expr, names: dict[str, str]) -> str:
 
 
 class Watched:
-    """What functions and settings were when it was made."""
+    """Functions and settings at the time of its creation."""
 
     def __init__(self) -> None:
         self._functions = {name: _callables(owner) for name, owner in _owners()}

@@ -169,6 +169,17 @@ class Tape:
         left = sum(self.operations[place].seconds for place in self.live(cut) if place not in cut)
         return left / whole if whole else 1.0
 
+    def needed(self, places: Iterable[int]) -> set[int]:
+        """Returns operations, and all those whose results they need."""
+        found: set[int] = set()
+        left = list(places)
+        while left:
+            one = left.pop()
+            if one not in found:
+                found.add(one)
+                left += self.operations[one].after
+        return found
+
     def reach(self, starts: Iterable[int]) -> set[int]:
         """Returns the places of operations whose results depend on values, by their numbers."""
         numbers: set[int] = set(starts)

@@ -72,14 +72,7 @@ def _unused(tape: Tape) -> list[TaskFinding]:
 def _state_writers(tape: Tape) -> set[int]:
     """Returns the places of operations that change buffers, and of those that they need: statistics, counters."""
     external = set(tape.externals)
-    found: set[int] = set()
-    left = [one.place for one in tape.operations if one.writes and external.intersection(one.reads)]
-    while left:
-        place = left.pop()
-        if place not in found:
-            found.add(place)
-            left += tape.operations[place].after
-    return found
+    return tape.needed(one.place for one in tape.operations if one.writes and external.intersection(one.reads))
 
 
 def _repeated(tape: Tape) -> list[TaskFinding]:
@@ -156,7 +149,7 @@ def _independent(tape: Tape) -> list[TaskFinding]:
 
 @dataclass
 class _Seen:
-    """What an operation did at all inputs so far.
+    """Observations of an operation at all inputs so far.
 
     Attributes:
         same_as: arguments that equalled the result each time.

@@ -1,4 +1,4 @@
-"""What sent the program past its kernels: the branches and handlers that it took, and what else the record shows."""
+"""Causes for which a program did not launch its kernels: the branches and handlers that it took, and what else the record shows."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class TracedKernel:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """What one process ran.
+    """Kernels and findings of one process.
 
     Attributes:
         process: its record.

@@ -41,6 +41,11 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         {"x": "in float32[n] ~ normal", "y": "out float32[n]", "n": "int32"}, f"{WINDOW}def reference(x):\n    return sliding_window_view(np.pad(x, 6), 13).sum(axis=-1)",
         "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n  float s = 0;\n  for (int d = -6; d <= 6; ++d) if (i + d >= 0 && i + d < n) s += x[i + d];\n  y[i] = s;", "n",
     ),
+    "a causal signal": (
+        {"x": "in float32[n] ~ normal", "w": "in float32[5] ~ normal", "y": "out float32[n]", "n": "int32"},
+        "def reference(x, w):\n    p = np.pad(x, (4, 0))\n    return sum(w[k] * p[k : k + len(x)] for k in range(5))",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n  float s = 0;\n  for (int k = 0; k < 5; ++k) if (i + k - 4 >= 0) s += w[k] * x[i + k - 4];\n  y[i] = s;", "n",
+    ),
     "halves with a residual": (
         {"x": "in float16[rows, cols] ~ normal", "z": "in float16[rows, cols] ~ normal", "y": "out float16[rows, cols]"} | MATRIX,
         f"{WINDOW}def reference(x, z):\n    return sliding_window_view(np.pad(x, ((0, 0), (4, 4))), 9, axis=1).sum(axis=-1) / 9 + z",

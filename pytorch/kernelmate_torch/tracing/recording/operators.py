@@ -66,7 +66,7 @@ _TORCH: set[str] = {
 """Namespaces of PyTorch itself; those that it registers at its import are added."""
 
 _DEFINITIONS: dict[str, Any] = {}
-"""What `torch.library.custom_op` returned, by key of the kernel."""
+"""Objects that `torch.library.custom_op` returned, by key of the kernel."""
 
 
 def follow_torch(torch: ModuleType, *, late: bool) -> None:

@@ -48,7 +48,7 @@ class KernelReference:
 
 @dataclass(frozen=True, slots=True)
 class ScopeNames:
-    """What the names of a function stand for: its locals as far as they are known, its globals, and those of its closure."""
+    """Values of the names in a function: its locals as far as they are known, its globals, and those of its closure."""
 
     variables: Mapping[str, Any]
     module: Mapping[str, Any]
