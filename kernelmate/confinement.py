@@ -22,7 +22,7 @@ import struct
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +69,8 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/nvidia*")  
 _LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 _NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_ALL_THREADS = 1
+"""SECCOMP_FILTER_FLAG_TSYNC."""
 _X32_BIT = 0x40000000
 _SIGN_BIT = 0x80000000
 _ANYWHERE = (424, 425, 434, 438, 452)
@@ -171,7 +173,7 @@ def adopt_orphans() -> bool:
     return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
+def confine(scratch: Path, protected: Sequence[int], opening: Callable[[], object] | None = None) -> tuple[str, ...]:
     """Restrict this process, which must be single-threaded, and all that it starts.
 
     Returns the names of those in force.
@@ -179,11 +181,19 @@ def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
     Args:
         scratch: the folder that stays writable, besides some devices.
         protected: processes that must not be signalled.
+        opening: opens CUDA, whose driver makes a socket and names its threads in /proc/self. It is called when files and rights
+            are restricted already, before system calls are, and its threads are restricted, too. /proc/self then stays writable.
     """
     library = _library()
     if library is None or library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        if opening is not None:
+            opening()
         return ()
-    return _landlock(library, scratch) + _without_capabilities(library) + _seccomp(library, protected)
+    held = _landlock(library, (str(scratch), *(("/proc/self",) if opening is not None else ())))
+    held += _without_capabilities(library)
+    if opening is not None:
+        opening()
+    return held + _seccomp(library, protected)
 
 
 def _without_capabilities(library: ctypes.CDLL) -> tuple[str, ...]:
@@ -221,7 +231,7 @@ def _library() -> ctypes.CDLL | None:
     return library if hasattr(library, "prctl") and hasattr(library, "syscall") else None
 
 
-def _landlock(library: ctypes.CDLL, scratch: Path) -> tuple[str, ...]:
+def _landlock(library: ctypes.CDLL, writable: Sequence[str]) -> tuple[str, ...]:
     version = library.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     if version < 1:
         return ()
@@ -235,7 +245,7 @@ def _landlock(library: ctypes.CDLL, scratch: Path) -> tuple[str, ...]:
     if ruleset < 0:
         return ()
     try:
-        for path in (str(scratch), *(device for pattern in _DEVICES for device in glob.glob(pattern))):
+        for path in (*writable, *(device for pattern in _DEVICES for device in glob.glob(pattern))):
             _allow_writes(library, ruleset, path, rights)
         if library.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
             return ()
@@ -263,7 +273,7 @@ def _seccomp(library: ctypes.CDLL, protected: Sequence[int]) -> tuple[str, ...]:
     program = _program(machine, protected)
     held = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
-    done = library.syscall(ctypes.c_long(machine.seccomp), ctypes.c_uint(1), ctypes.c_uint(0), header)
+    done = library.syscall(ctypes.c_long(machine.seccomp), ctypes.c_uint(1), ctypes.c_uint(_ALL_THREADS), header)
     return ("seccomp",) if done == 0 else ()
 
 

@@ -70,7 +70,8 @@ def test_a_compiled_candidate_is_about_as_fast_as_the_compiled_baseline(
     path.write_text(HEAD + "    @torch.compile\n    def forward(self, x):\n        return F.gelu(x)\n")
     verdict = runner.judge(TASK, path, runner.audit(TASK))
     assert verdict.right, verdict.findings
-    assert verdict.speeds["compile"].ratio == pytest.approx(1.0, abs=0.15)
+    assert "compile" in verdict.speeds, verdict.findings
+    assert 0.8 < verdict.speeds["compile"].ratio < 1.5, "a compiled function costs the host less than a compiled module"
 
 
 @pytest.mark.parametrize("name", sorted(CHEATS))

@@ -116,6 +116,41 @@ def test_no_socket_is_opened(tmp_path: Path) -> None:
     assert confined(code, tmp_path, only="seccomp") == " ".join(["PermissionError"] * 3)
 
 
+@needs_landlock
+@needs_seccomp
+def test_threads_of_a_driver_that_is_opened_in_between_are_restricted_too(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    script = f"""
+import socket, threading
+from pathlib import Path
+from kernelmate import confinement
+said, ready, confined = [], threading.Event(), threading.Event()
+def tried(call):
+    try:
+        call()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+def driver():
+    said.append(tried(lambda: open("/proc/self/task/" + str(threading.get_native_id()) + "/comm", "w").write("cuda")))
+    said.append(tried(socket.socket))
+    ready.set()
+    confined.wait()
+    said.append(tried(socket.socket))
+    said.append(tried(lambda: open({str(tmp_path / "outside")!r}, "w")))
+def opened():
+    threading.Thread(target=driver).start()
+    ready.wait()
+confinement.confine(Path({str(tmp_path / "scratch")!r}), confinement.ancestors(), opened)
+confined.set()
+[one.join() for one in threading.enumerate() if one is not threading.current_thread()]
+print(*said, tried(socket.socket))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["done", "done", "PermissionError", "PermissionError", "PermissionError"]
+
+
 @pytest.mark.parametrize(
     "only", [pytest.param("landlock", marks=needs_signals), pytest.param("seccomp", marks=needs_seccomp)]
 )
