@@ -112,7 +112,8 @@ print(json.dumps({"share": sum(one.device_time_total for one in mine) / sum(one.
 def test_shares_and_launches_are_those_of_kineto(kind: str, tmp_path: Path) -> None:
     program = tmp_path / "step.py"
     program.write_text(PROGRAM)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "pytorch")))}
+    paths = (str(ROOT), str(ROOT / "pytorch"), *filter(None, [os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     out = tmp_path / "trace.json"
     command = [
         sys.executable,

@@ -87,5 +87,19 @@ def _process(document: Mapping[str, Any]) -> TracedProcess:
     )  # fmt: skip
 
 
+def inner_launches(kernel: Mapping[str, Any], kernels: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Return the launches in compiled code, by phase, of the kernels that an operator's implementation launches.
+
+    torch.compile puts the Triton functions of a `triton_op` in its place. One launch of it may launch several of them, so that
+    the largest number among them is given.
+    """
+    counts: dict[str, int] = {}
+    for key in kernel["inner"]:
+        for phase, count in kernels[key]["launches"].items() if key in kernels else ():
+            if phase.startswith("compiled"):
+                counts[phase] = max(count, counts.get(phase, 0))
+    return counts
+
+
 def _positions(code: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
     return [tuple(-1 if part is None else part for part in one) for one in code["positions"]]  # type: ignore[misc]

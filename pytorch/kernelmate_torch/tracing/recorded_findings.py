@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kernelmate_torch.tracing.loading_records import TracedCode
+from kernelmate_torch.tracing.loading_records import TracedCode, inner_launches
 from kernelmate_torch.tracing.visits import TraceFinding, TraceView, Visit, cause_of, file_name, without_folders
 
 _SETTERS = ("setattr", "patch", "object")
@@ -67,22 +67,13 @@ def _of_launches(view: TraceView, kernel: Mapping[str, Any]) -> Iterator[TraceFi
 def _decomposed(view: TraceView, key: str, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
     graphs = view.compiled["in_graphs"].get(key)
     compiled = sum(count for phase, count in kernel["launches"].items() if phase.startswith("compiled"))
-    if graphs is None or compiled or _has_inner(view, key, kernel):
+    if graphs is None or compiled or inner_launches(kernel, view.process.kernels):
         return
     place = view.compiled["decompositions"].get(key)
     does = "the backend removed or replaced it" if place is None else "a registered decomposition took its place"
     message = f"torch.compile had it in {graphs['graphs']} graph(s), and the compiled code never launched it: {does}"
     file, line = place or (kernel["file"], kernel["line"])
     yield TraceFinding("decomposed", (kernel["name"],), file, line, message, graphs["graphs"], cause="a decomposition", where="compiled")  # fmt: skip
-
-
-def _has_inner(view: TraceView, key: str, kernel: Mapping[str, Any]) -> bool:
-    """Returns True if the operator's implementation leads to other kernels that ran: they stand in graphs in its place."""
-    inner = {
-        other for one in view.visits for other in one.reference["kernels"]
-        if other != key and one.code.file == kernel["file"] and one.code.line == kernel["line"]
-    }  # fmt: skip
-    return any(sum(view.process.kernels[one]["launches"].values()) for one in inner if one in view.process.kernels)
 
 
 def _eager(view: TraceView, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:

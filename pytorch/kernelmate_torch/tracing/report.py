@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernelmate_torch.tracing.findings import find
-from kernelmate_torch.tracing.loading_records import TracedProcess
+from kernelmate_torch.tracing.loading_records import TracedProcess, inner_launches
 from kernelmate_torch.tracing.running import program_name
 from kernelmate_torch.tracing.shares import FASTER, Share, is_named, launches_of, share_of
 from kernelmate_torch.tracing.visits import TraceFinding
@@ -111,10 +111,24 @@ def matches(name: str, kernel: Mapping[str, Any]) -> bool:
 
 def _kernel(process: TracedProcess, kernel: Mapping[str, Any]) -> TracedKernel:
     times = process.document["times"]
+    launches, share, exact = kernel["launches"], share_of(kernel, times), kernel["exact"]
+    inlined = inner_launches(kernel, process.kernels)
+    if kernel["key"] in process.document["compiled"]["in_graphs"] and inlined.keys() - launches.keys():
+        launches, exact = inlined | launches, False
+        share = _joint([share_of(process.kernels[one], times) for one in kernel["inner"] if one in process.kernels]) or share  # fmt: skip
     return TracedKernel(
-        kernel["key"], kernel["name"], kernel["kind"], kernel["file"], kernel["line"], kernel["code"], kernel["launches"],
-        launches_of(kernel, times), share_of(kernel, times), kernel["exact"], kernel["errors"],
+        kernel["key"], kernel["name"], kernel["kind"], kernel["file"], kernel["line"], kernel["code"], launches,
+        launches_of(kernel, times), share, exact, kernel["errors"],
     )  # fmt: skip
+
+
+def _joint(shares: Sequence[Share | None]) -> Share | None:
+    """Returns the share of several kernels together; None if none was seen."""
+    seen = [one for one in shares if one is not None]
+    if not seen:
+        return None
+    us = sum(one.us for one in seen)
+    return replace(seen[0], us=us, share=min(us / seen[0].total_us, 1.0))
 
 
 def _of_other_origin(

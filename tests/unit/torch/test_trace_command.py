@@ -60,6 +60,17 @@ def test_a_program_that_python_starts_without_hooks_is_told_so(tmp_path: Path) -
     assert "no Python process of the program was recorded" in done.stderr
 
 
+@needs_torch
+def test_the_processes_in_which_inductor_compiles_are_not_recorded(tmp_path: Path) -> None:
+    program = "from torch._inductor.async_compile import AsyncCompile\nprint(AsyncCompile.process_pool().submit(pow, 2, 3).result())\n"
+    (tmp_path / "step.py").write_text(program)
+    out = tmp_path / "trace.json"
+    done = trace(tmp_path, "--out", str(out), "--", sys.executable, "step.py", TORCHINDUCTOR_COMPILE_THREADS="2")
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
+    (process,) = json.loads(out.read_text())["traced"]["processes"]
+    assert process["arguments"][-1] == "step.py"
+
+
 def test_the_programs_own_sitecustomize_runs_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.of_the_program = 'kept'\n")
     done = trace(tmp_path, "--", sys.executable, "-c", "print(of_the_program)", PYTHONPATH=os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"])))  # fmt: skip

@@ -79,3 +79,58 @@ def test_nothing_is_said_of_a_sound_program(name: str) -> None:
     document = traced(DATA / "sound" / f"{name}.py")
     assert [one for process in document["processes"] for one in process["findings"]] == []
     assert any(kernel["ran"] for process in document["processes"] for kernel in process["kernels"])
+
+
+TRITON_OPERATOR = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+@torch.library.triton_op("my::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    torch.library.wrap_triton(rows)[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    return y
+
+
+def step(x):
+    return double(x)
+
+
+torch.cuda._register_triton_kernels()
+"""
+
+
+def test_a_triton_operator_runs_as_its_functions_in_compiled_code(tmp_path: Path) -> None:
+    """torch.compile puts the Triton functions of a `triton_op` in its place; launches of compiled code need a GPU and are written in."""
+    pytest.importorskip("triton", reason="Triton is not installed: make train-tools")
+    from kernelmate_torch.tracing.loading_records import read_records
+    from kernelmate_torch.tracing.report import check_required, reports
+    from kernelmate_torch.tracing.running import run_program
+
+    (tmp_path / "step.py").write_text(TRITON_OPERATOR)
+    folder = tmp_path / "records"
+    folder.mkdir()
+    assert run_program([sys.executable, str(tmp_path / "step.py")], folder).status == 0
+    (process,) = read_records(folder)
+    rows = f"triton:{tmp_path / 'step.py'}:rows"
+    assert set(process.kernels) == {rows, "operator:my::double"}, "operators that PyTorch registers late are its own"
+    operator: dict[str, Any] = dict(process.kernels["operator:my::double"])
+    assert (operator["file"], operator["line"], operator["inner"]) == (str(tmp_path / "step.py"), 12, [rows])
+    process.document["compiled"]["in_graphs"]["operator:my::double"] = {"graphs": 1, "stack": ""}
+    (never,) = reports([process], [])
+    assert [one.kind for one in never.findings] == ["decomposed"]
+    process.kernels[rows]["launches"]["compiled forward"] = 7  # type: ignore[index]
+    (ran,) = reports([process], [])
+    assert ran.findings == ()
+    assert {one.name: one.launches for one in ran.kernels} == {
+        name: {"compiled forward": 7} for name in ("rows", "my::double")
+    }
+    assert check_required([ran], ["my::double"], 0.0)[0].met

@@ -13,6 +13,8 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "recording"
 NAME = "kernelmate_torch_recording"
 """Name of the recording package in the traced program, which may not have KernelMate installed."""
+COMPILERS = "torch/_inductor/compile_worker/"
+"""In the command line of the processes in which inductor compiles, and which run no part of the program."""
 
 
 def _load(name: str, file: Path, folder: Path | None = None) -> ModuleType:
@@ -29,7 +31,7 @@ def _load(name: str, file: Path, folder: Path | None = None) -> ModuleType:
 def _record() -> None:
     """Begins to record; a failure is printed and leaves the program alone."""
     folder = os.environ.get("KERNELMATE_TRACE")
-    if not folder or NAME in sys.modules:
+    if not folder or NAME in sys.modules or any(COMPILERS in one for one in sys.orig_argv):
         return
     try:
         _load(NAME, PACKAGE / "__init__.py", PACKAGE)

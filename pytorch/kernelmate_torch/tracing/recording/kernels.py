@@ -31,6 +31,9 @@ _LIBRARIES = tuple(
 _REGISTRARS = ("/torch/", "/triton/", "/cupy/")
 """Folders of the libraries that register kernels for others."""
 
+_LIBRARY = ("/torch/library.py", "/torch/_library/", "/torch/_custom_op/", "/torch/_ops.py")
+"""Files by which `torch.library` registers what others define."""
+
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 
 LIBRARIES = "KERNELMATE_TRACE_LIBRARIES"
@@ -84,6 +87,15 @@ def registering_frame(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+def is_by_torch(frame: FrameType | None) -> bool:
+    """Returns True where PyTorch registers an operator of its own: the innermost frame outside `torch.library` is of PyTorch."""
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_OWN) or any(one in frame.f_code.co_filename for one in _LIBRARY)
+    ):
+        frame = frame.f_back
+    return frame is not None and "/torch/" in frame.f_code.co_filename and not is_user_file(frame.f_code.co_filename)
+
+
 def code_hash(text: str | bytes) -> str:
     """Returns the hash of a kernel's text."""
     data = text.encode() if isinstance(text, str) else text
@@ -123,6 +135,7 @@ class LaunchableKernel:
         disabled: launches that ran the default implementation because the kernel of the device was disabled.
         devices: launches by device type.
         exact: False if launches are counted by executed calls alone.
+        inner: keys of the kernels that its implementation launches, which compiled code may hold in its place.
     """
 
     key: str
@@ -143,6 +156,7 @@ class LaunchableKernel:
     disabled: int = 0
     devices: dict[str, int] = field(default_factory=dict)
     exact: bool = True
+    inner: list[str] = field(default_factory=list)
 
     def failed(self, error: BaseException) -> None:
         """Notes what a launch raised."""

@@ -13,6 +13,7 @@ from .kernels import (
     LaunchableKernel,
     code_hash,
     function_hash,
+    is_by_torch,
     is_user_file,
     nearest_user_frame,
     registering_frame,
@@ -65,7 +66,7 @@ _TORCH: set[str] = {
 }
 """Namespaces of PyTorch itself; those that it registers at its import are added."""
 
-_DEFINITIONS: dict[str, Any] = {}
+DEFINITIONS: dict[str, Any] = {}
 """Objects that `torch.library.custom_op` returned, by key of the kernel."""
 
 
@@ -93,16 +94,25 @@ def follow_torch(torch: ModuleType, *, late: bool) -> None:
 def _creating(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def __init__(self: Any, namespace: str, name: str, schema: Any, function: Any, *more: Any, **named: Any) -> None:  # noqa: N807
-        if _is_torchs(namespace, function):
+        own = user_function(function)
+        if _is_torchs(namespace, own):
             init(self, namespace, name, schema, function, *more, **named)
             return
         kernel = _operator(f"{namespace}::{name}")
-        _describe(kernel, function)
-        _DEFINITIONS[kernel.key] = self
+        _describe(kernel, own)
+        DEFINITIONS[kernel.key] = self
         REGISTRY.bind(self, kernel)
         init(self, namespace, name, schema, function, *more, **named)
 
     return __init__
+
+
+def user_function(function: Any) -> Any:
+    """Returns the function that the program gave to `triton_op`, which wraps it without saying so; another one as it is."""
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_filename.endswith("/torch/_library/triton.py") or "fn" not in code.co_freevars:
+        return function
+    return function.__closure__[code.co_freevars.index("fn")].cell_contents
 
 
 def _is_torchs(namespace: str, function: Any) -> bool:
@@ -149,16 +159,17 @@ def _registering(register: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _note_registration(kernel: LaunchableKernel, key: str, function: Any) -> None:
-    code = getattr(function, "__code__", None)
+    own = user_function(function)
+    code = getattr(own, "__code__", None)
     if code is not None:
-        kernel.registrations.append([key, code.co_filename, code.co_firstlineno, function.__qualname__])
+        kernel.registrations.append([key, code.co_filename, code.co_firstlineno, own.__qualname__])
 
 
 def _defining(define: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(define)
     def wrapped(self: Any, schema: str, *more: Any, **named: Any) -> Any:
         name = define(self, schema, *more, **named)
-        if self.ns in _TORCH:
+        if self.ns in _TORCH or is_by_torch(sys._getframe(1)):
             return name
         kernel = _operator(f"{self.ns}::{schema.partition('(')[0].strip().partition('.')[0]}")
         frame = registering_frame(sys._getframe(1))
@@ -199,12 +210,13 @@ def _operator(name: str) -> LaunchableKernel:
 
 def _follow_earlier(definition: Any) -> None:
     """Follows an operator that was registered before the recording began."""
-    if _is_torchs(definition._namespace, definition._init_fn):
+    own = user_function(definition._init_fn)
+    if _is_torchs(definition._namespace, own):
         return
     kernel = _operator(definition._qualname)
     REGISTRY.bind(definition, kernel)
-    _DEFINITIONS[kernel.key] = definition
-    _describe(kernel, definition._init_fn)
+    DEFINITIONS[kernel.key] = definition
+    _describe(kernel, own)
     for device, function in list(definition._backend_fns.items()):
         definition._backend_fns[device] = counted(kernel, function)
 
@@ -233,7 +245,7 @@ def counted(kernel: LaunchableKernel, function: Callable[..., Any]) -> Callable[
 
 def _disabled(kernel: LaunchableKernel) -> set[str | None]:
     """Returns the devices whose kernel the program has disabled by `set_kernel_enabled`."""
-    held: set[str | None] = getattr(_DEFINITIONS.get(kernel.key), "_disabled_kernel", set())
+    held: set[str | None] = getattr(DEFINITIONS.get(kernel.key), "_disabled_kernel", set())
     return held
 
 
@@ -307,4 +319,4 @@ def _follow_native(name: str, kernel: LaunchableKernel) -> None:
         one._op = counted(kernel, one._op)
 
 
-__all__ = ["counted", "follow_torch", "named_operator"]
+__all__ = ["DEFINITIONS", "counted", "follow_torch", "named_operator", "user_function"]

@@ -13,6 +13,7 @@ from typing import Any
 from .branches import FOLLOWING, FollowedCode
 from .compiling import COMPILATIONS, Compilations
 from .kernels import REGISTRY, LaunchableKernel, is_user_file
+from .operators import DEFINITIONS, user_function
 from .references import described, functions_of, is_user_class, reached_by_scope, reached_by_value
 from .sources import definitions, source_file
 from .timing import TIMES, Times
@@ -23,6 +24,7 @@ def record_of(compilations: Compilations, times: Times, *, ended: bool) -> dict[
     for one in list(FOLLOWING.codes.values()):
         one.refresh()
     codes = [_code(one) for one in list(FOLLOWING.codes.values()) if one.followed and _is_told(one)]
+    _note_inner_kernels()
     files = {one["file"] for one in codes} | {one.file for one in list(REGISTRY.kernels.values()) if one.user}
     return {
         "kernels": [asdict(one) for one in list(REGISTRY.kernels.values()) if one.user or one.launches or one.errors],
@@ -36,6 +38,13 @@ def record_of(compilations: Compilations, times: Times, *, ended: bool) -> dict[
         "rebound": list(_rebound()) if ended else [],
         "times": vars(times),
     }  # fmt: skip
+
+
+def _note_inner_kernels() -> None:
+    """Notes for each operator of `torch.library.custom_op` and `triton_op` the kernels that its implementations launch."""
+    for key, definition in list(DEFINITIONS.items()):
+        functions = map(user_function, (definition._init_fn, *definition._backend_fns.values()))
+        REGISTRY.kernels[key].inner = sorted({one for each in functions for one in reached_by_value(each)} - {key})
 
 
 def forget() -> None:

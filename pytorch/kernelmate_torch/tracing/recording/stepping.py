@@ -46,7 +46,7 @@ def _made_by_dynamo(code: CodeType) -> bool:
     if code.co_name.startswith(_RESUMED):
         return True
     convert: Any = sys.modules.get("torch._dynamo.convert_frame")
-    return convert is not None and code in convert.output_codes
+    return code in getattr(convert, "output_codes", ())  # it has none while it is imported, which this code may do
 
 
 def _is_fake() -> bool:
