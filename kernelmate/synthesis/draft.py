@@ -14,6 +14,7 @@ from kernelmate.records import Argument, Contract, Kernel, Size, Unit
 from kernelmate.source import argument_shapes, find_kernels, numpy_dtype, render_contract, size_allowed
 from kernelmate.source.examples import Examples, PythonFunction
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.multiples import multiples_of, with_multiples
 from kernelmate.synthesis.results import Results
 
 C_TYPES = {
@@ -153,9 +154,10 @@ def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
 
 def _allowed_near(contract: Contract, wanted: dict[str, int]) -> dict[str, int] | None:
     """Returns the nearest size from `wanted` upward that `require` allows: all names grow, then each by itself."""
+    multiples = multiples_of(contract.require)
     for step in range(MOST_STEPS):
         for names in (list(wanted), *([name] for name in wanted)):
-            size = {name: value + (step if name in names else 0) for name, value in wanted.items()}
+            size = with_multiples({name: value + step * (name in names) for name, value in wanted.items()}, multiples)
             if size_allowed(contract, size) and _has_elements(contract, size):
                 return size
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -17,10 +18,11 @@ from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
+from kernelmate.synthesis.multiples import Multiple, multiple_text, with_multiples
 from kernelmate.synthesis.trace import trace
 
 MOST_TRIED = 300
-"""Sizes at which a reference is run to find the divisibility that it needs."""
+"""Sizes at which a reference is run to find the conditions that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def traced_text(contract: Contract, directory: Path) -> str:
     try:
         dtypes = _dtypes(contract, directory)
     except ReferenceFailed:
-        require = _divisibility(contract, directory)
+        require = _conditions(contract, directory)
         if not require:
             raise
         return json.dumps(asdict(Results(None, (), require=require)))
@@ -91,28 +93,49 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
     return tuple(_dtype(contract, one) for one in several)
 
 
-def _divisibility(contract: Contract, directory: Path) -> tuple[str, ...]:
-    """Returns the fewest conditions `n % 2 == 0` under which a reference does not raise at a small size; empty if none help.
+def _conditions(contract: Contract, directory: Path) -> tuple[str, ...]:
+    """Returns the fewest conditions under which a reference does not raise at a small size; empty if none help.
 
-    Powers of two that divide the headline's sizes are tried: first for one size, then for two, then for all, at most
-    `MOST_TRIED` times.
+    These are `n % 2 == 0` for powers of two that divide the headline's sizes, and `n == 2 * m` for sizes that are multiples
+    of others there: first one condition, then two, then a divisor for each size. At most `MOST_TRIED` sizes are tried.
     """
     headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
     if small == headline:
         return ()
-    factors = {name: [2**k for k in range(1, 10) if headline[name] % 2**k == 0] for name in headline}
-    tried = (
-        dict(zip(names, several, strict=True))
-        for count in sorted({1, min(2, len(headline)), len(headline)})
-        for names in combinations(headline, count)
-        for several in product(*(factors[name] for name in names))
-    )
-    for by in islice(tried, MOST_TRIED):
+    for by, times in islice(_tried(headline), MOST_TRIED):
         # Odd multiples, which no larger power of two divides.
         odd = {name: factor * (max(small[name] // factor - 1, 0) | 1) for name, factor in by.items()}
-        if _runs(contract, directory, {**small, **{name: min(value, headline[name]) for name, value in odd.items()}}):
-            return tuple(f"{name} % {factor} == 0" for name, factor in by.items())
+        size = with_multiples({**small, **{name: min(value, headline[name]) for name, value in odd.items()}}, times)
+        if any(size[name] != factor * size[of] for name, factor, of in times) or any(size[one] % n for one, n in by.items()):  # fmt: skip
+            continue
+        if _runs(contract, directory, size):
+            divisors = [f"{name} % {factor} == 0" for name, factor in by.items()]
+            return (*divisors, *(multiple_text(one) for one in times))
     return ()
+
+
+def _tried(headline: Size) -> Iterator[tuple[dict[str, int], tuple[Multiple, ...]]]:
+    """Yields divisors of sizes, and sizes that are multiples of others, the fewest conditions first."""
+    factors = {name: [2**k for k in range(1, 10) if headline[name] % 2**k == 0] for name in headline}
+    multiples = sorted(
+        (
+            (name, headline[name] // headline[of], of)
+            for name in headline
+            for of in headline
+            if name != of and headline[name] > headline[of] > 1 and headline[name] % headline[of] == 0
+        ),
+        key=lambda one: one[1],
+    )
+
+    def divisors(count: int) -> Iterator[dict[str, int]]:
+        for names in combinations(headline, count):
+            for several in product(*(factors[name] for name in names)):
+                yield dict(zip(names, several, strict=True))
+
+    yield from ((one, ()) for one in divisors(1))
+    yield from (({}, one) for count in (1, 2) for one in combinations(multiples, count))
+    yield from ((one, (other,)) for other in multiples for one in divisors(1))
+    yield from ((one, ()) for count in sorted({2, len(headline)} - {1}) for one in divisors(count) if count <= len(headline))  # fmt: skip
 
 
 def _runs(contract: Contract, directory: Path, size: Size) -> bool:
