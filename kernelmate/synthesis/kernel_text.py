@@ -37,6 +37,9 @@ _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)
 """An integer that is widened twice; the second cast suffices."""
 
 
+GUARD = "__syncthreads();  // an earlier call may still be reading"
+"""The barrier before a function's write to its shared memory, by which any number of calls of it is right."""
+
 MULTIPROCESSORS = 132
 """Multiprocessors of an H100 SXM: NVIDIA H100 Tensor Core GPU Architecture."""
 
@@ -54,7 +57,7 @@ class WrittenKernel:
         block: number of threads, or of threads along each side; expressions of the contract too.
         another: True for a variant of an open choice of the schedule, which is worth a measurement but no prediction.
         grid_comment: the unit of the grid's numbers.
-        shared: dynamic shared memory of a block, in bytes.
+        shared: dynamic shared memory of a block, in bytes; an expression of the contract if it depends on sizes.
         capability: the minimum compute capability, 80 for 8.0.
     """
 
@@ -66,7 +69,7 @@ class WrittenKernel:
     block: int | tuple[int | str, ...]
     another: bool = False
     grid_comment: str = ""
-    shared: int = 0
+    shared: int | str = 0
     capability: int = 0
 
     @property
@@ -159,6 +162,7 @@ class KernelText:
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
         self.thread_constant = ""
         self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None
+        self.drops_nan = re.search(r"\bf(?:max|min)f?\s*\(", kernel.source) is not None
         self.numbers = named_numbers(kernel, self.real)
         self.width = width_of(kernel.unit.text)
         indents = re.findall(r"\n([ \t]+)\S", kernel.source)

@@ -89,11 +89,7 @@ class _Merging:
         place = pair - len(node.shape) + len(shape)
         sides = [shape[one] if one >= 0 else "1" for one in (place, place + 1)]
         if sides == ["1", "1"]:
-            if place >= 0:
-                return place
-            if place == -1:
-                raise _CannotMerge  # an axis of length 1 would have to represent both
-            return None
+            return place if place >= 0 else None  # an axis of length 1 stands for both as for one
         if sides != list(node.shape[pair : pair + 2]):
             raise _CannotMerge
         return place

@@ -19,6 +19,7 @@ from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
+from kernelmate.synthesis.regrouped import regrouped
 from kernelmate.synthesis.schedules import (
     apart,
     attention,
@@ -44,6 +45,7 @@ from kernelmate.synthesis.schedules import (
     scan,
     segment_passes,
     segments,
+    staged_rows,
     total,
     windows,
 )
@@ -153,7 +155,35 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
 def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields the kernels for a context of their text, as `kernels_for`."""
     of_bits = any(node.op == "reduce" and node.data[0] in BITWISE for node in graph.nodes)
-    yield from (_of_bits if of_bits else _of_numbers)(graph, text)
+    if of_bits:
+        yield from _of_bits(graph, text)
+        return
+    other = regrouped(graph)
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_of_numbers, graph)]
+    ways += [partial(_of_numbers, other)] if other is not None else []
+    ways.append(partial(staged_rows.written, graph))
+    yield from _first(ways, text)
+
+
+def _first(
+    ways: Sequence[Callable[[KernelText], Iterator[WrittenKernel]]], text: KernelText
+) -> Iterator[WrittenKernel]:
+    """Yields the kernels of the first writer that gives any.
+
+    Raises:
+        Refused: none does; as the first one said. MissingSize: one that comes before all that do lacks a size.
+    """
+    first: Refused | None = None
+    for way in ways:
+        try:
+            yield from way(text.again())
+            return
+        except MissingSize:
+            raise
+        except Refused as reason:
+            first = first or reason
+    if first is not None:
+        raise first
 
 
 def _of_bits(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:

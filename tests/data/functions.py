@@ -102,3 +102,92 @@ def rounding_error(x: "float32[n=500]"):
 
 def grouped_weights(q: "int8[n=20, k=64]", s: "float16[n, k // 32]"):
     return (q.astype(np.float32) * np.repeat(s.astype(np.float32), 32, axis=1)).astype(np.float16)
+
+
+def layernorm_linear(
+    x: "float32[rows=20, cols=48]",
+    gamma: "float32[cols]",
+    beta: "float32[cols]",
+    w: "float32[n=24, cols]",
+    b: "float32[n]",
+):
+    """Layer normalisation, then a projection."""
+    mean = x.mean(axis=1, keepdims=True)
+    var = x.var(axis=1, keepdims=True)
+    return ((x - mean) / np.sqrt(var + 1e-5) * gamma + beta) @ w.T + b
+
+
+def linear_layernorm(x: "float32[rows=20, k=48]", w: "float32[cols=24, k]", gamma: "float32[cols]"):
+    """A projection, then layer normalisation of its result."""
+    h = x @ w.T
+    mean = h.mean(axis=1, keepdims=True)
+    return (h - mean) / np.sqrt(((h - mean) ** 2).mean(axis=1, keepdims=True) + 1e-5) * gamma
+
+
+def low_rank(x: "float32[rows=24, k=40]", w: "float32[n=36, k]", a: "float32[rank=8, k]", b: "float32[n, rank]"):
+    """A projection with a low-rank update."""
+    return x @ w.T + (x @ a.T) @ b.T * 0.5
+
+
+def gated_network(
+    x: "float32[batch=3, tokens=7, d=16]",
+    w1: "float32[d, hidden=40]",
+    w3: "float32[d, hidden]",
+    w2: "float32[hidden, d]",
+):
+    """A feed-forward network with a SiLU gate."""
+    gate = x @ w1
+    return (gate / (1 + np.exp(-gate)) * (x @ w3)) @ w2
+
+
+def router(x: "float32[tokens=50, d=24]", w: "float32[d, experts=8]"):
+    """Probabilities of experts."""
+    score = x @ w
+    weight = np.exp(score - score.max(axis=1, keepdims=True))
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def three_matrices(a: "float32[i=12, j=20]", b: "float32[j, k=28]", c: "float32[k, l=16]"):
+    """A product of three matrices."""
+    return np.einsum("ij,jk,kl->il", a, b, c)
+
+
+def bilinear_form(x: "float32[batch=10, i=12]", y: "float32[batch, j=14]", w: "float32[o=6, i, j]"):
+    """Bilinear forms of two vectors."""
+    return np.einsum("bi,oij,bj->bo", x, w, y)
+
+
+def excitation(
+    x: "float32[batch=4, channels=16, pixels=60]", w1: "float32[channels, few=4]", w2: "float32[few, channels]"
+):
+    """Channels scaled by what a small network makes of their means."""
+    hidden = np.maximum(x.mean(axis=2) @ w1, 0)
+    return x / (1 + np.exp(-(hidden @ w2)))[:, :, None]
+
+
+def pooled(x: "float32[batch=4, t=30, d=32]", q: "float32[d]"):
+    """Attention of one learned query to all positions."""
+    score = np.einsum("btd,d->bt", x, q)
+    weight = np.exp(score - score.max(axis=1, keepdims=True))
+    return np.einsum("bt,btd->bd", weight / weight.sum(axis=1, keepdims=True), x)
+
+
+def rotated_halves(x: "float32[t=9, heads=4, d=32]", cosine: "float32[t, 1, half=16]", sine: "float32[t, 1, half]"):
+    """Rotary position embedding of the two halves of each head."""
+    a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return np.concatenate([a * cosine - b * sine, a * sine + b * cosine], axis=-1)
+
+
+def four_bit_product(x: "float32[n=128]", packed: "uint8[rows=12, half=64]", scales: "float32[rows, groups=4]"):
+    """A product with weights of four bits and a scale for each group of 32."""
+    low = (packed & 15).astype(np.int32) - 8
+    high = (packed >> 4).astype(np.int32) - 8
+    weights = np.stack([low, high], axis=-1).reshape(packed.shape[0], -1).astype(np.float32)
+    return (weights * np.repeat(scales, weights.shape[1] // scales.shape[1], axis=1)) @ x
+
+
+def scaled_groups(x: "float32[rows=6, k=64]", w: "int8[n=10, k]", scales: "float32[n, groups=4]"):
+    """A product with weights of eight bits and a scale for each group."""
+    n, k = w.shape
+    groups = scales.shape[1]
+    return x @ (w.astype(np.float32).reshape(n, groups, k // groups) * scales[:, :, None]).reshape(n, k).T

@@ -1,0 +1,103 @@
+"""Chains of reductions and products per row: what is computed once, what blocks share, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.session import Session
+from kernelmate.source import contract_for, load_kernel, parse_contract
+from kernelmate.suggest.unused_code import without_own_helpers
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import judged_right
+
+ARGS = {
+    "x": "in float32[rows, cols]", "w1": "in float32[cols, n]", "w2": "in float32[n, cols]", "y": "out float32[rows, cols]",
+    "rows": "int32", "cols": "int32", "n": "int32",
+}  # fmt: skip
+SIZES = "{ rows = 1100, cols = 24, n = 40 }, { rows = 37, cols = 53, n = 7 }, { rows = 1, cols = 1, n = 1 }"
+BODY = """\
+for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+  float total = x[(size_t)blockIdx.x * cols + c];
+  for (int j = 0; j < n; ++j) {
+    float h = 0.0f;
+    for (int k = 0; k < cols; ++k) h += x[(size_t)blockIdx.x * cols + k] * w1[(size_t)k * n + j];
+    if (h > 0.0f) total += h * w2[(size_t)j * cols + c];
+  }
+  y[(size_t)blockIdx.x * cols + c] = total;
+}"""
+NETWORK = "def reference(x, w1, w2):\n    hidden = np.maximum(x @ w1, 0)\n    return x + hidden @ w2"
+
+
+def first(kernel: Any, contract: Any, folder: Path) -> WrittenKernel:
+    return next(kernels_for(trace(contract, folder), without_own_helpers(kernel), contract))
+
+
+def test_a_network_keeps_what_it_computes_of_eight_rows_in_shared_memory(
+    make: Any, tmp_path: Path, session: Session
+) -> None:
+    kernel, contract = make(ARGS, NETWORK, sizes=SIZES, body=BODY)
+    found = first(kernel, contract, tmp_path)
+    assert found.schedule == "staged-rows-8"
+    assert "float* hidden = shared;  // n x kRows" in found.definition
+    assert re.search(r"const float w1_i = w1\[static_cast<size_t>\(k\) \* n \+ col\];", found.definition), (
+        "once for all rows"
+    )
+    assert found.definition.count("__syncthreads();") == 1
+    assert found.shared == "32 * n"
+    assert "synthesis:staged-rows-8" in judged_right(session, kernel)
+
+
+def test_shared_memory_and_launches_of_the_file_follow(make: Any, tmp_path: Path) -> None:
+    make(ARGS, NETWORK, sizes=SIZES)
+    path = tmp_path / "kernel.cu"
+    path.write_text(
+        path.read_text()
+        + "\nvoid host(float* x, float* a, float* b, float* y, int m, int c, int h) {\n  work<<<m, 128>>>(x, a, b, y, m, c, h);\n}\n"
+    )
+    kernel = load_kernel(path)
+    changed, _ = placed(kernel, contract_for(kernel), first(kernel, contract_for(kernel), tmp_path))
+    assert parse_contract(changed).shared == "32 * n"
+    assert re.search(r"work<<<\(m \+ kRows - 1\) / kRows, kThreads, 32 \* h>>>", changed.unit.text), changed.unit.text
+
+
+def test_normalised_rows_are_computed_once_for_all_results(make: Any, tmp_path: Path) -> None:
+    norm = "def reference(x, w1, w2):\n    mean = x.mean(axis=1, keepdims=True)\n    return ((x - mean) @ w1) @ w2"
+    text = first(*make(ARGS, norm, sizes=SIZES), tmp_path).definition
+    assert text.count("warp_sum(") == 1
+    assert "values[col * kRows + r] = x[static_cast<size_t>(row) * cols + col] - mean[r];" in text
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "def reference(x, w1, w2):\n    return (x @ w1) @ (w2 @ (x.T @ x))",
+        "def reference(x, w1, w2):\n    return x + (w1 @ w2).sum(axis=0)",
+        "def reference(x, w1, w2):\n    return np.cumsum(x @ w1, axis=1) @ w2",
+    ],
+)
+def test_rows_that_need_each_other_are_refused(reference: str, make: Any, tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        first(*make(ARGS, reference, sizes=SIZES), tmp_path)
+
+
+def test_rows_that_do_not_fit_into_shared_memory_are_refused(make: Any, tmp_path: Path) -> None:
+    sizes = "{ rows = 8, cols = 24, n = 20000 }, { rows = 1, cols = 1, n = 1 }"
+    with pytest.raises(Refused):
+        first(*make(ARGS, NETWORK, sizes=sizes), tmp_path)
+
+
+def test_rows_may_be_replaced_in_place(make: Any, tmp_path: Path) -> None:
+    args = {name: entry for name, entry in ARGS.items() if name != "y"} | {"x": "inout float32[rows, cols]"}
+    text = first(*make(args, NETWORK, sizes=SIZES), tmp_path).definition
+    assert re.search(r"x\[static_cast<size_t>\(row_first \+ r\) \* cols \+ col\] = x\[.*\] \+ sums\[r\];", text)
+    other = "def reference(x, w1, w2):\n    return x[:, ::-1] + np.maximum(x @ w1, 0) @ w2"
+    with pytest.raises(Refused):
+        first(*make(args, other, sizes=SIZES), tmp_path)
