@@ -150,7 +150,11 @@ class AttentionText:
     def _stride(self, factor: str) -> str:
         """Returns the stride of an axis for a product that starts with a 64-bit position."""
         text = self.kernel.size(factor)
-        return text if re.fullmatch(r"\w+( \* \w+)*", text) else f"({text})"
+        if not re.fullmatch(r"\w+( \* \w+)*", text):
+            return f"({text})"
+        order = [*self.kernel.contract.sizes[0]]
+        sides = text.split(" * ")
+        return " * ".join(sorted(sides, key=order.index) if {*sides} <= {*order} else sides)
 
     def element(self, key: Key) -> str:
         """Returns an element of an array, as C++ text."""

@@ -11,7 +11,7 @@ from typing import Any
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.names import RESERVED, Names
+from kernelmate.synthesis.names import RESERVED, Names, one_of
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
@@ -220,8 +220,8 @@ def number_name(numbers: Node, names: Names, side: str = "") -> str:
         own = numbers.name not in RESERVED and names.is_free(numbers.name)
         return numbers.name if numbers.name and own else {"height": "in_row", "width": "in_col"}.get(side, "index")
     name = str(numbers.data[0])
-    single = name[:-1] if re.fullmatch(r"\w{2,}[a-rt-z]s", name) else ""
-    return single if single and single not in RESERVED and names.is_free(single) else f"{name}_i"
+    single = one_of(name)
+    return single if single and names.is_free(single) else f"{name}_i"
 
 
 def may_be_negative(graph: Graph, index: int) -> bool:

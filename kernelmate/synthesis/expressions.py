@@ -12,7 +12,7 @@ import numpy as np
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.int_ranges import fits_int, is_shift_of, needs_no_cast
 from kernelmate.synthesis.kernel_text import KernelText, c_type
-from kernelmate.synthesis.names import RESERVED
+from kernelmate.synthesis.names import RESERVED, one_of
 from kernelmate.synthesis.plan import Key, Plan, Refused
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
 
@@ -129,10 +129,10 @@ class Expressions:
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
-        """True if it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
+        """True if it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, which the kernel may call, NaN stays NaN."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
         given = bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
-        return given and not self._is_number(node.args[0])
+        return given and not self._kernel.drops_nan and not self._is_number(node.args[0])
 
     def _is_number(self, index: int) -> bool:
         """True if a value is computed from positions, sizes and numbers of the text alone, and so never NaN."""
@@ -295,6 +295,8 @@ class Expressions:
         name = self.hints.get(key, node.name if node.op == "map" else "")
         if not name or name == "value" or name in RESERVED:
             return ""
+        if self.varies(key) and self.names.is_free(one_of(name)):
+            name = one_of(name)  # one element of what the reference computes as a whole
         result = name in self._kernel.arguments and self._kernel.arguments[name].direction == "out"
         if node.op == "map" and self.varies(key) and (result or name in self.known.values()):
             name = f"{name}_i"  # the result's array has the name, or a value outside of the loop
@@ -303,7 +305,9 @@ class Expressions:
     def element_name(self, array: str, key: Key) -> str:
         """Returns a name for an element of an array: of a row, of all elements, or of the loop's own."""
         access = self.plan.access(key)
-        return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, f"{array}_i")
+        single = one_of(array)
+        other = single if single and self.names.is_free(single) else f"{array}_i"
+        return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, other)
 
     def _behind(self, node: Node) -> Node:
         """Returns the node under views and casts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernelmate.synthesis.kernel_text import block_of, fresh_names
+from kernelmate.synthesis.kernel_text import GUARD, block_of, fresh_names
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.reductions import Reductions
@@ -42,7 +42,6 @@ class Extremes:
     def function(self, kind: str, ctype: str, index: str) -> str:
         """Returns the name of the function that leaves the best value of all threads, and its position, in two variables."""
         self._test(kind, ctype)
-        self._reductions.called((kind, ctype, index))
         found = self._functions.get((kind, ctype, index))
         if found is None:
             found = self._kernel.names.outermost(f"{self._reductions.team.noun}_{kind}")
@@ -105,7 +104,7 @@ class Extremes:
                 f"__shared__ {ctype} {names.values}[{team.threads} / 32]{team.slots};",
                 f"__shared__ {index} {names.indices}[{team.threads} / 32]{team.slots};",
                 *body,
-                *team.guard((kind, ctype, index)),
+                GUARD,
                 *block_of(
                     f"if ({team.leads})",
                     [f"{names.values}[{slot} = {value};", f"{names.indices}[{slot} = {at};"],

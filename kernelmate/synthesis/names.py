@@ -175,6 +175,11 @@ class Names:
         self._outer.add(name)
         return name
 
+    def element(self, array: str) -> str:
+        """Returns a new name for one element of an array: `sample` of `samples`, `x_i` of `x`."""
+        single = one_of(array)
+        return self.fresh(single if single and self.is_free(single) else f"{array}_i")
+
     def is_free(self, name: str) -> bool:
         """Returns True if an identifier is unused."""
         return name.isascii() and name.isidentifier() and name not in self._taken
@@ -209,6 +214,12 @@ class Names:
 def singular(side: str, otherwise: str) -> str:
     """Returns a name for the position along an axis: `row` for the extent `rows`."""
     return side[:-1] if re.fullmatch(r"[a-z_]{2,}[a-rt-z]s", side) and side[:-1] not in RESERVED else otherwise
+
+
+def one_of(several: str) -> str:
+    """Returns the singular of a plural's name: `sample` for `samples`; empty for other names."""
+    regular = re.fullmatch(r"[a-z_]{2,}[^aiosu_]s", several) and not re.search(r"(?:ie|[cshxz]e)s$", several)
+    return several[:-1] if regular and several[:-1] not in RESERVED else ""
 
 
 def position_name(side: str) -> str:

@@ -25,6 +25,9 @@ class Packs:
         arrays: names of the arrays.
         names: names that are taken in it.
         wide: the name of the number of elements of a pack, of which helpers are templates.
+
+    Attributes:
+        shared: the declarations of the pack types, if they stand beside the functions.
     """
 
     def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names, wide: str = "") -> None:
@@ -32,7 +35,7 @@ class Packs:
         elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
         self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{type_word(one)}Pack") for one in elements}
         self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
-        self.wide = wide
+        self.wide, self.shared = wide, list[str]()
         self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)
         self.width = min(
             self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16))
@@ -42,8 +45,22 @@ class Packs:
         """Returns the pack type of an array."""
         return self.types[self.kernel.element(array)]
 
+    def share(self, count: str) -> None:
+        """Declares the pack types beside the functions, for several of them: as templates of the number of elements."""
+        if self.width > 1:
+            for name in self.types.values():
+                self.kernel.names.release(name)
+            plain = {element: self.kernel.names.outermost(name) for element, name in self.types.items()}
+            self.shared = [
+                "\n".join([f"template <int {count}>", *pack_struct(name, element, count)])
+                for element, name in plain.items()
+            ]
+            self.types = {element: f"{name}<{count}>" for element, name in plain.items()}
+
     def structs(self, count: str) -> list[str]:
         """Returns the declarations of the pack types."""
+        if self.shared:
+            return []
         return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
 
     def constant(self) -> str:

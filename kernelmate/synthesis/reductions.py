@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.extremes import EXTREMES, Extremes
-from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import GUARD, KernelText, block_of, fresh_names
 from kernelmate.synthesis.plan import Plan
 
 WARP = 32
@@ -58,7 +57,6 @@ class Reductions:
         self.kernel, self.team, self.threads = kernel, team, threads
         self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w")
         self._functions: dict[tuple[str, str], str] = {}
-        self._calls: Counter[Hashable] = Counter()
         self._keeping: dict[str, str] = {}
         # As in NumPy; if a sum follows, as of exponentials, NaN propagates anyway.
         kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
@@ -81,14 +79,6 @@ class Reductions:
         first = min(WARP, self.team.threads) // 2
         return block_of(f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements)
 
-    def called(self, function: Hashable) -> None:
-        """Counts a call in the kernel, outside of loops."""
-        self._calls[function] += 1
-
-    def guard(self, function: Hashable) -> list[str]:
-        """Returns the barrier that precedes another write to a function's shared memory."""
-        return ["__syncthreads();  // the last call may still be reading"] if self._calls[function] > 1 else []
-
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
         """Returns the statement that combines one more value into a target; without a type, in the kernel's real type."""
         if kind in _KEEPING and ctype not in ("", self.kernel.real):
@@ -108,8 +98,7 @@ class Reductions:
         return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
 
     def function(self, kind: str, ctype: str) -> str:
-        """Returns the name of the function for a reduction of a type, for one call."""
-        self.called((kind, ctype))
+        """Returns the name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
             wanted = f"{self.team.noun}_{kind}"
             wanted = f"{kind}_of_{self.team.noun}" if wanted == self.kernel.kernel.name else wanted
@@ -138,8 +127,6 @@ class Reductions:
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
             if self.team.name == "block":
-                once = f"// To be called once: no barrier protects `{self.names.partial}` from a second call."
-                lines += [] if self._calls[kind, ctype] > 1 else [once]
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
         return lines
 
@@ -159,7 +146,7 @@ class Reductions:
         return [
             f"__shared__ {ctype} {partial}[{warps}];",
             f"{value} = {warp}({value});",
-            *self.guard((kind, ctype)),
+            GUARD,
             f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
             "__syncthreads();",
             f"{value} = {partial}[0];",

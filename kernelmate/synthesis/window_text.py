@@ -120,6 +120,7 @@ class WindowText(WindowElements):
             if kind == self.real:
                 texts = [self._as_real(one[0], text) for one, text in zip((inner, other), texts, strict=True)]
             named = f"{self.plan.name(inner)}_i" if self.plan.is_leaf(inner) else "value"
+            condition = self._named_condition(key, condition, lines)
             name = self.names.fresh(self._said(inner) or named)
             lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
         else:
@@ -167,6 +168,26 @@ class WindowText(WindowElements):
         """Returns the condition for a window to lie in its source, without known parts."""
         tests = [self._test(guard) for guard in self.plan.guards(key) or () if not self._is_implied(guard)]
         return " && ".join(tests)
+
+    def _named_condition(self, key: Key, condition: str, lines: list[str]) -> str:
+        """Returns the condition of a loop's window by names for its positions and for the whole; their locals go to `lines`."""
+        if not any(
+            name.startswith("__r") for guard in self.plan.guards(key) or () for name in re.findall(r"\w+", guard)
+        ):
+            return condition
+        found = re.findall(r"(\w+ [+-][^&<>=%]*?) (?:>=|<) ", condition)
+        several = [one for one in dict.fromkeys(found) if found.count(one) > 1]
+        for one, wanted in zip(
+            several, ("in_row", "in_col") if len(several) == 2 else ("at",) * len(several), strict=True
+        ):
+            name = self.names.fresh(wanted)
+            lines.append(f"const int {name} = {one};")
+            condition = condition.replace(f"{one} ", f"{name} ")
+        if condition.count("&&") < 3:
+            return condition
+        name = self.names.fresh("inside")
+        lines.append(f"const bool {name} = {condition};")
+        return name
 
     def _is_implied(self, guard: str) -> bool:
         if " % " in guard:
@@ -256,7 +277,8 @@ class WindowText(WindowElements):
         return node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
-        if self._compares(node) and not self._repeats_first(node):  # fmaxf would drop NaN
+        drops = self._kernel.drops_nan
+        if self._compares(node) and not drops and not self._repeats_first(node):  # fmaxf would drop NaN
             first, second = (bound(arg, SUM) for arg in args)
             return f"{first} {'>' if name == 'maximum' else '<'} {second} || isnan({first}) ? {first} : {second}", LOOSE
         return super()._mapped(node, name, args, kinds)

@@ -59,7 +59,7 @@ class _AttentionPacks(AttentionRows):
         self.lane_names = [fresh("kGroups"), self.lane_names[1]]
         self.packs = [fresh("query_pack"), fresh("key_packs"), fresh("value_packs")]
         self.rows = [fresh("query_at"), fresh("keys_at"), fresh("values_at")]
-        self.group, self.whole = fresh("group"), fresh("aligned")
+        self.group, self.whole, names.first_key = fresh("group"), fresh("aligned"), fresh("group_key")
         self.which, self.first_lane = self.group, names.rank
         self.kept = f"{names.rank} * {names.kColumns} + {names.j}"
 
@@ -67,22 +67,22 @@ class _AttentionPacks(AttentionRows):
         """Returns the generated kernel."""
         found = super().written()
         why = (
-            f"Written from the reference: a block per query{self._slices()}, in which each group of {self.lanes} lanes takes {KEYS} keys at a time in "
-            "packs of 16 bytes and keeps its own largest score, sum and weighted values; they are combined once at the end."
+            f"Written from the reference: a block per query{self._slices()}; each group of {self.lanes} lanes runs an online softmax over its "
+            f"own keys, {KEYS} at a time, and the groups' results are merged through shared memory at the end."
             + self.promise()
         )
         return replace(found, schedule="attention-packs", why=why, helpers=self._helpers(), block=THREADS)
 
     def _slices(self) -> str:
-        """Returns a comment that several blocks compute a query's scores, if they do."""
-        return f" and {self.width} columns of its result, for which it computes all scores" if self.several else ""
+        """Returns the part of a query's result that a block computes, if several blocks share it."""
+        return f" and {self.width} columns of its result" if self.several else ""
 
     def _helpers(self) -> str:
         zero = self.kernel.stored(_array(self.plan, self.vectors[0]), "0.0f", "float32")
         parts = [
             f"{self.type}* packs",
             f"const {self.element_type}* const* rows",
-            "int at",
+            "int column",
             "int end",
             "bool aligned",
         ]
@@ -90,17 +90,17 @@ class _AttentionPacks(AttentionRows):
             "template <int kCount>",
             self.kernel.wrapped(f"static __device__ __forceinline__ void {self.load}(", parts) + " {",
         ]
-        each = "for (int n = 0; n < kCount; ++n)"
+        each = "for (int r = 0; r < kCount; ++r)"
         inner = [
-            "if (aligned && at < end) {",
+            "if (aligned && column < end) {",
             "#pragma unroll",
-            f"  {each} packs[n] = *reinterpret_cast<const {self.type}*>(rows[n] + at);",
+            f"  {each} packs[r] = *reinterpret_cast<const {self.type}*>(rows[r] + column);",
             "  return;",
             "}",
             "#pragma unroll",
             *block_of(each, [
                 "#pragma unroll",
-                f"for (int i = 0; i < {self.names.kColumns}; ++i) packs[n].at[i] = at + i < end ? rows[n][at + i] : {zero};",
+                f"for (int i = 0; i < {self.names.kColumns}; ++i) packs[r].at[i] = column + i < end ? rows[r][column + i] : {zero};",
             ]),
         ]  # fmt: skip
         lines = [
@@ -109,7 +109,7 @@ class _AttentionPacks(AttentionRows):
             "",
             *pack_struct(self.type, self.element_type, self.names.kColumns),
             "",
-            "// A pack of each of kCount rows from element `at` on, zero from `end` on. Aligned rows are read in one access per pack.",
+            "// Loads a pack from each of kCount rows, with zeros from column `end` on; in one access each where rows are aligned.",
         ]
         body = [line if line.startswith("#") else f"  {line}" for line in inner]
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
@@ -181,10 +181,10 @@ class _AttentionPacks(AttentionRows):
             for name, pack, at in zip(named, packs, ("", f"[{i}]", f"[{i}]"), strict=True)
         ]
         column = f"{names.column_first} + " if self.several else ""
-        key = f"{names.key_first} + {i} * {groups} + {self.group}"
+        key = f"{names.first_key} + {i} * {groups}"
         inner: list[str] = []
         query, declared = self._row(self.vectors[0], names.c), list[str]()
-        if not query.isidentifier():
+        if not query.isidentifier() or query in kernel.parameters:  # whose address has a type of its own
             declared = [f"const {self.element_type}* {rows[0]} = {query};"]
             query = rows[0]
         score = self.scored(product, inner, self.unmasked)
@@ -198,6 +198,7 @@ class _AttentionPacks(AttentionRows):
             one = f"({score})" if "?" in score else score
             chosen.append(f"{product} = {names.key} < {names.end} ? {one} : {self.low};")
         lines = [
+            f"const int {names.first_key} = {names.key_first} + {self.group};",
             f"const {self.element_type} *{rows[1]}[{names.kKeys}], *{rows[2]}[{names.kKeys}];",
             *unrolled(i, names.kKeys, [
                 f"const int {names.key} = min({key}, {names.end} - 1);",
@@ -226,7 +227,7 @@ class _AttentionPacks(AttentionRows):
             f"{names.sum} *= {names.factor};",
             *unrolled(e, names.kColumns, [f"{names.total}[{e}] *= {names.factor};"]),
             *unrolled(i, names.kKeys, [
-                f"if ({key} >= {names.end}) break;",
+                f"if ({key} >= {names.end}) break;  // its weight is zero, and its values may not be finite",
                 f"const float {names.weight} = expf({product} - {names.shift});",
                 f"{names.sum} += {names.weight};",
                 *unrolled(e, names.kColumns, [f"{names.total}[{e}] += {names.weight} * {element[2]};"]),

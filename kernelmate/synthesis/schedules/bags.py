@@ -312,7 +312,7 @@ class _Lanes:
         for key, name, value in zip(plan.outputs, self.outputs, values, strict=True):
             stored = kernel.stored(name, value, plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                local = kernel.names.fresh(f"{name}_i")
+                local = kernel.names.element(name)
                 final.append(f"const {kernel.element(name)} {local} = {stored};")
                 stored = local
             stores.append(f"{name}[{names.row}] = {stored};")

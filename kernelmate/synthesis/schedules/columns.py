@@ -17,6 +17,7 @@ from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
+    GUARD,
     ITEM_BYTES,
     KernelText,
     WrittenKernel,
@@ -139,7 +140,7 @@ class _ColumnReductions(Reductions):
                 f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
                 f"const int {column} = threadIdx.x % {self.columns};",
                 *self.exchange([self.exchanged(kind, ctype)]),
-                *self.guard((kind, ctype)),
+                GUARD,
                 f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
                 "__syncthreads();",
                 f"{value} = {partial_}[0][{column}];",
@@ -151,8 +152,6 @@ class _ColumnReductions(Reductions):
             ]
             word = {"sum": "Sum", "prod": "Product", "max": "Maximum", "min": "Minimum"}.get(kind, "Result")
             comment = f"// {word} over the threads of the block that have the same column."
-            if self._calls[kind, ctype] == 1:
-                comment += f" To be called once: no barrier protects `{partial_}`."
             lines += [*folded(comment, self.kernel.width), self._device(f"{ctype} {name}({ctype} {value})", body), ""]
         return lines
 

@@ -132,13 +132,15 @@ class TiledContraction(ContractionText):
     """
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
-        super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
+        super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage", "kPad")
         self.tile, self.column = tile, self.names.j
+        self.file_tiles = (self.names.kTileM, self.names.kTileN)
         if kernel.kernel.launches:
             kernel.names.release(self.names.kTileM)
             kernel.names.release(self.names.kTileN)
-            self.names.kTileM, _ = kernel.constant("TileM", tile.m, "")
-            self.names.kTileN, _ = kernel.constant("TileN", tile.n, "")
+            self.file_tiles = (kernel.constant("TileM", tile.m, "")[0], kernel.constant("TileN", tile.n, "")[0])
+            if self.file_tiles != (self.names.kTileM, self.names.kTileN):  # the file has several kernels
+                self.names.kTileM, self.names.kTileN = (kernel.names.fresh(one) for one in ("kTileM", "kTileN"))
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
         factors = Factors.of(shape) if shape.beside else None
         if shape.beside and len(shape.reductions) > 1:
@@ -196,8 +198,8 @@ class TiledContraction(ContractionText):
         several = f" of {count} products" if count > 1 else ""
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
-            f"Written from the reference: each block computes {tile.m} x {tile.n} results from tiles in shared memory, which are read "
-            f"while the products of the tiles before are computed; each thread has {tile.side} x {tile.side} results{several} in registers."
+            f"Written from the reference: each block computes {tile.m} x {tile.n} results from double-buffered tiles in shared "
+            f"memory; each thread has {tile.side} x {tile.side} results{several} in registers."
             + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), self.body()),
             "\n".join(constants),
@@ -221,11 +223,19 @@ class TiledContraction(ContractionText):
 
     def tile_constants(self) -> list[str]:
         """Returns the declaration of the sides of a block's tile."""
-        names, tile = self.names, self.tile
+        (rows, columns), tile = self.file_tiles, self.tile
         return [
-            f"constexpr int {names.kTileM} = {tile.m};  // rows of results of a block",
-            f"constexpr int {names.kTileN} = {tile.n};  // columns of results of a block",
+            f"constexpr int {rows} = {tile.m};  // rows of results of a block",
+            f"constexpr int {columns} = {tile.n};  // columns of results of a block",
         ]
+
+    def _named_tiles(self) -> list[str]:
+        """Returns the declaration of the sides of a block's tile in the kernel, by the file's constants where launches divide by them."""
+        if not self.kernel.kernel.launches:
+            return self.tile_constants()
+        names = self.names.kTileM, self.names.kTileN
+        pairs = [f"{own} = {file}" for own, file in zip(names, self.file_tiles, strict=True) if own != file]
+        return [f"constexpr int {', '.join(pairs)};"] if pairs else []
 
     def body(self) -> list[str]:
         """Returns the lines between the kernel's braces."""
@@ -234,13 +244,14 @@ class TiledContraction(ContractionText):
         whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], names.kPack))
         products, results = self._products(), self.results()
         return [
-            *([] if self.kernel.kernel.launches else self.tile_constants()),
+            *self._named_tiles(),
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
+            f"constexpr int {names.kPad} = {self._pad()};  // elements that rows of tiles are longer: fewer bank conflicts",
             *self._asserted(),
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {self._pad()} elements more in each row: a thread's elements of a row stay aligned for one load, and stores by column have fewer bank conflicts.",
+            "// Two tiles of each: one is read while the next is stored.",
             *self._shared(),
             *self.position(),
             *self.untouched(),
@@ -314,7 +325,7 @@ class TiledContraction(ContractionText):
         ):
             raise Refused("its tiles need more shared memory than a block has")
         return [
-            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {self._pad()}];"
+            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPad}];"
             for name, one in self.tiles.items()
         ]
 

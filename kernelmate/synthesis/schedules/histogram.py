@@ -126,7 +126,7 @@ class HistogramText:
         if self.output in flat:
             raise Refused(f"{self.output} is read where another thread may have written it")
         self.packs = Packs(kernel, [one.name for one in kernel.contract.args if one.name in flat], kernel.names)
-        self.elements = {one: kernel.names.fresh(f"{one}_i") for one in self.packs.arrays}
+        self.elements = {one: kernel.names.element(one) for one in self.packs.arrays}
         self.numbers = Numbers(plan, kernel, {0: self.names.bin})
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
         self.atomic = {"int64": "unsigned long long", "uint64": "unsigned long long"}.get(

@@ -301,7 +301,7 @@ class _AllPairs:
             name = self.outputs[place]
             value = kernel.stored(name, text, self.plan.node(key).dtype)
             if len(self.places) > 1 and not re.fullmatch(r"\w+", value):  # an array that is changed may still be read
-                local = kernel.names.fresh(f"{name}_i")
+                local = kernel.names.element(name)
                 final.append(f"const {kernel.element(name)} {local} = {value};")
                 value = local
             stored.append(f"{name}[{self._place_of(name, element)}] = {value};")

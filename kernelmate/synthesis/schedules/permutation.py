@@ -208,13 +208,17 @@ class _PermutationTiles(_Free):
         ]
         return WrittenKernel(
             "permutation-tile" if self.side == TILE else f"permutation-tile-{self.side}",
-            f"Written from the reference: tiles of {self.side} x {self.side} elements go through shared memory, so that global memory is read "
-            "and written along rows of as many neighbours, each element once." + kernel.promise(self.known()),
-            kernel.definition(kernel.head(f"__launch_bounds__({BLOCK}) "), body),
+            f"Written from the reference: tiles of {self.side} x {self.side} elements go through shared memory, so that global loads and "
+            "stores are both coalesced." + kernel.promise(self.known()),
+            kernel.definition(kernel.head(f"__launch_bounds__({self._threads()}) "), body),
             "",
             tuple(blocks) if native else (" * ".join(blocks),),
             (self.side, BLOCK // self.side) if native else BLOCK,
         )
+
+    def _threads(self) -> str:
+        """Returns the threads of a block, by the file's constants where it has them."""
+        return str(BLOCK) if self.constants else f"{self.names.kTile} * {self.names.kRows}"
 
     def _is_native(self) -> bool:
         """True if the kernel has a grid of two dimensions, whose second one, limited to 65535, is never larger in the written one."""
@@ -442,8 +446,8 @@ class _Packs(_Free):
         total = " * ".join(sides)
         return WrittenKernel(
             "permutation-packs",
-            f"Written from the reference: packs of {width} neighbouring elements along the last axis, each element "
-            "read and written once." + kernel.promise(self.known()),
+            f"Written from the reference: each thread copies a pack of {width} neighbouring elements along the last axis, in one access "
+            "where it is aligned." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             text,
             (f"cdiv({total}, block * {width})",),
@@ -511,8 +515,8 @@ class _RowPacks(_Packs):
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))
         return WrittenKernel(
             "permutation-rows",
-            f"Written from the reference: a block for each row of the result, {width} neighbouring elements at a time in accesses of 16 "
-            "bytes, each element read and written once." + kernel.promise(self.known()),
+            f"Written from the reference: one block per row of the result, in packs of {width} elements, 16 bytes, where rows are "
+            "aligned." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             text,
             (" * ".join(self.axes.sides[:-1]),),

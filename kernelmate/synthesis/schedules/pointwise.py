@@ -86,7 +86,9 @@ def _without_copies(
 
 def _compound(assignment: str) -> str:
     """Returns `x -= y;` for `x = x - y;` where `y` is no sum."""
-    found = re.fullmatch(r"(\w+) = \1 ([-+*]) ([\w.\[\]]+(?: \* [\w.\[\]]+)*);", assignment)
+    found = re.fullmatch(
+        r"(\w+) = \1 ([-+*]) ((?:[\w.\[\]]+|\([^()]*\))(?: \* (?:[\w.\[\]]+|\([^()]*\)))*);", assignment
+    )
     return assignment if found is None else f"{found[1]} {found[2]}= {found[3]};"
 
 
@@ -118,7 +120,7 @@ class _Elements:
         self.flat = [one.name for one in kernel.contract.args if self._is_flat(one.name)]
         self.columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.flat, *self.columns], kernel.names)
-        self.locals = {name: kernel.names.fresh(f"{name}_i") for name in dict.fromkeys([*self.inputs, *self.outputs])}
+        self.locals = {name: kernel.names.element(name) for name in dict.fromkeys([*self.inputs, *self.outputs])}
         self.expressions = Expressions(plan, kernel, self._leaf, varying)
 
     def _is_flat(self, name: str) -> bool:
@@ -182,18 +184,24 @@ class _Elements:
 
     def _declared(self) -> list[str]:
         kernel = self.kernel
-        reads = [f"{kernel.element(one)} {self.locals[one]}" for one in self._read()]
         places = [f"long long {self._place(one)}" for one in self.positions if one in self.varying]
-        written = [] if self.single else [f"{kernel.element(one)}& {self.locals[one]}" for one in self.outputs]
-        return [*reads, *places, *written]
+        written = [] if self.single else self.outputs
+        given = [
+            f"{kernel.element(one)}{'&' * (one in written)} {self.locals[one]}"
+            for one in self._in_order(self._read(), written)
+        ]
+        return [*given, *places]
+
+    def _in_order(self, *arrays: Sequence[str]) -> list[str]:
+        """Returns arrays in the order of the kernel's parameters."""
+        return [one for one in self.kernel.parameters if any(one in some for some in arrays)]
 
     def call(self, name: str, texts: dict[str, str]) -> str:
         """Returns a call of the lambda, with the text of each array's element and position."""
         places = [texts[f"@{one}"] for one in self.positions if one in self.varying]
-        values = [*(texts[one] for one in self._read()), *places]
-        if self.single:
-            return f"{texts[self.outputs[0]]} = {name}({', '.join(values)});"
-        return f"{name}({', '.join([*values, *(texts[one] for one in self.outputs)])});"
+        values = [texts[one] for one in self._in_order(self._read(), [] if self.single else self.outputs)]
+        called = f"{name}({', '.join([*values, *places])});"
+        return f"{texts[self.outputs[0]]} = {called}" if self.single else called
 
 
 class _Flat:
@@ -204,7 +212,7 @@ class _Flat:
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
         self.names = fresh_names(
-            kernel, "position", "row", "column", "count", "base", "i", "j", "element", "kPack", "aligned"
+            kernel, "position", "row", "column", "count", "base", "i", "j", "kPack", "aligned", element="compute"
         )
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
@@ -250,7 +258,9 @@ class _Flat:
             lines.append(f"const size_t {names.count} = {count};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
-        lines += [f"const size_t {names.base} = {first};", f"if ({names.base} >= {names.count}) return;"]
+        lines.append(f"const size_t {names.base} = {first};")
+        if width == 1 or self.plan.split:  # else the tail's loop has no turn
+            lines.append(f"if ({names.base} >= {names.count}) return;")
         return lines
 
     def _texts(self, at: str) -> dict[str, str]:
@@ -313,7 +323,9 @@ class _ByRows:
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
-        self.names = fresh_names(kernel, "position", "row", "column", "base", "j", "element", "kPack", "columns")
+        self.names = fresh_names(
+            kernel, "position", "row", "column", "base", "j", "kPack", "columns", element="compute"
+        )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
     def written(self) -> WrittenKernel:

@@ -72,7 +72,7 @@ class RowLoops(RowElements):
             "Kept", self.ahead, f"elements of a {self.over} that a thread keeps in registers"
         )
         self.constants += declared
-        self.names.load, self.names.i = names.fresh("load"), names.fresh("i")
+        self.names.load, self.names.i, self.names.data = names.fresh("load"), names.fresh("i"), names.fresh("row_data")
         self.names.for_each_pack = names.outermost("for_each_pack")
         if self.derived is not None:
             word = self.plan.node(self.derived).name
@@ -81,6 +81,7 @@ class RowLoops(RowElements):
             return
         if len(self.kept) == 1:
             self.names.kept, self.names.given = names.fresh(f"{self.kept[0]}_packs"), self.packs.locals[self.kept[0]]
+            self.packs.share(self.names.kPack)
             return
         self.names.kept, self.names.given = names.fresh("kept_packs"), names.fresh("kept")
         self.names.Kept = names.fresh("Kept")
@@ -142,22 +143,29 @@ class RowLoops(RowElements):
         names, packs = self.names, self.packs
         if self.derived is not None:
             return self._derived_lines(self.derived)
-        loads = {
-            one: f"*reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c})"
-            for one in self.kept
-        }
+        loads = [self._loaded(packs.type_of(one), f"{self.pointers[one]} + {names.c}") for one in self.kept]
         held = self._held_type()
-        if len(self.kept) == 1:
-            struct, value = list[str](), loads[self.kept[0]]
-        else:
-            struct = [f"struct {held} {{", *(f"  {packs.type_of(one)} {one};" for one in self.kept), "};"]
-            value = f"{held}{{{', '.join(loads.values())}}}"
+        if self._keeps_array:
+            return [
+                f"{held} {names.kept}[{self._count()}];",
+                *self._each_kept(self._most(), f"{names.kept}[{names.i}] = {loads[0]};"),
+            ]
         return [
-            *struct,
-            f"const auto {names.load} = [&](int {names.c}) {{ return {value}; }};",
+            *[f"struct {held} {{", *(f"  {packs.type_of(one)} {one};" for one in self.kept), "};"],
+            f"const auto {names.load} = [&](int {names.c}) {{ return {held}{{{', '.join(loads)}}}; }};",
             f"{held} {names.kept}[{self._count()}];",
             *self._each_kept(self._most(), f"{names.kept}[{names.i}] = {names.load}({names.c});"),
         ]
+
+    @property
+    def _keeps_array(self) -> bool:
+        """Returns True if the kept packs are those of one array, whose type is declared beside the functions."""
+        return len(self.kept) == 1 and self.derived is None
+
+    @staticmethod
+    def _loaded(pack: str, at: str) -> str:
+        """Returns the expression that loads a pack."""
+        return f"*reinterpret_cast<const {pack}*>({at})"
 
     def _derived_lines(self, derived: Key) -> list[str]:
         """Returns the declarations of kept values that are computed from several arrays."""
@@ -216,10 +224,16 @@ class RowLoops(RowElements):
         kernel, names = self.kernel, self.names
         wide = self.packs.width > 1
         # Not a lambda with a parameter of any type, which NVRTC 13.0 takes for a host function.
-        template = ", ".join([f"int {names.kPack}"] * wide + ["typename Kept", "typename Load", "typename Body"])
+        types, kept, given = ["typename Kept", "typename Load", "typename Body"], "Kept", ["const Load& load"]
+        again = f"load({names.c})"
+        if self._keeps_array:
+            (array,), kept = self.kept, self._held_type()
+            types, given = ["typename Body"], [f"const {kernel.element(array)}* {names.data}"]
+            again = self._loaded(kept, f"{names.data} + {names.c}")
+        template = ", ".join([*[f"int {names.kPack}"] * wide, *types])
         head = kernel.wrapped(
             f"static __device__ __forceinline__ void {names.for_each_pack}(",
-            [f"const Kept (&kept)[{self._count()}]", "int end", "const Load& load", "const Body& body"],
+            [f"const {kept} (&kept)[{self._count()}]", *given, "int end", "const Body& body"],
         )
         rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {self.threads}"
         step = f"{self.threads} * {names.kPack}" if wide else self.threads
@@ -229,7 +243,7 @@ class RowLoops(RowElements):
             f"const int {names.rank} = {rank};",
             *self._each_kept("end", f"body(kept[{names.i}], {names.c});"),
             f"#pragma unroll {FEWEST_AHEAD}",
-            *block_of(rest, [f"body(load({names.c}), {names.c});"]),
+            *block_of(rest, [f"body({again}, {names.c});"]),
         ]
         comment = f"// Calls body(pack, col) for each pack of the thread: those in registers, then those of a longer {self.over}, which it loads again."
         comments = folded(comment, kernel.width)
@@ -308,7 +322,8 @@ class RowLoops(RowElements):
         kpack = f"<{names.kPack}>" if self.packs.width > 1 else ""
         given = f"const {self._held_type()}& {names.given}, int"
         given += f" {names.c}" * any(re.search(rf"\b{names.c}\b", line) for line in lines)
-        call = f"{names.for_each_pack}{kpack}({names.kept}, {last}, {names.load}, [&]({given})"
+        source = self.pointers[self.kept[0]] if self._keeps_array else names.load
+        call = f"{names.for_each_pack}{kpack}({names.kept}, {source}, {last}, [&]({given})"
         return [*before, *block_of(call, lines)[:-1], "});"]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:

@@ -150,7 +150,7 @@ class Rows(RowLoops):
         )
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.names.columns = kernel.size_name(kernel.size(plan.columns), "columns")
-        self.function = kernel.names.outermost(f"{bare}_{self.over}")
+        self.function = kernel.names.outermost(f"{bare.removeprefix(f'{self.over}_')}_{self.over}")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
         self.slabs = self._slabs()
@@ -263,6 +263,7 @@ class Rows(RowLoops):
         helpers = [
             *self.constants,
             "",
+            *(line for one in self.packs.shared for line in (one, "")),
             *self.reductions.texts(),
             *self.helpers(),
             *self.kept_helper(),
@@ -378,7 +379,7 @@ class Rows(RowLoops):
             rows = self.kernel.count(self.plan.domain[: self.plan.split])
             lines = [
                 f"const size_t {names.row} = static_cast<size_t>(blockIdx.x) * ({names.kThreads} / {self.threads}) + threadIdx.x / {self.threads};",
-                f"if ({names.row} >= {rows}) return;",
+                f"if ({names.row} >= {rows}) return;{'  // by whole warps, so that shuffles find all lanes' * (self.team.threads == WARP)}",
             ]
         else:
             sides = self.plan.domain[: self.plan.split]
@@ -414,12 +415,15 @@ class Rows(RowLoops):
         team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
         team = f"{count} neighbouring threads" if count < WARP else team
         verbs = ("read", "keep", "combine") if count < WARP else ("reads", "keeps", "combines")
-        read = f"{verbs[0]} it {times}"
+        packs = f" in packs of {self.packs.bytes_at_once()} bytes" * (self.packs.width > 1)
+        read = f"{verbs[0]} it {times},{packs}" if packs else f"{verbs[0]} it {times}"
+        after = ""
         if self.kept:
-            read = f"{verbs[1]} up to {count * self.ahead} elements of it in registers for {_COUNTS.get(passes, passes)} passes"
+            read = f"{verbs[0]} it once{packs} and {verbs[1]} it in registers for {_COUNTS.get(passes, passes)} passes"
+            after = f"; elements after the first {count * self.ahead} are read again in each"
         return (
-            f"Written from the reference: {team} per {self.over} {read}, in accesses of {self.packs.bytes_at_once()} bytes, and "
-            f"{verbs[2]} partial results by shuffles." + self.kernel.promise(self.inputs)
+            f"Written from the reference: {team} per {self.over} {read}, and {verbs[2]} partial results by shuffles{after}."
+            + self.kernel.promise(self.inputs)
         )
 
 

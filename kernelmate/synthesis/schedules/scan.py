@@ -13,7 +13,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import GUARD, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, long_sides, walk, whole_index
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
@@ -183,11 +183,11 @@ class RowScan(Rows):
         super().__init__(plan, kernel, team)
         self.scans = scans_of(plan)
         self.backwards = bool(plan.node(self.scans[0]).data[2])
-        more = fresh_names(kernel, "start", "inside", "before", "other", "total")
+        more = fresh_names(kernel, "start", "before", "other", "total", inside="local_prefix")
         self.names.__dict__.update({**more.__dict__, **self.reductions.names.__dict__})
         self.kinds = {(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans}
         self.functions = {
-            one: kernel.names.outermost(f"{team.name}_{NAMES[one[0]]}_before") for one in sorted(self.kinds)
+            one: kernel.names.outermost(f"{team.name}_exclusive_{NAMES[one[0]]}") for one in sorted(self.kinds)
         }
 
     def helpers(self) -> list[str]:
@@ -231,7 +231,7 @@ class RowScan(Rows):
                 how.with_later(total, f"{partial_}[{warp}]"),
             ]
             body += [
-                "__syncthreads();  // the last call may still be reading",
+                GUARD,
                 f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
                 "__syncthreads();",
                 f"{total} = {how.start};",

@@ -194,7 +194,7 @@ class _Passes:
         for name, key, text in zip(outputs, keys, texts, strict=True):
             value = self.kernel.stored(name, text, self.plan.node(key).dtype)
             if len(outputs) > 1:  # an array that is changed may still be read for the next output
-                local = self.kernel.names.fresh(f"{name}_i")
+                local = self.kernel.names.element(name)
                 body.append(f"const {self.kernel.element(name)} {local} = {value};")
                 value = local
             stores.append(f"{name}[{at}] = {value};")

@@ -147,7 +147,7 @@ class _Segments:
         behind = f"({behind})" if "?" in behind and not behind.startswith("max(") else behind
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         lines = [
-            f"constexpr int {names.kLanes} = {self.lanes};  // per row: about as many as a row has elements",
+            f"constexpr int {names.kLanes} = {self.lanes};  // lanes per row, for rows of about as many elements",
             f"const size_t {row} = ({start}) / {names.kLanes};",
             f"const int {lane} = threadIdx.x % {names.kLanes};",
             "// Lanes past the last row only take part in the shuffles.",
@@ -215,7 +215,7 @@ class _Segments:
         for key, name, text in zip(self.plan.outputs, self.outputs, values, strict=True):
             value = kernel.stored(name, text, self.plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                local = kernel.names.fresh(f"{name}_i")
+                local = kernel.names.element(name)
                 final.append(f"const {kernel.element(name)} {local} = {value};")
                 value = local
             held.append(f"{name}[{self.names.row}] = {value};")

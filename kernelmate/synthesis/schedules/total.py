@@ -118,13 +118,13 @@ class _Total(Passes):
         body += self._results()
         grid = f"min(cdiv({self.plan.columns}, block * {PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
         how = (
-            f"up to {MOST_BLOCKS} blocks, each with one atomic addition"
+            "a grid-stride sum in each block, which adds its result by one atomic addition"
             if self.many
             else f"one block of {threads} threads, in the same order in each run"
         )
         return WrittenKernel(
             "total-atomic" if self.many else "total",
-            f"Written from the reference: {how}; within a block, shuffles combine partial results."
+            f"Written from the reference: {how}; shuffles combine partial results within a block."
             + kernel.promise(self.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),

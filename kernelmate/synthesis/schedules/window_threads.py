@@ -53,6 +53,7 @@ class WindowThreads:
         text = WindowText(self.plan, self.kernel, self._variables())
         values = text.values(lines)
         lines += self._stores(text, values, lines)
+        lines = self._with_index(lines)
         return WrittenKernel(
             "windows",
             "Written from the reference: one thread per element of the result; what threads read in common comes from the L1 "
@@ -79,6 +80,17 @@ class WindowThreads:
             place = text.address(target.shape, [parsed(str(one)) for one in target.place])
             stores.append(f"{target.name}[{place}] = {stored};")
         return stores
+
+    def _with_index(self, lines: list[str]) -> list[str]:
+        """Returns the statements with a local for the index of the result's element, if it is written more than once."""
+        stored = re.search(r"\w+\[(.*static_cast<size_t>.*)\] = [^\[\]]+;$", lines[-1])
+        place = "" if stored is None else stored[1]
+        used = [at for at, line in enumerate(lines) if place in line] if place else []
+        if len(used) < 2 or any(lines[used[0]].startswith(" ") for _ in used[:1]):
+            return lines
+        name = self.kernel.names.fresh("i")
+        lines = [line.replace(place, name) for line in lines]
+        return [*lines[: used[0]], f"const size_t {name} = {place};", *lines[used[0] :]]
 
     def _is_own(self, key: Key, target: StoreTarget) -> bool:
         """True if a leaf is the element that a result replaces."""
