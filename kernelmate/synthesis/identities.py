@@ -14,6 +14,7 @@ from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, evaluate, size_allowed
 from kernelmate.source.host_arrays import factors_of
+from kernelmate.synthesis.multiples import multiples_of, with_multiples
 
 SIDES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 35, 64)
 PROBES, MOST_DRAWN = 64, 2000
@@ -25,7 +26,8 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
     False if `require` allows too few to test.
     """
     random, names = np.random.default_rng(0), list(contract.sizes[0])
-    drawn = ({name: int(random.choice(SIDES)) for name in names} for _ in range(MOST_DRAWN))
+    multiples = multiples_of(contract.require)
+    drawn = (with_multiples({name: int(random.choice(SIDES)) for name in names}, multiples) for _ in range(MOST_DRAWN))
     allowed = list(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
     try:
         if len(allowed) < PROBES or not all(map(holds, [*contract.sizes, *allowed])):
@@ -38,14 +40,16 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
 def always_equal(contract: Contract, first: str, second: str) -> bool:
     """Returns True if two expressions are equal at the listed sizes and at others.
 
-    Three of these are tried whatever `require` says, those with a side of zero only where it allows them.
+    Three of these are tried whatever `require` says, but for sizes that are multiples of others there; those with a side of
+    zero only where it allows them.
     """
 
     def equal(size: Size) -> bool:
         return evaluate(first, size) == evaluate(second, size)
 
     names = list(contract.sizes[0])
-    probes = [*contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
+    tried = ({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))
+    probes = [*contract.sizes, *(with_multiples(one, multiples_of(contract.require)) for one in tried)]
     try:
         if not all(map(equal, probes)):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice, product
 from pathlib import Path
@@ -102,16 +102,23 @@ def _conditions(contract: Contract, directory: Path) -> tuple[str, ...]:
     headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
     if small == headline:
         return ()
+    # A second size, since a size may fit by chance: 52 divides by 4 and is 4 * 13.
+    bases = [dict(small), {name: max(value - 1, 1) for name, value in small.items()}]
     for by, times in islice(_tried(headline), MOST_TRIED):
-        # Odd multiples, which no larger power of two divides.
-        odd = {name: factor * (max(small[name] // factor - 1, 0) | 1) for name, factor in by.items()}
-        size = with_multiples({**small, **{name: min(value, headline[name]) for name, value in odd.items()}}, times)
-        if any(size[name] != factor * size[of] for name, factor, of in times) or any(size[one] % n for one, n in by.items()):  # fmt: skip
-            continue
-        if _runs(contract, directory, size):
+        sizes = [_meeting(base, headline, by, times) for base in bases]
+        if all(size is not None and _runs(contract, directory, size) for size in sizes):
             divisors = [f"{name} % {factor} == 0" for name, factor in by.items()]
             return (*divisors, *(multiple_text(one) for one in times))
     return ()
+
+
+def _meeting(base: Size, headline: Size, by: Mapping[str, int], times: Sequence[Multiple]) -> Size | None:
+    """Returns a size near a small one that meets conditions; None if there is none up to the headline."""
+    # Odd multiples, which no larger power of two divides.
+    odd = {name: factor * (max(base[name] // factor - 1, 0) | 1) for name, factor in by.items()}
+    size = with_multiples({**base, **{name: min(value, headline[name]) for name, value in odd.items()}}, times)
+    multiples = all(size[name] == factor * size[of] for name, factor, of in times)
+    return size if multiples and all(size[name] % factor == 0 for name, factor in by.items()) else None
 
 
 def _tried(headline: Size) -> Iterator[tuple[dict[str, int], tuple[Multiple, ...]]]:

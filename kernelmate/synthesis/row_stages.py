@@ -85,8 +85,6 @@ class _Cutter:
         for root in self.roots:
             if self._kept(root):
                 self.targets |= set(self._rows_of(root))
-        if any(self.users.get(one) for one in graph.outputs):
-            raise Refused("it needs one of its results for another")
 
     def _follow(self, index: int, axis: int | None) -> None:
         """Notes which axis of a node moves along the rows.
@@ -138,6 +136,8 @@ class _Cutter:
         while at not in self.graph.outputs:
             (user, *others) = self.users[at]
             node = self.nodes[user]
+            if user in self.graph.outputs and self.users.get(user):
+                break  # another result needs it, too
             if (
                 others
                 or node.op == "reduce"

@@ -50,6 +50,7 @@ from kernelmate.synthesis.schedules import (
     windows,
 )
 from kernelmate.synthesis.size_text import MissingSize
+from kernelmate.synthesis.sliced import slices_first
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -158,11 +159,20 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if of_bits:
         yield from _of_bits(graph, text)
         return
-    other = regrouped(graph)
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_of_numbers, graph)]
-    ways += [partial(_of_numbers, other)] if other is not None else []
-    ways.append(partial(staged_rows.written, graph))
+    others = [regrouped(graph), slices_first(graph, text.contract)]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [
+        partial(_of_numbers, one) for one in (graph, *others) if one is not None
+    ]
+    ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
     yield from _first(ways, text)
+
+
+def _staged(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels of stages, in which slices of arrays are arrays of their own."""
+    parted = with_parts(graph, [*text.parameters]) if any(one.op == "window" for one in graph.nodes) else None
+    if parted is not None:
+        graph, text = parted[0], text.again(parted[1])
+    yield from staged_rows.written(graph, text)
 
 
 def _first(

@@ -191,3 +191,26 @@ def scaled_groups(x: "float32[rows=6, k=64]", w: "int8[n=10, k]", scales: "float
     n, k = w.shape
     groups = scales.shape[1]
     return x @ (w.astype(np.float32).reshape(n, groups, k // groups) * scales[:, :, None]).reshape(n, k).T
+
+
+def gated_unit(x: "float32[rows=10, k=24]", w: "float32[k, n=32]"):
+    """A gated linear unit: half of a product gates the other half."""
+    z = x @ w
+    n = z.shape[1] // 2
+    return z[:, :n] / (1 + np.exp(-z[:, n:]))
+
+
+def recurrent_cell(
+    x: "float32[batch=6, d=20]",
+    h: "float32[batch, n=16]",
+    c: "float32[batch, n]",
+    w: "float32[d, gates=64]",
+    u: "float32[n, gates]",
+    b: "float32[gates]",
+):
+    """A step of a long short-term memory."""
+    n = c.shape[1]
+    z = x @ w + h @ u + b
+    i, f, o, g = z[:, :n], z[:, n : 2 * n], z[:, 2 * n : 3 * n], z[:, 3 * n :]
+    cell = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+    return np.tanh(cell) / (1 + np.exp(-o)), cell
