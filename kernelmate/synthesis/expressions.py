@@ -553,8 +553,11 @@ class Expressions:
             return f"{self._population(node)}({args[0][0]})"
         if name not in _CALLS or not node.dtype.startswith("float"):
             raise Refused(f"{name} of {node.dtype} cannot be written here")
-        suffix = "f" if self.real == "float" else ""
-        return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})"
+        suffix, texts = "f" if self.real == "float" else "", [text for text, _ in args]
+        if self.real == "double":  # whose functions have overloads for float and double alone
+            whole = [not self.plan.graph.nodes[one].dtype.startswith("float") for one in node.args]
+            texts = [f"static_cast<double>({text})" if cast else text for text, cast in zip(texts, whole, strict=True)]
+        return f"{_CALLS[name]}{suffix}({', '.join(texts)})"
 
     def _population(self, node: Node) -> str:
         """Returns CUDA's function that counts the bits of an operand without a sign, whose upper bits are zero.

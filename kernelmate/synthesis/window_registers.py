@@ -132,7 +132,7 @@ class RowsText(WindowText):
             here, kind, inside = (
                 [Linear(((one, 1),)) for one in variables],
                 self.type_of(keys[0]),
-                self._inside(box, shape, r, c),
+                " && ".join(filter(None, [*self._tests_before(at, shape), self._inside(box, shape, r, c)])),
             )
             pointer, self._lines = name, self.before
             if any(one.terms for one in at):
@@ -157,6 +157,14 @@ class RowsText(WindowText):
                 "#pragma unroll",
                 *block_of(f"for (int {a} = 0; {a} < {self._count} + {height}; ++{a})", inner),
             ]
+
+    def _tests_before(self, at: Sequence[Linear], shape: Sequence[str]) -> list[str]:
+        """Returns the conditions that positions along the axes before rows and columns are inside the array, where that is not known."""
+        found = []
+        for one, side in zip(at, shape, strict=False):
+            values = (one, parsed(side).plus(one, -1).plus(-1))
+            found += [self._test(value.text()) for value in values if not never_negative(value, self.plan.ranges)]
+        return found
 
     def _inside(self, box: WindowBox, shape: Sequence[str], r: str, c: str) -> str:
         """Returns the condition that a row and a column are inside the array."""

@@ -214,3 +214,34 @@ def recurrent_cell(
     i, f, o, g = z[:, :n], z[:, n : 2 * n], z[:, 2 * n : 3 * n], z[:, 3 * n :]
     cell = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
     return np.tanh(cell) / (1 + np.exp(-o)), cell
+
+
+def sums_of_exponentials(p: "float32[rows=20, k=5]", q: "float32[cols=24, k]"):
+    """Sums over all pairs, of what is not zero where the arrays are."""
+    return np.exp(p[:, None, :] - q[None, :, :]).sum(axis=-1)
+
+
+def ranks(x: "float32[rows=12, cols=24]"):
+    """How many elements of a row are larger than each."""
+    return (x[:, None, :] > x[:, :, None]).sum(-1).astype(np.int32)
+
+
+def attention_in_double(q: "float64[t=12, d=16]", k: "float64[s=20, d]", v: "float64[s, e=8]"):
+    """Attention in double."""
+    score = q @ k.T / np.sqrt(q.shape[1])
+    weight = np.exp(score - score.max(1, keepdims=True))
+    return weight / weight.sum(1, keepdims=True) @ v
+
+
+def box_of_27(x: "float32[depth=5, height=14, width=20]"):
+    """Means of the neighbours in three dimensions."""
+    padded = np.pad(x, 1)
+    d, h, w = x.shape
+    return sum(padded[i : i + d, j : j + h, k : k + w] for i in range(3) for j in range(3) for k in range(3)) / 27
+
+
+def weighted_box(x: "float32[height=30, width=40]"):
+    """A filter of three rows and five columns."""
+    padded = np.pad(x, ((1, 1), (2, 2)))
+    h, w = x.shape
+    return sum((i + 2 * j + 1.0) * padded[i : i + h, j : j + w] for i in range(3) for j in range(5))

@@ -55,7 +55,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         Refused: rows depend on each other, or no row fits into shared memory.
     """
     stages = _stages(graph)
-    if any("float" not in node.dtype for one in stages for node in [one.plan.graph.nodes[one.plan.outputs[0][0]]]):
+    if any(not one.plan.node(one.plan.outputs[0]).dtype.startswith("float") for one in stages if one.output is None):
         raise Refused("it computes whole numbers in between")
     sizes = kernel.contract.sizes
     rows = stages[0].plan.domain[stages[0].row]
@@ -267,7 +267,7 @@ class _StagedRows:
             lines = self._products(stage, expressions, reduction)
         for name in re.findall(r"^ *(?:const )?\w+ (\w+)(?:\[\w+\])?(?: = |;)", "\n".join(lines), re.MULTILINE):
             self.kernel.names.release(name)  # the next stage may use it again
-        return ["", *lines, *(["__syncthreads();"] if stage.output is None else [])]
+        return ["", *expressions.outer, *lines, *(["__syncthreads();"] if stage.output is None else [])]
 
     def _row(self, lines: Sequence[str], after: Sequence[str] = ()) -> list[str]:
         """Returns the declaration of the row that is `r`-th of the block, if statements use it; rows after the last one repeat it."""
@@ -341,17 +341,29 @@ class _StagedRows:
         (root,) = stage.plan.operands(reduction)
         (text,) = expressions.locals_for([root], body)
         name = self.kernel.names.fresh(kind if kind == "sum" else f"{kind}_value")
-        body.append(self.reductions.combined(kind, name, text))
+        ctype = self._type(kind, expressions, reduction)
+        body.append(self.reductions.combined(kind, name, text, ctype))
         loop = self._around(stage.gone, stage, body, str(names.lane), str(WARP))
         expressions.known = {reduction: name}
         store = self._stored(stage, expressions, f"{names.lane} == 0")
         lines = [
-            f"{self.kernel.real} {name} = {self._start(kind, expressions)};",
+            f"{ctype} {name} = {self._start(kind, expressions) if ctype == self.kernel.real else '0'};",
             *loop,
-            f"{name} = {self.reductions.function(kind, self.kernel.real)}({name});",
+            f"{name} = {self.reductions.function(kind, ctype)}({name});",
             *store,
         ]
         return self._over_rows([*self._row(loop), *lines], first=str(names.warp), step=f"{names.kThreads} / {WARP}")
+
+    def _type(self, kind: str, expressions: Expressions, reduction: Key) -> str:
+        """Returns the C++ type of a reduction.
+
+        Raises:
+            Refused: it is an extreme of whole numbers.
+        """
+        ctype = expressions.type_of(reduction)
+        if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
+            raise Refused(f"the {kind} of {ctype}")
+        return ctype
 
     def _start(self, kind: str, expressions: Expressions) -> str:
         infinity = float("inf")
@@ -370,15 +382,16 @@ class _StagedRows:
         (text,) = expressions.locals_for([root], inner)
         sums = self.kernel.names.fresh(_SUMS[kind])
         one = f"{sums}[{names.r}]"
-        inner.append(self.reductions.combined(kind, one, text))
+        ctype = self._type(kind, expressions, reduction)
+        inner.append(self.reductions.combined(kind, one, text, ctype))
         body = [*shared, *self._over_rows([*self._row(inner), *inner], unrolled=True)]
         loop = self._around(stage.gone, stage, body, str(names.lane), str(WARP)) if by_warp else self._around(stage.gone, stage, body)  # fmt: skip
         expressions.known = {reduction: one}
         after = []
         if by_warp:
-            after.append(f"{one} = {self.reductions.function(kind, self.kernel.real)}({one});")
+            after.append(f"{one} = {self.reductions.function(kind, ctype)}({one});")
         after += self._stored(stage, expressions, f"{names.lane} == 0" if by_warp else "")
-        begin = [f"{self.kernel.real} {sums}[{names.kRows}] = {{}};"]
+        begin = [f"{ctype} {sums}[{names.kRows}] = {{}};"]
         if kind != "sum":
             begin = [f"{self.kernel.real} {sums}[{names.kRows}];", *self._over_rows([f"{one} = {self._start(kind, expressions)};"], unrolled=True)]  # fmt: skip
         lines = [*begin, *loop, *self._over_rows(after, unrolled=True)]

@@ -84,13 +84,16 @@ class WindowThreads:
     def _with_index(self, lines: list[str]) -> list[str]:
         """Returns the statements with a local for the index of the result's element, if it is written more than once."""
         stored = re.search(r"\w+\[(.*static_cast<size_t>.*)\] = [^\[\]]+;$", lines[-1])
-        place = "" if stored is None else stored[1]
-        used = [at for at, line in enumerate(lines) if place in line] if place else []
-        if len(used) < 2 or any(lines[used[0]].startswith(" ") for _ in used[:1]):
+        if stored is None:
+            return lines
+        # Not as a part of a product, which would multiply the whole index.
+        place = re.compile(rf"(?<![-*/%] ){re.escape(stored[1])}(?!\w| [*/%])")
+        used = [at for at, line in enumerate(lines) if place.search(line)]
+        if len(used) < 2 or lines[used[0]].startswith(" "):
             return lines
         name = self.kernel.names.fresh("i")
-        lines = [line.replace(place, name) for line in lines]
-        return [*lines[: used[0]], f"const size_t {name} = {place};", *lines[used[0] :]]
+        lines = [place.sub(name, line) for line in lines]
+        return [*lines[: used[0]], f"const size_t {name} = {stored[1]};", *lines[used[0] :]]
 
     def _is_own(self, key: Key, target: StoreTarget) -> bool:
         """True if a leaf is the element that a result replaces."""

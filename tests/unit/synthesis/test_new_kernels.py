@@ -25,8 +25,9 @@ def request_for(path: Path, name: str, folder: Path) -> KernelRequest:
 @pytest.mark.exhaustive(share=0.25)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_becomes_a_right_kernel(name: str, tmp_path: Path, session: Session) -> None:
-    outcome = write_kernel(session, request_for(FUNCTIONS, name, tmp_path), most=1)
+    outcome = write_kernel(session, request_for(FUNCTIONS, name, tmp_path), most=3)
     assert outcome.best is not None, outcome.notes
+    assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
     assert outcome.best.verdict.diagnostics == ()
 
 

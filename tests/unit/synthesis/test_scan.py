@@ -108,7 +108,7 @@ def test_a_sum_before_an_element_is_not_found_by_subtracting_it(name: str, make:
     args, reference, body, grid, _ = CASES[name]
     kernel, contract = make(args, reference, body=body, grid=grid, sizes=SIZES)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
-    assert "inside[j] = sum;\n        sum += x_pack.at[j];" in text
+    assert "local_prefix[j] = sum;\n        sum += x_pack.at[j];" in text
     assert " - x_pack" not in text
 
 
