@@ -17,6 +17,7 @@ from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
+from kernelmate.synthesis.schedules.staged_rows import STAGED
 from kernelmate.synthesis.write import kernels_for
 
 MOST = 3
@@ -92,8 +93,13 @@ def write_kernel(
     return replace(outcome, notes=(note, *outcome.notes))
 
 
-def why_not_written(session: Session, asked: KernelRequest) -> str:
+def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool = False) -> str:
     """Return why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
+
+    Args:
+        session: traces.
+        asked: the function, its examples, and the file that the kernel is for.
+        libraries: a library could compute its products, which no stages of rows then do: they use no tiles.
 
     Raises:
         As `write_kernel`.
@@ -106,7 +112,9 @@ def why_not_written(session: Session, asked: KernelRequest) -> str:
         found = next((one for one in kernels_for(graph, kernel, contract) if not one.another), None)
     except Refused as reason:
         return f"No schedule computes the function: {reason}."
-    return "No schedule computes the function." if found is None else ""
+    if found is None:
+        return "No schedule computes the function."
+    return "a library computes its products faster" if libraries and found.schedule.startswith(STAGED) else ""
 
 
 def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, Graph] | WriteOutcome:

@@ -64,8 +64,8 @@ class _Cutter:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, graph.nodes
         self.rows: dict[int, int | None] = {}
-        (side,) = {self.nodes[one].shape[:1] for one in graph.outputs} if graph.outputs else {()}
-        if not side or side == ("1",):
+        sides = {self.nodes[one].shape[:1] for one in graph.outputs}
+        if len(sides) != 1 or sides & {(), ("1",)}:
             raise Refused("its results are not rows of one number")
         for one in graph.outputs:
             self._follow(one, 0)

@@ -174,7 +174,7 @@ class Porter:
             asked = self._asked(function, path)
             self.on_part(f"{function.name}: planning")
             try:
-                why = why_not_written(self.session, asked)
+                why = why_not_written(self.session, asked, libraries=any(one.target in HEAVY for one in nodes))
                 if why:
                     continue
                 (agreement,) = self.process.check(path, [PartToCheck(function.name, function.inputs, function.outputs)], self.request.seed)  # fmt: skip

@@ -32,6 +32,9 @@ from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_stages import RowStage, row_stages
 
+STAGED = "staged-rows"
+"""Beginning of the schedules' names."""
+
 BLOCK = 256
 """Threads per block."""
 
@@ -184,7 +187,7 @@ class _StagedRows:
             if one.plan.node(key).op == "input" and str(one.plan.node(key).data[0])[0] != "@"
         )
         return WrittenKernel(
-            f"staged-rows-{self.rows}",
+            f"{STAGED}-{self.rows}",
             f"Written from the reference: a block for {self.rows} row{'s' * (self.rows > 1)} of the result, which reads what rows have in common once for all "
             f"of them{' and keeps intermediate results in shared memory' * bool(each)}." + kernel.promise(read),
             kernel.definition(kernel.head(), lines),

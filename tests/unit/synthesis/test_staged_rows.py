@@ -101,3 +101,12 @@ def test_rows_may_be_replaced_in_place(make: Any, tmp_path: Path) -> None:
     other = "def reference(x, w1, w2):\n    return x[:, ::-1] + np.maximum(x @ w1, 0) @ w2"
     with pytest.raises(Refused):
         first(*make(args, other, sizes=SIZES), tmp_path)
+
+
+def test_results_of_different_lengths_are_refused(make: Any, tmp_path: Path) -> None:
+    args = ARGS | {"z": "out float32[n, n]"}
+    with pytest.raises(Refused):
+        first(
+            *make(args, "def reference(x, w1, w2):\n    return np.maximum(x @ w1, 0) @ w2, w2 @ w1", sizes=SIZES),
+            tmp_path,
+        )
