@@ -245,3 +245,27 @@ def weighted_box(x: "float32[height=30, width=40]"):
     padded = np.pad(x, ((1, 1), (2, 2)))
     h, w = x.shape
     return sum((i + 2 * j + 1.0) * padded[i : i + h, j : j + w] for i in range(3) for j in range(5))
+
+
+def biquad(
+    x: "float32[rows=12, cols=60]", b0: "float32" = 0.2, b1: "float32" = 0.3, a1: "float32" = 0.4, a2: "float32" = 0.1
+):
+    """A filter of second order along rows."""
+    y = np.zeros_like(x)
+    first = np.zeros(x.shape[0], x.dtype)
+    second = np.zeros(x.shape[0], x.dtype)
+    for t in range(x.shape[1]):
+        y[:, t] = b0 * x[:, t] + first
+        first = b1 * x[:, t] - a1 * y[:, t] + second
+        second = b0 * x[:, t] - a2 * y[:, t]
+    return y
+
+
+def logistic(x: "float32[rows=12, cols=60]"):
+    """A nonlinear recurrence along rows."""
+    y = np.empty_like(x)
+    state = x[:, 0] * 0 + 0.3
+    for t in range(x.shape[1]):
+        state = 2.5 * state * (1 - state) + 0.01 * x[:, t]
+        y[:, t] = state
+    return y

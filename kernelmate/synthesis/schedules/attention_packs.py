@@ -207,7 +207,7 @@ class _AttentionPacks(AttentionRows):
             ]),
             f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]};",
             f"{self.load}<{names.kKeys}>({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
-            "// A lane sums the products of its own columns.",
+            "// A lane sums the products of its own columns. The query is read again each time: it stays in L1, and registers go to keys and values.",
             f"float {names.scores}[{names.kKeys}] = {{}};",
             *block_of(f"for (int {names.c} = {names.rank} * {names.kColumns}; {names.c} < {self.depth}; {names.c} += {lanes} * {names.kColumns})", [
                 f"{self.load}<{names.kKeys}>({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",

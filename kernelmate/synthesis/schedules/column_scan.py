@@ -111,6 +111,8 @@ class ColumnScan(Passes):
     """
 
     schedule = "scan-columns"
+    words = ("column", "row")
+    """Names of a thread's position, and of that along the scanned axis."""
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
@@ -126,7 +128,7 @@ class ColumnScan(Passes):
         for name in self.outputs:
             if layout.orders.get(name, layout.every) != layout.every:
                 raise Refused(f"{name} is read where another thread may have written it")
-        self.names = fresh_names(kernel, "column", "row", "i")
+        self.names = fresh_names(kernel, "i", column=self.words[0], row=self.words[1])
         self.opening: list[str] = []
         self.lengths = layout.axes.lengths(kernel, {}, self.opening)
         self.along = layout.gone[-1]

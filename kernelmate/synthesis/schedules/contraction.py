@@ -25,7 +25,6 @@ from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.joint_sums import joint_sums
 from kernelmate.synthesis.kernel_text import (
-    WIDEST,
     KernelText,
     WrittenKernel,
     block_of,
@@ -248,7 +247,7 @@ class TiledContraction(ContractionText):
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
-            f"constexpr int {names.kPad} = {self._pad()};  // elements that rows of tiles are longer: fewer bank conflicts",
+            f"constexpr int {names.kPad} = {self._pad()};  // padding of each row of a tile, against bank conflicts",
             *self._asserted(),
             *self.structs,
             "// Two tiles of each: one is read while the next is stored.",
@@ -270,7 +269,7 @@ class TiledContraction(ContractionText):
             declared.append(f"{one.ctype} {one.name}[{names.kSide}] = {{}};{comment}")
         return [
             *declared,
-            f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded.",
+            f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded; the last one loads zeros.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),
@@ -325,7 +324,7 @@ class TiledContraction(ContractionText):
         ):
             raise Refused("its tiles need more shared memory than a block has")
         return [
-            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPad}];"
+            f"__shared__ alignas({names.kPad} * sizeof({self._held(name)})) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPad}];"
             for name, one in self.tiles.items()
         ]
 

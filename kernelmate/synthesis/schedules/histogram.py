@@ -177,7 +177,7 @@ class HistogramText:
         names.count = count if count.isidentifier() else names.count
         sizes = [] if count == names.count else [f"const size_t {names.count} = {count};"]
         body = [*self._shared(), *sizes, *self.expressions.outer, *function, *self._loops(), *self._final()]
-        where = "counts in shared memory that it adds to the result once" if self.bins else "atomic additions"
+        where = "counts in shared memory that each block adds to the result once" if self.bins else "atomic additions"
         samples = int(evaluate(self.plan.domain[1], kernel.contract.sizes[0]))
         per_thread = PER_THREAD if samples >= MULTIPROCESSORS * self.threads * width * PER_THREAD else 1
         each = " * ".join(str(one) for one in (width, per_thread) if one > 1)
@@ -187,7 +187,7 @@ class HistogramText:
         read = [*self.packs.arrays]
         return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
-            f"Written from the reference: {'each block' if self.many else 'one block'} of {self.threads} threads reads {width} {self._noun()} at a time, with "
+            f"Written from the reference: each thread{'' if self.many else ' of one block'} reads {width} {self._noun()} at a time, with "
             f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),
             kernel.definition(kernel.head(), body),
             "\n".join(self.constants),

@@ -324,7 +324,7 @@ class _ByRows:
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
         self.names = fresh_names(
-            kernel, "position", "row", "column", "base", "j", "kPack", "columns", element="compute"
+            kernel, "position", "row", "column", "base", "i", "j", "kPack", "columns", element="compute"
         )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
@@ -359,23 +359,23 @@ class _ByRows:
     def _loop(self) -> list[str]:
         elements, packs, columns = self.elements, self.elements.packs, self.names.columns
         j, kpack, column, first = self.names.j, self.names.kPack, self.names.column, self.names.base
-        single = {name: f"{name}[{first}]" for name in elements.flat}
+        index = self.names.i
+        single = {name: f"{name}[{index}]" for name in elements.flat}
         single |= {name: f"{name}[{column}]" for name in elements.columns}
-        single |= {"@column": column, "@flat": first}
+        single |= {"@column": column, "@flat": index}
         texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
         texts |= {"@column": f"{column} + {j}", "@flat": f"{first} + {j}"}
         lines = _pack_lines(elements, self.names.element, texts, first, column, j, kpack)
         guard = " && ".join(filter(None, [f"{columns} % {kpack} == 0", packs.aligned()]))
-        place = f"const size_t {first} = {self.names.row} * {columns} + {column};"
 
-        def over(step: str, body: list[str]) -> list[str]:
+        def over(step: str, body: list[str], place: str) -> list[str]:
             head = f"for (int {column} = threadIdx.x{step}; {column} < {columns}; {column} += blockDim.x{step})"
-            return block_of(head, [place, *body])
+            return block_of(head, [f"const size_t {place} = {self.names.row} * {columns} + {column};", *body])
 
         return [
             ALIGNED_ROWS,
-            *block_of(f"if ({guard})", over(f" * {kpack}", lines))[:-1],
-            *block_of("} else", over("", [elements.call(self.names.element, single)])),
+            *block_of(f"if ({guard})", over(f" * {kpack}", lines, first))[:-1],
+            *block_of("} else", over("", [elements.call(self.names.element, single)], index)),
         ]
 
 

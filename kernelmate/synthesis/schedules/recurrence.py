@@ -6,6 +6,7 @@ Traffic: each array is read and written once, in whole sectors. Arithmetic: that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.graph import Graph
@@ -27,6 +28,10 @@ class ColumnRecurrence(ColumnScan):
     """
 
     schedule = "recurrence-columns"
+    why = (
+        "a thread for each column carries its values in registers from row to row, and neighbours read and "
+        "write whole sectors, each element once."
+    )
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         super().__init__(plan, kernel)
@@ -85,8 +90,7 @@ class ColumnRecurrence(ColumnScan):
             lines += [*expressions.outer, *after]
         return WrittenKernel(
             self.schedule,
-            "Written from the reference: a thread for each column carries its values in registers from row to row, and neighbours read and "
-            "write whole sectors, each element once." + kernel.promise(self.inputs),
+            f"Written from the reference: {self.why}" + kernel.promise(self.inputs),
             "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
             "",
             (f"cdiv({self.count}, block)",),
@@ -162,8 +166,16 @@ class ColumnRecurrence(ColumnScan):
         return any(self._needs(one, kind) for one in self.plan.operands(key))
 
 
+class RowThreads(ColumnRecurrence):
+    """A thread per row: for recurrences along rows that are no scan of linear steps."""
+
+    schedule = "recurrence-rows"
+    words = ("row", "col")
+    why = "a thread for each row carries its values in registers along it; the sectors of a row are read once each if they stay in the L1 cache."
+
+
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """Yields generated kernels: a thread per column, or a scan of steps along rows.
+    """Yields generated kernels: a thread per column, a scan of steps along rows, or a thread per row.
 
     Raises:
         Refused: the schedule does not apply.
@@ -171,5 +183,11 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     plan = plan_of_scans(graph)
     if plan.kind == "columns":
         yield ColumnRecurrence(plan, kernel.again()).written()
-    else:
+        return
+    try:
         yield from written_by(linear_scans(graph), kernel, RowRecurrence)
+    except Refused as reason:
+        try:
+            yield RowThreads(replace(plan, kind="columns"), kernel.again()).written()
+        except Refused:
+            raise reason from None

@@ -280,7 +280,7 @@ class RowLoops(RowElements):
         names, packs = self.names, self.packs
         # A pack lies within one position of such an axis: `Rows` tests it.
         places = [
-            f"const int {name} = {first} + {names.c} / {behind};"
+            f"const int {name} = {first} + {names.c} / {behind};{'  // the same for the whole pack' * (packs.width > 1)}"
             for name, first, behind in self.firsts.values()
             if any(re.search(rf"\b{name}\b", line) for line in body)
         ]

@@ -396,11 +396,15 @@ class Rows(RowLoops):
         # A row is several whole positions of another shape's axis.
         whole = [*self.pitches.values(), *behind] if behind else [columns, *self.pitches.values()]
         lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys(whole)]
+        comment = ALIGNED_ROWS.replace("rows", f"{self.over}s")
+        if behind:
+            parts = " and ".join(dict.fromkeys(name for name, _, _ in self.firsts.values()))
+            comment = f"// Packs need aligned {self.over}s and lie within one {parts}; other {self.over}s go element by element."
         guard = " && ".join(filter(None, [*lengths, self.packs.aligned(self.packs.wide)]))
         return [
             *lines,
             self.packs.constant(),
-            ALIGNED_ROWS.replace("rows", f"{self.over}s"),
+            comment,
             f"const bool {names.packed} = {guard};",
             *[f"if ({names.packed}) {{", f"  {self.function}<{self.packs.wide}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],

@@ -269,7 +269,7 @@ def test_rows_that_packs_do_not_divide_are_read_side_by_side(make: Any, tmp_path
     args = {"x": "in float32[rows, cols]", "b": "in float32[cols]", "y": "out float32[rows, cols]", "cols": "int32"}
     text = first(*make(args, "x + b", sizes=LONG, grid="rows"), tmp_path).definition
     assert "for (int column = threadIdx.x; column < cols; column += blockDim.x) {" in text
-    assert "y[base] = compute(x[base], b[column]);" in text
+    assert "y[i] = compute(x[i], b[column]);" in text
     assert "const auto compute = [](float x_i, float b_i) {" in text
 
 
