@@ -123,6 +123,13 @@ class _Joined:
         if node.op in ("map", "cast"):
             args = tuple(self._picked(one, number, side) for one in node.args)
             return self._added(replace(node, args=args, shape=shape))
+        if node.op == "iota":
+            return number
+        if node.op == "view" and node.data[-1] == len(self.nodes[node.args[0]].shape) - 1:
+            source = self._picked(node.args[0], number, side)
+            return self._added(replace(node, args=(source,), shape=shape))
+        if node.op != "input":
+            raise Refused("it joins axes of what it reduces or chooses")
         return self._added(Node("pick", (index, number), shape, node.dtype, (len(node.shape) - 1,), node.name))
 
     def _along_last(self, arg: int, length: str, side: str) -> int:

@@ -21,7 +21,7 @@ from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
 from kernelmate.synthesis.multiples import Multiple, multiple_text, with_multiples
 from kernelmate.synthesis.trace import trace
 
-MOST_TRIED = 300
+MOST_TRIED = 1000
 """Sizes at which a reference is run to find the conditions that it needs."""
 
 
@@ -140,9 +140,11 @@ def _tried(headline: Size) -> Iterator[tuple[dict[str, int], tuple[Multiple, ...
                 yield dict(zip(names, several, strict=True))
 
     yield from ((one, ()) for one in divisors(1))
-    yield from (({}, one) for count in (1, 2) for one in combinations(multiples, count))
+    yield from (({}, (one,)) for one in multiples)
+    yield from ((one, ()) for one in divisors(min(2, len(headline))) if len(headline) > 1)
+    yield from (({}, one) for one in combinations(multiples, 2))
     yield from ((one, (other,)) for other in multiples for one in divisors(1))
-    yield from ((one, ()) for count in sorted({2, len(headline)} - {1}) for one in divisors(count) if count <= len(headline))  # fmt: skip
+    yield from ((one, ()) for one in divisors(len(headline)) if len(headline) > 2)
 
 
 def _runs(contract: Contract, directory: Path, size: Size) -> bool:

@@ -74,12 +74,11 @@ class _Cutter:
             for arg in node.args:
                 self.users.setdefault(arg, set()).add(index)
         reductions = [index for index, node in enumerate(self.nodes) if node.op == "reduce"]
-        inner = {self._operand(one) for one in reductions}
         chained = {self.nodes[one].args[0] for one in reductions if self._operand(one) != self.nodes[one].args[0]}
         self.roots = [one for one in reductions if one not in chained]
         self.targets: set[int] = set()
-        if not any(self._kept(one) for one in self.roots) or not inner:
-            raise Refused("it has no product of rows with an array that they share")
+        if not self.roots:
+            raise Refused("it reduces nothing")
         for root in self.roots:
             self.targets.add(self._summit(root))
         for root in self.roots:

@@ -269,3 +269,16 @@ def logistic(x: "float32[rows=12, cols=60]"):
         state = 2.5 * state * (1 - state) + 0.01 * x[:, t]
         y[:, t] = state
     return y
+
+
+def positions_added(x: "float32[t=12, d=32]"):
+    """Sines and cosines of positions, side by side."""
+    t, d = x.shape
+    frequency = np.exp(-np.log(10000.0) * 2 * np.arange(d // 2) / d)
+    angle = np.arange(t)[:, None] * frequency
+    return x + np.stack([np.sin(angle), np.cos(angle)], -1).reshape(t, d)
+
+
+def traces(a: "float32[b=10, n=8, n]", c: "float32[b, n, n]"):
+    """Traces of products of matrices."""
+    return np.einsum("bij,bji->b", a, c)
