@@ -96,8 +96,11 @@ class _Cutter:
             raise Refused(f"it has a {node.op} beside sums of products")
         if node.op in _LEAVES:
             return
-        if self.rows.setdefault(index, axis) != axis:
-            raise Refused("it combines different rows")
+        if index in self.rows:
+            if self.rows[index] != axis:
+                raise Refused("it combines different rows")
+            return
+        self.rows[index] = axis
         if node.op == "reduce":
             if axis is None or node.data[0] not in ("sum", "max", "min"):
                 raise Refused("it reduces what is the same for all rows, or otherwise than by sums and extremes")

@@ -110,3 +110,8 @@ def test_results_of_different_lengths_are_refused(make: Any, tmp_path: Path) -> 
             *make(args, "def reference(x, w1, w2):\n    return np.maximum(x @ w1, 0) @ w2, w2 @ w1", sizes=SIZES),
             tmp_path,
         )
+
+
+def test_values_that_are_used_twice_again_and_again_are_followed_once(make: Any, tmp_path: Path) -> None:
+    twice = "def reference(x, w1, w2):\n    h = np.maximum(x @ w1, 0)\n    for _ in range(60):\n        h = h * h + h\n    return x + h @ w2"
+    assert first(*make(ARGS, twice, sizes=SIZES), tmp_path).schedule.startswith("staged-rows-")
