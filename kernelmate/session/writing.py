@@ -114,7 +114,11 @@ def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool =
         return f"No schedule computes the function: {reason}."
     if found is None:
         return "No schedule computes the function."
-    return "a library computes its products faster" if libraries and found.schedule.startswith(STAGED) else ""
+    return (
+        "its products are left to a library, which computes them in tiles"
+        if libraries and found.schedule.startswith(STAGED)
+        else ""
+    )
 
 
 def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, Graph] | WriteOutcome:

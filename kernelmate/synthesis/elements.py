@@ -11,7 +11,7 @@ from typing import Any
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.names import RESERVED, Names, one_of
+from kernelmate.synthesis.names import RESERVED, Names
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
@@ -219,9 +219,7 @@ def number_name(numbers: Node, names: Names, side: str = "") -> str:
     if numbers.op != "input":
         own = numbers.name not in RESERVED and names.is_free(numbers.name)
         return numbers.name if numbers.name and own else {"height": "in_row", "width": "in_col"}.get(side, "index")
-    name = str(numbers.data[0])
-    single = one_of(name)
-    return single if single and names.is_free(single) else f"{name}_i"
+    return names.element_name(str(numbers.data[0]))
 
 
 def may_be_negative(graph: Graph, index: int) -> bool:

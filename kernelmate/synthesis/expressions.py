@@ -305,9 +305,7 @@ class Expressions:
     def element_name(self, array: str, key: Key) -> str:
         """Returns a name for an element of an array: of a row, of all elements, or of the loop's own."""
         access = self.plan.access(key)
-        single = one_of(array)
-        other = single if single and self.names.is_free(single) else f"{array}_i"
-        return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, other)
+        return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, self.names.element_name(array))
 
     def _behind(self, node: Node) -> Node:
         """Returns the node under views and casts."""

@@ -40,6 +40,9 @@ _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)
 GUARD = "__syncthreads();  // an earlier call may still be reading"
 """The barrier before a function's write to its shared memory, by which any number of calls of it is right."""
 
+STATIC_BYTES = 48 * 1024
+"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
+
 MULTIPROCESSORS = 132
 """Multiprocessors of an H100 SXM: NVIDIA H100 Tensor Core GPU Architecture."""
 

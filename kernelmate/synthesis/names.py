@@ -176,9 +176,13 @@ class Names:
         return name
 
     def element(self, array: str) -> str:
-        """Returns a new name for one element of an array: `sample` of `samples`, `x_i` of `x`."""
+        """Returns a new name for one element of an array."""
+        return self.fresh(self.element_name(array))
+
+    def element_name(self, array: str) -> str:
+        """Returns the name that suits one element of an array: `sample` of `samples`, `x_i` of `x`."""
         single = one_of(array)
-        return self.fresh(single if single and self.is_free(single) else f"{array}_i")
+        return single if single and self.is_free(single) else f"{array}_i"
 
     def is_free(self, name: str) -> bool:
         """Returns True if an identifier is unused."""

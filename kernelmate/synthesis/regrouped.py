@@ -18,15 +18,16 @@ MOST = 4
 
 def regrouped(graph: Graph) -> Graph | None:
     """Returns the graph without reshapes that join the last two axes of what is computed; None if there is none."""
-    writer = _Joined(graph)
-    found = [index for index, node in enumerate(graph.nodes) if _joins(graph, node)]
-    for index in found:
+    writer, found = _Joined(graph), False
+    for index, node in enumerate(graph.nodes):
+        if not _joins(graph, node):
+            continue
         try:
-            node = graph.nodes[index]
             writer.nodes[index] = writer.nodes[writer.flat(node.args[0], node.shape[-1])]
+            found = True
         except Refused:
             continue
-    return sorted_graph(writer.nodes, graph.outputs) if writer.changed else None
+    return sorted_graph(writer.nodes, graph.outputs) if found else None
 
 
 def _joins(graph: Graph, node: Node) -> bool:
@@ -42,12 +43,10 @@ class _Joined:
 
     Attributes:
         nodes: of the graph, and new ones.
-        changed: True if a value was built.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = list(graph.nodes)
-        self.changed = False
 
     def _added(self, node: Node) -> int:
         self.nodes.append(node)
@@ -64,9 +63,7 @@ class _Joined:
             if node.shape == () or node.shape == ("1",):
                 return index
             return self._along_last(index, node.shape[-1], side)
-        inner = node.shape[-1]
         if node.op == "reshape" and self.nodes[node.args[0]].shape == (*node.shape[:-2], side):
-            self.changed = True
             return node.args[0]
         if node.shape[-2:] == ("1", "1"):
             raise Refused("it joins two axes of length 1")
@@ -75,8 +72,6 @@ class _Joined:
             return self._added(replace(node, args=args, shape=(*node.shape[:-2], side)))
         if node.op == "window":
             return self._stacked(node, side)
-        if node.op == "view" and node.data[-1] is None and inner == "1":
-            raise Refused("its groups have a single element")  # of which the caller knows the length
         raise Refused("it joins axes of what it computes")
 
     def _operand(self, node: Node, arg: int, side: str) -> int:
@@ -106,13 +101,9 @@ class _Joined:
     def _repeated(self, arg: int, length: str, side: str) -> int:
         """Returns a value of each group for its elements."""
         node = self.nodes[arg]
-        while node.op == "view" and node.data[-1] is None:
-            axes = [one for one in node.data[:-1] if one is not None]
-            if axes != list(range(len(self.nodes[node.args[0]].shape))) or len(axes) != len(node.data) - 1:
-                raise Refused("it joins axes in another order")
-            self.changed = True
-            return self._picked(node.args[0], self._position(side, "floor_divide", length), side)
-        raise Refused("it joins axes of what it computes")
+        if node.op != "view" or list(node.data) != [*range(len(node.data) - 1), None]:
+            raise Refused("it joins axes of what it computes, or in another order")
+        return self._picked(node.args[0], self._position(side, "floor_divide", length), side)
 
     def _picked(self, index: int, number: int, side: str) -> int:
         """Returns elements of the last axis by their numbers, chosen of the arrays from which they are computed."""
@@ -134,7 +125,6 @@ class _Joined:
 
     def _along_last(self, arg: int, length: str, side: str) -> int:
         """Returns what a value has for each place within a group."""
-        self.changed = True
         return self._picked(arg, self._position(side, "remainder", length), side)
 
     def _stacked(self, node: Node, side: str) -> int:
@@ -145,7 +135,6 @@ class _Joined:
         members = [self._member(node, place) for place in range(int(length))]
         number, which = self._position(side, "floor_divide", length), self._position(side, "remainder", length)
         chosen = [self._picked(one, number, side) for one in members]
-        self.changed = True
         last = chosen[-1]
         for place, one in reversed(list(enumerate(chosen[:-1]))):
             wanted = self._added(Node("constant", (), (), "int64", (place,)))

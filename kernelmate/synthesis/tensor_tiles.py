@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.synthesis.kernel_text import MULTIPROCESSORS
+from kernelmate.synthesis.kernel_text import MULTIPROCESSORS, STATIC_BYTES
 
 CHUNK = 16
 """Bytes of a `cp.async` load, and of a matrix row for `ldmatrix`."""
 STEP = 32
 """Bytes along the sum's axis per row and `mma.sync`: 16 halves, 32 bytes, 8 floats."""
-STATIC_BYTES = 48 * 1024
-"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
-
 GROUP = 8
 """Rows of tiles that blocks process together, so that their operands stay in L2."""
 

@@ -67,11 +67,13 @@ def test_a_compiled_candidate_is_about_as_fast_as_the_compiled_baseline(
     runner: BenchmarkRunner, tmp_path: Path
 ) -> None:
     path = tmp_path / "compiled.py"
-    path.write_text(HEAD + "    @torch.compile\n    def forward(self, x):\n        return F.gelu(x)\n")
+    # A compiled module, as the baseline is: a compiled function costs the host less for each call.
+    inner = HEAD.replace("ModelNew", "Inner") + "    def forward(self, x):\n        return F.gelu(x)\n\n\n"
+    path.write_text(inner + "class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.inner = torch.compile(Inner())\n\n    def forward(self, x):\n        return self.inner(x)\n")  # fmt: skip
     verdict = runner.judge(TASK, path, runner.audit(TASK))
     assert verdict.right, verdict.findings
     assert "compile" in verdict.speeds, verdict.findings
-    assert 0.8 < verdict.speeds["compile"].ratio < 1.5, "a compiled function costs the host less than a compiled module"
+    assert verdict.speeds["compile"].ratio == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.parametrize("name", sorted(CHEATS))

@@ -25,6 +25,7 @@ from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.joint_sums import joint_sums
 from kernelmate.synthesis.kernel_text import (
+    STATIC_BYTES,
     KernelText,
     WrittenKernel,
     block_of,
@@ -39,8 +40,6 @@ from kernelmate.synthesis.tensor_text import copy_function
 BLOCK = 256
 PACK = 4
 """Neighbouring elements that a thread loads of each array for one tile, and stores of its results at a time."""
-STATIC_BYTES = 48 * 1024
-"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
 ENOUGH_BLOCKS = 128
 """Number of blocks from which larger tiles no longer leave multiprocessors idle."""
 

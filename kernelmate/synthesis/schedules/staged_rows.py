@@ -6,6 +6,7 @@ stays in shared memory. Arithmetic: that of the graph, nothing twice.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     MULTIPROCESSORS,
+    STATIC_BYTES,
     WIDEST,
     KernelText,
     WrittenKernel,
@@ -27,10 +29,10 @@ from kernelmate.synthesis.kernel_text import (
     those_written,
 )
 from kernelmate.synthesis.merging import merged
-from kernelmate.synthesis.names import one_of
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_stages import RowStage, row_stages
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
 
 STAGED = "staged-rows"
 """Beginning of the schedules' names."""
@@ -38,14 +40,8 @@ STAGED = "staged-rows"
 BLOCK = 256
 """Threads per block."""
 
-AHEAD = 4
-"""Loads of a thread in flight."""
-
 ROWS = (8, 4, 2, 1)
 """Numbers of rows of a block: an element of a shared array is read once for all of them."""
-
-MOST_SHARED = 48 << 10
-"""Bytes of shared memory that every launch may use: CUDA C++ Programming Guide, compute capabilities."""
 
 _NAMES = {"sum": "row_sum", "max": "row_max", "min": "row_min"}
 _SUMS = {"sum": "sums", "max": "largest", "min": "smallest"}
@@ -62,10 +58,9 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         raise Refused("it computes whole numbers in between")
     sizes = kernel.contract.sizes
     rows = stages[0].plan.domain[stages[0].row]
-    width = ITEM_BYTES["float64" if kernel.real == "double" else "float32"]
-    each = [_shared_elements(stages, size) * width for size in sizes]
+    each = [_shared_elements(stages, size) * _item_bytes(kernel) for size in sizes]
     few = int(evaluate(rows, sizes[0])) // MULTIPROCESSORS
-    counts = [one for one in ROWS if one * max(each) <= MOST_SHARED and one <= max(few, 1)]
+    counts = [one for one in ROWS if one * max(each) <= STATIC_BYTES and one <= max(few, 1)]
     if not counts:
         raise Refused("what it computes of a row in between is more than a block's shared memory")
     yield from those_written(partial(_text, stages, kernel, one) for one in counts[:2])
@@ -77,6 +72,10 @@ def _stages(graph: Graph) -> list[RowStage]:
         return row_stages(merged(graph))
     except Refused:
         return row_stages(graph)
+
+
+def _item_bytes(kernel: KernelText) -> int:
+    return ITEM_BYTES["float64" if kernel.real == "double" else "float32"]
 
 
 def _shared_elements(stages: Sequence[RowStage], size: Size) -> int:
@@ -99,9 +98,7 @@ class _StagedRows:
 
     def __init__(self, stages: Sequence[RowStage], kernel: KernelText, rows: int) -> None:
         self.stages, self.kernel, self.rows = stages, kernel, rows
-        self.names = names = fresh_names(
-            kernel, "row", "r", "col", "k", "lane", "warp", "shared", first="row_first", rank="tid"
-        )
+        self.names = names = fresh_names(kernel, "row", "r", "col", "k", "lane", "warp", "shared", first="row_first")
         names.kThreads, self.constants = kernel.threads(BLOCK)
         names.kRows, declared = kernel.constant("Rows", rows, "rows per block, for which shared arrays are read once")
         self.constants += declared
@@ -175,11 +172,11 @@ class _StagedRows:
             *self.opening,
             *self._shared(),
             f"const int {names.first} = blockIdx.x * {names.kRows};",
-            *(declared for name, declared in ranks if f"{name}" in used.replace(f"{name}_", "")),
+            *(declared for name, declared in ranks if _uses(used, str(name))),
             *stages,
         ]
         each = " + ".join(" * ".join(sides) for sides in self.sides.values() if sides)
-        width = 8 if kernel.real == "double" else 4
+        width = self.rows * _item_bytes(kernel)
         read = dict.fromkeys(
             str(one.plan.node(key).data[0])
             for one in self.stages
@@ -194,9 +191,7 @@ class _StagedRows:
             "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),
             (f"cdiv({self.total}, {self.rows})",),
             BLOCK,
-            shared=(f"{self.rows * width} * ({each})" if "+" in each else f"{self.rows * width} * {each}")
-            if each
-            else 0,
+            shared=f"{width} * {f'({each})' if '+' in each else each}" if each else 0,
         )
 
     def _shared(self) -> list[str]:
@@ -250,7 +245,7 @@ class _StagedRows:
         """Returns the statements of one stage."""
         names, plan = self.names, stage.plan
         self.loop_names = {}
-        spare = iter([*self.more, *(self.kernel.names.fresh("n") for _ in range(4))])
+        spare = itertools.chain(self.more, (self.kernel.names.fresh("n") for _ in itertools.count()))
         for axis in [*stage.kept[-1:], *stage.kept[:-1]]:
             self.loop_names[axis] = str(names.col) if axis == stage.kept[-1] else next(spare)
         for axis in reversed(stage.gone):
@@ -260,7 +255,7 @@ class _StagedRows:
             name = str(plan.node(key).data[0]) if plan.node(key).op == "input" else ""
             if name.startswith("@"):
                 array = self.arrays[int(name[1:])]
-                expressions.hints[key] = one_of(array) or f"{array}_i"
+                expressions.hints[key] = self.kernel.names.element_name(array)
         reduction = stage.reduction
         if reduction is None:
             lines = self._map(stage, expressions)
@@ -272,11 +267,10 @@ class _StagedRows:
             self.kernel.names.release(name)  # the next stage may use it again
         return ["", *expressions.outer, *lines, *(["__syncthreads();"] if stage.output is None else [])]
 
-    def _row(self, lines: Sequence[str], after: Sequence[str] = ()) -> list[str]:
+    def _row(self, lines: Sequence[str]) -> list[str]:
         """Returns the declaration of the row that is `r`-th of the block, if statements use it; rows after the last one repeat it."""
         names = self.names
-        text = "\n".join([*lines, *after])
-        if not _uses(text, str(names.row)):
+        if not _uses("\n".join(lines), str(names.row)):
             return []
         total = self.length(self.total)
         last = str(int(total) - 1) if total.isdigit() else f"{total} - 1"
@@ -326,7 +320,7 @@ class _StagedRows:
             move = f"{name} += {step}" if own else f"++{name}"
             lines = block_of(f"for (int {name} = {first if own else '0'}; {name} < {length}; {move})", lines)
             if number == 0 and axes[-1] in stage.gone:
-                lines = [f"#pragma unroll {AHEAD}", *lines]
+                lines = [f"#pragma unroll {FEWEST_AHEAD}", *lines]
         return lines
 
     def _map(self, stage: RowStage, expressions: Expressions) -> list[str]:

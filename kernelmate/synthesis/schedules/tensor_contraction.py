@@ -20,10 +20,10 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
 from kernelmate.synthesis.contraction_text import ContractionText
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, indented
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, STATIC_BYTES, KernelText, WrittenKernel, block_of, indented
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.tensor_text import IN_FLIGHT, TensorText
-from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
+from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STEP, TILES, TensorTile, ranked
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
