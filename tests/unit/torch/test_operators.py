@@ -152,7 +152,8 @@ def test_tensors_that_share_memory_are_refused_in_the_emulator(operator: Operato
 def test_half_precision_and_bits_arrive_as_they_are(operator: Operator) -> None:
     bias_gelu = operator("bias_gelu_bf16.cu").bias_gelu
     x, bias = torch.randn(3, 5).bfloat16(), torch.randn(5).bfloat16()
-    want = torch.nn.functional.gelu(x.float() + bias.float(), approximate="tanh")
+    total = x.float() + bias.float()
+    want = total * torch.sigmoid(1.702 * total)
     torch.testing.assert_close(bias_gelu(x, bias).float(), want, rtol=2e-2, atol=2e-2)
 
 
