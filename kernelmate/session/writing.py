@@ -89,7 +89,7 @@ def write_kernel(
     added = [one for one in traced[1].require if one not in asked.require]
     if not added:
         return outcome
-    note = f"{asked.function.name} raises at other sizes, so the contract requires {' and '.join(added)}."
+    note = f"{asked.function.name} raises, or returns fewer elements, at other sizes, so the contract requires {' and '.join(added)}."
     return replace(outcome, notes=(note, *outcome.notes))
 
 

@@ -85,7 +85,9 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
         source = graph.nodes[node.args[0]]
         places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
         sides = enumerate(source.shape)
-        return ((node.args[0], tuple(None if side == "1" else index[places[axis]] for axis, side in sides)),)
+        # An axis `#1/3` is only there in a view of a part of an array.
+        inner = (None if side == "1" else side if side.startswith("#") else index[places[axis]] for axis, side in sides)
+        return ((node.args[0], tuple(inner)),)
     if node.op in BY_NUMBER:
         source = graph.nodes[node.args[0]]
         place, chosen = chosen_by(graph, key)

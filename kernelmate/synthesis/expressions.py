@@ -520,7 +520,9 @@ class Expressions:
             if name in _COMPARISONS and all(self._viewed(one).op == "iota" for one in node.args):
                 args = [_uncast(*arg) for arg in args]
             level = ATOM if name in _BITS else SUM
-            return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
+            chained = name.startswith("logical") and self._viewed(node.args[0]).data == node.data
+            first = args[0][0] if chained else bound(args[0], level)
+            return f"{first} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
             test = bound(args[0], SUM) if "?" in args[0][0] else args[0][0]
             return f"{test} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE

@@ -266,7 +266,8 @@ class KernelText:
         """Returns a sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
         size = self.contract.sizes[0]
         shapes = argument_shapes(self.contract, size)
-        several = [*dict.fromkeys(self.others.get(one, one) for one in read), *(one.name for one in self.outputs())]
+        written = dict.fromkeys(self.others.get(one.name, one.name) for one in self.outputs())
+        several = [*dict.fromkeys(self.others.get(one, one) for one in read), *written]
         moved = sum(math.prod(shapes[one]) * ITEM_BYTES[self.arguments[one].dtype] for one in several)
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
         return f" At {at} it moves {moved / 1e6:.3g} MB."
@@ -274,6 +275,10 @@ class KernelText:
     def outputs(self) -> list[Argument]:
         """Returns the out and inout arguments in their order."""
         return [one for one in self.contract.args if one.direction in ("out", "inout")]
+
+    def at(self, name: str, index: str) -> str:
+        """Returns the text of the element of an output that belongs to one row, column or whole array."""
+        return f"{name}[{index}]"
 
     def element(self, name: str) -> str:
         """Returns the type of an array's elements in the file's spelling."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ from kernelmate.synthesis.trace import trace
 MOST_TRIED = 1000
 """Sizes at which a reference is run to find the conditions that it needs."""
 
+MOST_BOUND = 64
+"""The largest lower bound of a size that is found."""
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -33,7 +38,7 @@ class Results:
         graph: text of `Graph.text`; None if the reference cannot be traced.
         dtypes: the dtypes of each result, as the reference returns it for arrays of the contract's dtypes.
         refusal: the reason that it cannot be traced, with `file` and `line`.
-        require: conditions under which it does not raise, if it raises at the contract's small size; all else is unknown then.
+        require: conditions that the contract lacks and under which it does not raise at smaller sizes; all else is unknown then.
     """
 
     graph: str | None
@@ -65,6 +70,9 @@ def traced_text(contract: Contract, directory: Path) -> str:
         if not require:
             raise
         return json.dumps(asdict(Results(None, (), require=require)))
+    bounds = _bounds(contract, directory)
+    if bounds:
+        return json.dumps(asdict(Results(None, dtypes, require=bounds)))
     try:
         results = Results(trace(contract, directory).text(), dtypes)
     except ReferenceFailed as error:
@@ -110,6 +118,39 @@ def _conditions(contract: Contract, directory: Path) -> tuple[str, ...]:
             divisors = [f"{name} % {factor} == 0" for name, factor in by.items()]
             return (*divisors, *(multiple_text(one) for one in times))
     return ()
+
+
+def _bounds(contract: Contract, directory: Path) -> tuple[str, ...]:
+    """Returns lower bounds of sizes, as `cols >= 4`, below which a reference raises, or returns fewer elements than otherwise.
+
+    Sizes of which `require` says something already have none.
+    """
+    small, found = min(contract.sizes, key=lambda one: sum(one.values())), list[str]()
+    known = {word for one in contract.require for word in re.findall(r"[A-Za-z_]\w*", one)}
+    for name, value in small.items():
+        most = min(value, MOST_BOUND)
+        if most <= 2 or name in known:
+            continue
+        sides = partial(_sides, contract, directory, small, name)
+        ordinary, shorter = sides(most), sides(most - 1)
+        if ordinary is None or shorter is None:
+            continue
+        constant = {place: side for place, side in ordinary.items() if shorter.get(place) == side}
+        tried = ((one, sides(one)) for one in range(1, most))
+        bound = next((one for one, at in tried if at is not None and constant.items() <= at.items()), most)
+        if bound > 1:
+            found.append(f"{name} >= {bound}")
+    return tuple(found)
+
+
+def _sides(contract: Contract, directory: Path, size: Size, name: str, value: int) -> dict[tuple[int, int], int] | None:
+    """Returns the lengths of the results' axes, by result and axis, with one size at a value; None if the reference raises."""
+    try:
+        returned = _returned(contract, directory, {**size, name: value})
+        several = returned if isinstance(returned, tuple | list) else (returned,)
+        return {(place, axis): side for place, one in enumerate(several) for axis, side in enumerate(np.shape(one))}
+    except (ReferenceFailed, ValueError):
+        return None
 
 
 def _meeting(base: Size, headline: Size, by: Mapping[str, int], times: Sequence[Multiple]) -> Size | None:

@@ -9,7 +9,13 @@ from typing import Any
 
 
 class Untraceable(Exception):
-    """The reference uses an operation without an equivalent in a graph; the message names it, without the line."""
+    """The reference uses an operation without an equivalent in a graph; the message names it, without the line.
+
+    Attributes:
+        line: the line of the operation in the reference's file, if it is not the one that is being executed.
+    """
+
+    line: int | None = None
 
 
 class Unequal(Untraceable):

@@ -1,4 +1,8 @@
-"""Sorting of a few values along an axis, by exchanges without a loop: `np.sort`, `np.partition`, `np.argsort`, `np.median`."""
+"""Sorting along an axis: `np.sort`, `np.partition`, `np.argsort`, `np.median`.
+
+A few values are sorted by exchanges without a loop. Of more values, only the first or last few in order are traced, each
+as the smallest or largest of those that are left.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, cast
+from kernelmate.synthesis.arrays import Array, cast, is_whole, line_of
 from kernelmate.synthesis.joining import stack
-from kernelmate.synthesis.primitives import expand_dims, where
+from kernelmate.synthesis.primitives import expand_dims, reduced_along, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 MOST_SORTED = 25
@@ -50,19 +54,28 @@ def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -
 
 
 def sort(a: Array, axis: Any = -1, **_: Any) -> Array:
-    """Returns a few values in ascending order; NaN is not supported: a copy of another value would replace it."""
+    """Returns the values in ascending order; NaN is not supported: a copy of another value would replace it."""
+    if _is_long(a, axis, MOST_SORTED):
+        return Ordered(a, operator.index(axis) % a.ndim, places=False)
     values, place = _values(a, axis, MOST_SORTED, "sort")
     return stack(_sorted(values), place)
 
 
 def partition(a: Array, kth: Any, axis: Any = -1, **_: Any) -> Array:  # noqa: ARG001
     """As `sort`, which puts the values of any places where `np.partition` would."""
-    values, place = _values(a, axis, MOST_SORTED, "partition")
-    return stack(_sorted(values), place)
+    return sort(a, axis)
 
 
-def argsort(a: Array, axis: Any = -1, **_: Any) -> Array:
-    """The places of a few values in ascending order; of equal ones the first comes first."""
+def argpartition(a: Array, kth: Any, axis: Any = -1, **_: Any) -> Array:  # noqa: ARG001
+    """As `argsort`, which puts the places of any values where `np.argpartition` may."""
+    return argsort(a, axis)
+
+
+def argsort(a: Array, axis: Any = -1, **keywords: Any) -> Array:
+    """The places of the values in ascending order; of equal ones the first comes first."""
+    if _is_long(a, axis, MOST_PLACES):
+        stable = bool(keywords.get("stable")) or keywords.get("kind") in ("stable", "mergesort")
+        return Ordered(a, operator.index(axis) % a.ndim, places=True, stable=stable)
     values, place = _values(a, axis, MOST_PLACES, "argsort")
     places: list[Any] = list(range(len(values)))
     for turn in range(len(values)):
@@ -72,6 +85,152 @@ def argsort(a: Array, axis: Any = -1, **_: Any) -> Array:
                 first, second = pair[low], pair[low + 1]
                 pair[low], pair[low + 1] = where(exchanged, second, first), where(exchanged, first, second)
     return stack(places, place)
+
+
+MOST_RANKS = 16
+"""Values at either end of an order that are found one after the other."""
+
+_LONGER = 1 << 30
+"""A length that no axis has, by which places from the start and from the end are told apart."""
+
+
+class Ordered(Array):
+    """The values along an axis in ascending order, or their places; only the first or the last few are computed.
+
+    Args:
+        source: the values. axis: the axis along which they are ordered.
+        places: True for the places of the values. stable: True if the first of equal values must come first.
+        of_negated: True for the order of the values with the other sign, which are the values then.
+        reverse: True for the opposite order. negated: True if what is taken has the other sign.
+        wanted: the dtype of what is taken; None for that of the values, or of places.
+    """
+
+    def __init__(
+        self,
+        source: Array,
+        axis: int,
+        *,
+        places: bool,
+        stable: bool = False,
+        of_negated: bool = False,
+        reverse: bool = False,
+        negated: bool = False,
+        wanted: Any = None,
+    ) -> None:
+        node = source.builder.nodes[source.node]
+        if node.op == "map" and node.data[0] == "negative" and not source.loops:
+            source, of_negated = Array(source.builder, node.args[0]), not of_negated
+        super().__init__(source.builder, source.node)
+        self._source, self._axis, self._places, self._stable = source, axis, places, stable
+        self._line = line_of(source.builder.file)
+        self._of_negated, self._reverse, self._negated = of_negated, reverse, negated
+        self._wanted = np.dtype(wanted or (np.int64 if places else source.dtype))
+
+    @property
+    def node(self) -> int:
+        """Never a node of the graph.
+
+        Raises:
+            Untraceable: always, because all ranks are needed.
+        """
+        name, most = ("argsort", MOST_PLACES) if self._places else ("sort", MOST_SORTED)
+        error = Untraceable(f"np.{name} of more than {most} values, of which not only the first or last {MOST_RANKS} are taken")  # fmt: skip
+        error.line = self._line
+        raise error
+
+    @property
+    def recorded(self) -> int:
+        """No node has its name."""
+        return -1
+
+    @property
+    def loops(self) -> tuple[Any, ...]:
+        """As of the values."""
+        return self._source.loops
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of the values."""
+        return self._source.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of the values or places."""
+        return self._wanted
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> Ordered:
+        """Converts what is taken of it to another dtype."""
+        return self._like(wanted=np.dtype(dtype))
+
+    def __neg__(self) -> Any:
+        if self._places:
+            return super().__neg__()
+        return self._like(negated=not self._negated)
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        keys += [slice(None)] * (self.ndim - len(keys))
+        if len(keys) != self.ndim or any(not is_whole(one) for at, one in enumerate(keys) if at != self._axis):
+            raise Untraceable("an element of a sorted array by other than its rank")
+        wanted = keys[self._axis]
+        if isinstance(wanted, slice):
+            ranks = range(*wanted.indices(_LONGER))
+            if len(ranks) >= _LONGER - 1:
+                return self._like(reverse=self._reverse != (ranks.step < 0))
+            if len(ranks) > MOST_RANKS:
+                return super().__getitem__(key)
+            return stack([self._ranked(one) for one in ranks], self._axis)
+        return self._ranked(operator.index(wanted) % _LONGER)
+
+    def _like(self, **changed: Any) -> Ordered:
+        given = {"reverse": self._reverse, "negated": self._negated, "wanted": self._wanted, **changed}
+        given |= {"of_negated": self._of_negated, "stable": self._stable}
+        return Ordered(self._source, self._axis, places=self._places, **given)
+
+    def _ranked(self, rank: int) -> Array:
+        """Returns the values, or places, of a rank along the axis, which is dropped."""
+        from_end = rank > _LONGER // 2
+        number = _LONGER - 1 - rank if from_end else rank
+        if number >= MOST_RANKS:
+            raise Untraceable(f"np.sort, of which a rank beyond the first or last {MOST_RANKS} is taken")
+        at_end = from_end != self._reverse
+        if at_end and self._places and self._stable:
+            raise Untraceable("the end of np.argsort(x, kind='stable'), where the last of equal values comes first: sort -x instead")  # fmt: skip
+        value, place = _extremes(self._source, self._axis, number + 1, largest=at_end != self._of_negated)[number]
+        if self._places:
+            return cast(place, self._wanted)
+        return cast(-value if self._negated != self._of_negated else value, self._wanted)
+
+
+def _extremes(a: Array, axis: int, count: int, *, largest: bool) -> list[tuple[Array, Array]]:
+    """Returns the `count` largest or smallest values along an axis and their places, one after the other.
+
+    Of infinite values that would come last, the place of an earlier one may be returned again.
+    """
+    side = a.builder.add("iota", (), [a.shape[axis]], np.int64)
+    positions = side.view_of([None] * axis + [0] + [None] * (a.ndim - axis - 1))
+    limits = (-np.inf, np.inf) if a.dtype.kind == "f" else (np.iinfo(a.dtype).min, np.iinfo(a.dtype).max)
+    last = a.dtype.type(limits[0] if largest else limits[1])
+    found: list[tuple[Array, Array]] = []
+    left, taken = a, None
+    for _ in range(count):
+        place = reduced_along(left, "argmax" if largest else "argmin", axis, np.int64)
+        found.append((reduced_along(left, "max" if largest else "min", axis), place))
+        here = positions == expand_dims(place, axis)
+        taken = here if taken is None else np.logical_or(taken, here)
+        left = where(taken, last, a)
+    return found
+
+
+def _is_long(a: Array, axis: Any, most: int) -> bool:
+    """True if there are more values along an axis than exchanges sort, or a number that is a size."""
+    if axis is None or isinstance(axis, tuple) or a.dtype.kind not in "fiu":
+        return False
+    side = a.shape[operator.index(axis) % a.ndim]
+    return text_of(side) != str(int(side)) or int(side) > most
 
 
 def _values(a: Array, axis: Any, most: int, name: str) -> tuple[list[Any], int]:

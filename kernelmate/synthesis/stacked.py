@@ -1,24 +1,27 @@
-"""Sums over a stack of shifted arrays, as `np.stack` and `einsum` write them, as chains of terms that loops can take the place of."""
+"""Values along an axis of a stack, as `np.stack` and `einsum` write it, as nodes of their own: chains of terms, or separate results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, AxisMap, linear
+from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.plan import sorted_graph
 
 MOST = 128
 """Terms of a chain; longer stacks stay as they are."""
 
-_CHAINS = {"sum": "add", "max": "maximum", "min": "minimum"}
+MOST_RESULTS = 16
+"""Values of a stack that are separate results."""
+
+_CHAINS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
 def spread_stacks(graph: Graph, least: int) -> Graph:
     """Returns the graph with each reduction along a stack of at least `least` arrays replaced by a chain of terms.
 
-    The graph is unchanged if there is none. A stack lies along the first axis and is joined from arrays of constant
-    lengths.
+    The graph is unchanged if there is none. A stack is joined from arrays of constant lengths.
     """
     nodes: list[Node] = []
     moved: list[int] = []
@@ -29,71 +32,170 @@ def spread_stacks(graph: Graph, least: int) -> Graph:
     return Graph(tuple(nodes), tuple(moved[one] for one in graph.outputs)) if spread.count else graph
 
 
+@dataclass(frozen=True, slots=True)
+class StackedResult:
+    """A value of a stack of results, or a whole result.
+
+    Attributes:
+        output: the number of the kernel's output. number: its place in the stack.
+        shape: the output's shape. axis: the stack's axis in it; None for a whole result.
+    """
+
+    output: int
+    number: int
+    shape: tuple[str, ...]
+    axis: int | None
+
+
+def separate_results(graph: Graph) -> tuple[Graph, list[StackedResult]] | None:
+    """Returns the graph with each value of stacked results as a result of its own, and where each belongs.
+
+    The result is None if no result is a stack of at most `MOST_RESULTS` values.
+    """
+    graph = spread_stacks(graph, 2)
+    slices = _Slices(list(graph.nodes), (ABOVE, OTHERWISE))
+    outputs: list[int] = []
+    places: list[StackedResult] = []
+    for output, index in enumerate(graph.outputs):
+        shape = graph.nodes[index].shape
+        values = next(filter(None, (slices.values(index, axis) for axis in range(len(shape)))), None)
+        if values is None:
+            outputs.append(index)
+            places.append(StackedResult(output, 0, shape, None))
+            continue
+        axis, found = values
+        outputs += found
+        places += [StackedResult(output, number, shape, axis) for number in range(len(found))]
+    if len(outputs) == len(graph.outputs):
+        return None
+    return sorted_graph(slices.nodes, outputs), places
+
+
 class _Slices:
-    """Builder of nodes for single elements along the first axis of nodes.
+    """Builder of nodes for single elements along an axis of nodes.
+
+    Args:
+        nodes: of the graph, to which others are added.
+        beyond: kinds of index maps of a stack's axis: joined arrays alone, or assigned parts too.
 
     Attributes:
         count: number of reductions that were replaced by chains.
     """
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: list[Node], beyond: Sequence[str] = (ABOVE,)) -> None:
+        self.nodes, self._beyond = nodes, beyond
         self._lines: dict[int, int] = {}
+        self._known = {node: index for index, node in enumerate(nodes)}
         self.count = 0
 
     def added(self, node: Node) -> int:
-        """Appends a node and returns its index."""
-        self._nodes.append(node)
-        return len(self._nodes) - 1
+        """Appends a node, unless there is an equal one, and returns its index."""
+        if node not in self._known:
+            self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+        return self._known[node]
 
     def chain(self, node: Node, least: int) -> int | None:
         """Returns the node of the chain that replaces a reduction; None if it is not along a stack."""
-        if node.op != "reduce" or node.data[0] not in _CHAINS or node.data[1] != 0:
+        if node.op != "reduce" or node.data[0] not in _CHAINS:
             return None
-        source = self._nodes[node.args[0]]
-        length = source.shape[0]
+        source, axis = self.nodes[node.args[0]], int(node.data[1] or 0)
+        length = source.shape[axis]
         if source.dtype != node.dtype or not length.isdigit() or not least <= int(length) <= MOST:
             return None
-        if not self._has_stack(node.args[0]):
-            return None
-        before = len(self._nodes)
-        terms = [self._slice(node.args[0], place) for place in range(int(length))]
-        if any(term is None for term in terms):
-            del self._nodes[before:]
-            self._lines = {one: line for one, line in self._lines.items() if line < before}
+        terms = self._slices(node.args[0], axis)
+        if terms is None:
             return None
         self.count += 1
-        found, *rest = [term for term in terms if term is not None]
+        found, *rest = terms
         for term in rest:
             found = self.added(Node("map", (found, term), node.shape, node.dtype, (_CHAINS[str(node.data[0])],)))
         return found
 
-    def _has_stack(self, index: int) -> bool:
-        node = self._nodes[index]
-        if node.op == "window" and len(node.args) == 2:
-            return AxisMap.of(node.data[0]).beyond == ABOVE
-        return node.op == "map" and any(
-            len(self._nodes[arg].shape) == len(node.shape) and self._has_stack(arg) for arg in node.args
-        )
+    def values(self, index: int, axis: int) -> tuple[int, list[int]] | None:
+        """Returns the axis, and the nodes of all elements along it; None if it is not a short stack's."""
+        length = self.nodes[index].shape[axis]
+        if not length.isdigit() or not 2 <= int(length) <= MOST_RESULTS:
+            return None
+        found = self._slices(index, axis)
+        return None if found is None else (axis, found)
 
-    def _slice(self, index: int, place: int) -> int | None:
-        """Returns the node of an element along the first axis; None if the node's kind cannot be split."""
-        node = self._nodes[index]
-        if not node.shape:
+    def _slices(self, index: int, axis: int) -> list[int] | None:
+        """Returns the nodes of all elements along an axis; None if it is not a stack's, or a node cannot be split."""
+        if not self._has_stack(index, axis):
+            return None
+        before = len(self.nodes)
+        found = [self._slice(index, axis, place) for place in range(int(self.nodes[index].shape[axis]))]
+        if all(one is not None for one in found):
+            return [one for one in found if one is not None]
+        for node in self.nodes[before:]:
+            del self._known[node]
+        del self.nodes[before:]
+        self._lines = {one: line for one, line in self._lines.items() if line < before}
+        return None
+
+    def _has_stack(self, index: int, axis: int) -> bool:
+        node = self.nodes[index]
+        if node.op == "window" and len(node.args) == 2:
+            return AxisMap.of(node.data[axis]).beyond in self._beyond
+        if node.op == "view":
+            source = node.data[axis]
+            return source is not None and self._has_stack(node.args[0], int(source))
+        if node.op == "along" and axis == int(node.data[0] or 0):
+            return self._has_stack(node.args[1], axis)
+        operands = ((arg, axis - len(node.shape) + len(self.nodes[arg].shape)) for arg in node.args)
+        return node.op in ("map", "cast") and any(at >= 0 and self._has_stack(arg, at) for arg, at in operands)
+
+    def _slice(self, index: int, axis: int, place: int) -> int | None:
+        """Returns the node of an element along an axis; None if the node's kind cannot be split."""
+        node = self.nodes[index]
+        if axis < 0:
             return index
-        if node.shape[0] == "1":
+        if node.shape[axis] == "1":
             place = 0
-        shape = node.shape[1:]
-        if node.op == "map":
-            args = [
-                arg if len(self._nodes[arg].shape) < len(node.shape) else self._slice(arg, place) for arg in node.args
-            ]
+        shape = (*node.shape[:axis], *node.shape[axis + 1 :])
+        if node.op in ("map", "cast"):
+            args = [self._slice(arg, axis - len(node.shape) + len(self.nodes[arg].shape), place) for arg in node.args]
             return self._like(node, args, shape)
         if node.op == "view":
-            return self._viewed(node, place)
-        if node.op == "reshape" and set(shape) <= {"1"}:
+            return self._viewed(node, axis, place)
+        if node.op == "along" and axis == int(node.data[0] or 0):
+            return self._chosen(node, axis, place)
+        if node.op == "reshape" and axis == 0 and set(shape) <= {"1"}:
             return self._of_line(node, index, place)
-        return self._joined(node, place) if node.op == "window" else None
+        if node.op == "window":
+            return self._joined(node, axis, place)
+        kept = [one for one in range(len(node.shape)) if one != axis]
+        return self._view(index, kept, shape) if node.shape[axis] == "1" else None
+
+    def _chosen(self, node: Node, axis: int, place: int) -> int | None:
+        """Returns an element that is chosen by number, from the number's place in a stack."""
+        number = self._slice(node.args[1], axis, place)
+        if number is None:
+            return None
+        shape = (*node.shape[:axis], *node.shape[axis + 1 :])
+        if axis == len(node.shape) - 1:
+            extreme = self._extreme(node.args[0], number)
+            return extreme or self.added(Node("gather", (node.args[0], number), shape, node.dtype))
+        sides = (*node.shape[:axis], "1", *node.shape[axis + 1 :])
+        number = self._view(number, [None if one == axis else one - (one > axis) for one in range(len(sides))], sides)
+        chosen = self.added(Node("along", (node.args[0], number), sides, node.dtype, node.data))
+        return self._view(chosen, [one for one in range(len(sides)) if one != axis], shape)
+
+    def _extreme(self, source: int, number: int) -> int | None:
+        """Returns the node of an array's largest or smallest value if its place chooses the element; else None."""
+        while self.nodes[number].op in ("cast", "view"):
+            number = self.nodes[number].args[0]
+        place = self.nodes[number]
+        if place.op != "reduce" or place.data[0] not in ("argmax", "argmin"):
+            return None
+        left = place.args[0]
+        if self.nodes[left].data == ("where",) and left != source:  # those found before are left out
+            left = self.nodes[left].args[2]
+        if left != source or self.nodes[source].dtype != self.nodes[place.args[0]].dtype:
+            return None
+        kind = str(place.data[0]).removeprefix("arg")
+        return self.added(Node("reduce", place.args, place.shape, self.nodes[source].dtype, (kind, place.data[1])))
 
     def _of_line(self, node: Node, index: int, place: int) -> int:
         """Returns the node of one element of an array that is reshaped to one line, followed by axes of length 1."""
@@ -107,40 +209,48 @@ class _Slices:
         known = [arg for arg in args if arg is not None]
         return self.added(replace(node, args=tuple(known), shape=shape, name="")) if len(known) == len(args) else None
 
-    def _viewed(self, node: Node, place: int) -> int:
+    def _viewed(self, node: Node, axis: int, place: int) -> int | None:
         """Returns an element of a view: the source itself if the axis was only broadcast, else one element of the source."""
-        first, *others = node.data
-        source = self._nodes[node.args[0]]
-        if first is None:
-            same = [*range(len(source.shape))] == others and node.shape[1:] == source.shape
-            return node.args[0] if same else self._view(node.args[0], others, node.shape[1:])
-        axis = int(first)
+        others = [*node.data[:axis], *node.data[axis + 1 :]]
+        shape = (*node.shape[:axis], *node.shape[axis + 1 :])
+        source = self.nodes[node.args[0]]
+        if node.data[axis] is None:
+            same = [*range(len(source.shape))] == others and shape == source.shape
+            return node.args[0] if same else self._view(node.args[0], others, shape)
+        moved = int(node.data[axis] or 0)
+        if self._has_stack(node.args[0], moved):
+            inner = self._slice(node.args[0], moved, place)
+            axes = [None if one is None else int(one) - (int(one) > moved) for one in others]
+            return None if inner is None else self._view(inner, axes, shape)
         maps = [
-            AxisMap.of(f"{ORDINARY}|1|{place if one == axis else 0}|{one}*1").text() for one in range(len(source.shape))
+            AxisMap.of(f"{ORDINARY}|1|{place if one == moved else 0}|{one}*1").text()
+            for one in range(len(source.shape))
         ]
-        sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
-        return self._view(self.added(Node("window", node.args, sides, node.dtype, tuple(maps))), others, node.shape[1:])
+        sides = tuple("1" if one == moved else side for one, side in enumerate(source.shape))
+        return self._view(self.added(Node("window", node.args, sides, node.dtype, tuple(maps))), others, shape)
 
     def _view(self, source: int, axes: Sequence[object], shape: tuple[str, ...]) -> int:
         data = tuple(None if one is None else int(str(one)) for one in axes)
-        return self.added(Node("view", (source,), shape, self._nodes[source].dtype, data))
+        if [*data] == [*range(len(self.nodes[source].shape))]:
+            return source
+        return self.added(Node("view", (source,), shape, self.nodes[source].dtype, data))
 
-    def _joined(self, node: Node, place: int) -> int | None:
+    def _joined(self, node: Node, axis: int, place: int) -> int | None:
         """Returns an element of joined arrays, from the array that contains it.
 
         The result is None for windows that move along other axes.
         """
         maps = [AxisMap.of(str(one)) for one in node.data]
         plain = all(
-            one.terms == ((axis, 1),)
+            one.terms == ((at, 1),)
             and one.every == 1
-            and (axis == 0 or (one.offset == "0" and one.beyond == ORDINARY))
-            for axis, one in enumerate(maps)
+            and (at == axis or (one.offset == "0" and one.beyond == ORDINARY))
+            for at, one in enumerate(maps)
         )
-        offset, length = linear(maps[0].offset), self._nodes[node.args[0]].shape[0]
-        if not plain or offset.terms or not length.isdigit() or maps[0].beyond not in (ORDINARY, ABOVE):
+        offset, length = linear(maps[axis].offset), self.nodes[node.args[0]].shape[axis]
+        if not plain or offset.terms or not length.isdigit() or maps[axis].beyond not in (ORDINARY, *self._beyond):
             return None
         at = place + offset.constant
-        if maps[0].beyond == ABOVE and at >= int(length):
-            return self._slice(node.args[1], place)
-        return self._slice(node.args[0], at) if 0 <= at < int(length) else None
+        if len(node.args) == 2 and maps[axis].beyond != ORDINARY and not 0 <= at < int(length):
+            return self._slice(node.args[1], axis, place)
+        return self._slice(node.args[0], axis, at) if 0 <= at < int(length) else None

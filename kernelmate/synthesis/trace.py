@@ -186,7 +186,9 @@ def _traced_once(
         if isinstance(error, Unequal) and size not in contract.sizes:
             raise
         said = str(error) if isinstance(error, Untraceable) else f"{type(error).__name__}: {error}"
-        raise _refusal(contract, file, frames[-1].lineno if frames else None, said) from None
+        line = error.line if isinstance(error, Untraceable) else None
+        line = line or (frames[-1].lineno if frames else None)
+        raise _refusal(contract, file, line, said) from None
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from kernelmate.synthesis.schedules import (
     scan,
     segment_passes,
     segments,
+    stacked_results,
     staged_rows,
     total,
     windows,
@@ -221,17 +222,26 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         return
     if any(node.op in ("segment", "repeat") for node in graph.nodes):
         graph = segments.offsets_by_number(graph)
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
+    if any(node.op == "window" for node in graph.nodes):
+        ways = [partial(stacked_results.written, graph), partial(_parted, graph)]
+    yield from _either([*ways, partial(_of_whole_arrays, graph)], text)
+
+
+def _parted(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels in which slices of equal length are read as arrays of their own."""
+    parted = with_parts(graph, [*text.parameters])
+    if parted is None:
+        raise Refused("it has other parts of arrays than slices of equal length")
+    own = _by_operation if any(node.op == "scatter" for node in graph.nodes) else _free
+    yield from own(parted[0], text.again(parted[1]))
+
+
+def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels in which parts of arrays are index maps."""
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment", "repeat"}:
         raise Refused("it has elements by number beside parts of arrays")
-    if "window" in found:
-        parted = with_parts(graph, [*text.parameters])
-        if parted is not None:
-            try:
-                yield from _free(parted[0], text.again(parted[1]))
-                return
-            except Refused:
-                pass
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     if len(graph.outputs) > 1 and "scatter" in found:
         yield from apart.written(graph, text, _by_operation)

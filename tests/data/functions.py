@@ -282,3 +282,35 @@ def positions_added(x: "float32[t=12, d=32]"):
 def traces(a: "float32[b=10, n=8, n]", c: "float32[b, n, n]"):
     """Traces of products of matrices."""
     return np.einsum("bij,bji->b", a, c)
+
+
+def two_largest(x: "float32[rows=20, experts=24]"):
+    p = np.exp(x - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    chosen = np.argsort(-p, axis=1)[:, :2]
+    weights = np.take_along_axis(p, chosen, 1)
+    return weights / weights.sum(1, keepdims=True), chosen.astype(np.int32)
+
+
+def third_largest(x: "float32[rows=20, cols=60]"):
+    return np.sort(x, axis=1)[:, -3]
+
+
+def kept_largest(x: "float32[rows=20, cols=60]"):
+    least = np.sort(x, axis=1)[:, ::-1][:, 3:4]
+    return np.where(x >= least, x, 0)
+
+
+def row_statistics(x: "float32[rows=20, cols=60]"):
+    y = np.empty((len(x), 2), np.float32)
+    y[:, 0] = x.mean(1)
+    y[:, 1] = x.std(1)
+    return y
+
+
+def column_statistics(x: "float32[rows=60, cols=20]"):
+    return np.stack([x.mean(0), x.var(0)])
+
+
+def extent(x: "float32[n=500]"):
+    return np.array([x.min(), x.max(), x.mean()])

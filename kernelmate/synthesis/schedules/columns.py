@@ -349,7 +349,7 @@ class Columns(Passes):
         if single:
             known = dict(self.expressions.known)
             place = address(layout.single, self.lengths, self.at)
-            body = self.stores(single, lambda name: f"{name}[{place}]")
+            body = self.stores(single, lambda name: self.kernel.at(name, place))
             inside = "threadIdx.x == 0"
             if layout.column is not None:
                 inside = f"threadIdx.x < {names.kColumns} && {names.wanted} < {self.lengths[layout.column]}"

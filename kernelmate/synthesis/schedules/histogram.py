@@ -167,6 +167,8 @@ class HistogramText:
             return self.kernel.loaded(name, name)
         if key[1] == (1,):
             return self.kernel.loaded(name, self.elements[name])
+        if 1 in key[1]:
+            raise Refused("a sample is a part of an array's row, which has other elements besides")
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:

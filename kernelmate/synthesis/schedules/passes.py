@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
-from kernelmate.synthesis.graph import BITWISE
+from kernelmate.synthesis.graph import BITWISE, Node
 from kernelmate.synthesis.kernel_text import KernelText, block_of
 from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, behind, walk
@@ -19,6 +19,12 @@ IN_FLIGHT = 64
 
 FEWEST_AHEAD = 4
 """Minimum of loads in flight if many blocks share a multiprocessor, or results are stored in between."""
+
+
+def _takes_int(node: Node) -> bool:
+    """True for operations in which a place along a row, which fits an int, needs no conversion to 64 bits."""
+    compares = node.op == "map" and node.data[0] in ("equal", "not_equal")
+    return compares or node.op in ("cast", "view", "reshape", "gather")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +240,7 @@ class Passes:
             self.positions[f"static_cast<{index}>({at})"] = at
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
             final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
-            used = any(
-                key[0] in one.args and one.op not in ("cast", "view", "reshape") for one in self.plan.graph.nodes
-            )
+            used = any(key[0] in one.args and not _takes_int(one) for one in self.plan.graph.nodes)
             return _Accumulator(
                 key, kind, ctype, best, starts, final, f"static_cast<long long>({at})" if used else at, at
             )

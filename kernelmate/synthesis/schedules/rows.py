@@ -348,7 +348,7 @@ class Rows(RowLoops):
         ]
         kept = {self.expressions.named(key, lines, f"row_{name}") for key, name in shared}
         if single:
-            body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
+            body = self.stores(single, lambda name: self.kernel.at(name, self.names.row))
             lines += block_of(f"if ({self.names.rank} == 0)", body)
             self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key) or name in kept}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]

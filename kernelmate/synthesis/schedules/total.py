@@ -168,7 +168,7 @@ class _Total(Passes):
         single = [(key, name) for key, name in pairs if not self.is_whole(key)]
         if single:
             known = dict(self.expressions.known)
-            lines += block_of("if (threadIdx.x == 0)", self.stores(single, lambda name: f"{name}[0]"))
+            lines += block_of("if (threadIdx.x == 0)", self.stores(single, lambda name: self.kernel.at(name, "0")))
             self.expressions.known = known
         whole = [(key, name) for key, name in pairs if self.is_whole(key)]
         if whole:
