@@ -27,8 +27,10 @@ def subscript(a: Array, key: Any) -> Any:
         place = next(index for index, one in enumerate(keys) if one is Ellipsis)
         keys[place : place + 1] = [slice(None)] * (a.ndim - named)
     if a.builder.open and depends(keys):
-        keys += [slice(None)] * (a.ndim - len(keys))
-        return loop_chosen(a, keys)
+        keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
+        found = loop_chosen(a, [one for one in keys if one is not None])
+        kept = [one for one in keys if one is None or isinstance(one, slice)]
+        return found[tuple(one if one is None else slice(None) for one in kept)] if None in kept else found
     if len(keys) == a.ndim == 2 and all(isinstance(one, Array) for one in keys) and _is_iota(keys[0]):
         return gathered(a, keys[1])
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))

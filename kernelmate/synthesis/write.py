@@ -47,6 +47,7 @@ from kernelmate.synthesis.schedules import (
     segments,
     stacked_results,
     staged_rows,
+    state_recurrence,
     total,
     windows,
 )
@@ -254,6 +255,8 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
+    if "reduce" in found and found & {"recur", "scan"}:
+        ways.append(partial(state_recurrence.written, graph))
     yield from _either(ways, text)
 
 

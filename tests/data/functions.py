@@ -314,3 +314,30 @@ def column_statistics(x: "float32[rows=60, cols=20]"):
 
 def extent(x: "float32[n=500]"):
     return np.array([x.min(), x.max(), x.mean()])
+
+
+def selective_scan(
+    x: "float32[batch=2, t=20, channels=6]",
+    a: "float32[channels, n=12] ~ uniform(-1, 0)",
+    b: "float32[batch, t, n]",
+    c: "float32[batch, t, n]",
+    dt: "float32[batch, t, channels] ~ uniform(0, 1)",
+    skip: "float32[channels]",
+):
+    h = np.zeros((x.shape[0], *a.shape))
+    y = np.zeros(x.shape)
+    for t in range(x.shape[1]):
+        h = np.exp(dt[:, t, :, None] * a) * h + (dt[:, t] * x[:, t])[..., None] * b[:, t, None]
+        y[:, t] = (h * c[:, t, None]).sum(-1) + skip * x[:, t]
+    return y
+
+
+def gated_linear_attention(
+    q: "float32[t=20, d=40]", k: "float32[t, d]", v: "float32[t, e=12]", gate: "float32[t, d] ~ uniform(0.5, 1)"
+):
+    state = np.zeros((q.shape[1], v.shape[1]))
+    y = np.zeros(v.shape)
+    for t in range(len(q)):
+        state = gate[t][:, None] * state + np.outer(k[t], v[t])
+        y[t] = q[t] @ state
+    return y
