@@ -48,7 +48,8 @@ class _States(Elements):
         if node.op == "state":
             return ()
         if node.op in ("recur", "scan"):
-            return tuple((one, _aligned(self.graph.nodes[one], index)) for one in node.args)
+            steps = (*index[: self.along], self.along, *index[self.along + 1 :])
+            return tuple((one, _aligned(self.graph.nodes[one], steps)) for one in node.args)
         if node.op == "reduce":
             axis = int(node.data[1] or 0)
             return ((node.args[0], (*index[:axis], self.summed, *index[axis:])),)
@@ -74,29 +75,49 @@ def _plan(graph: Graph) -> _States:
     nodes = graph.nodes
     carried = [node for node in nodes if node.op in ("recur", "scan")]
     sums = [node for node in nodes if node.op == "reduce"]
-    shapes = {(*node.shape, _axis(node), bool(node.data[4 if node.op == "recur" else 2])) for node in carried}
-    if len(shapes) != 1 or not sums or any(node.op == "recur" and node.data[2] == "last" for node in carried):
+    shapes = {(*_steps_of(node), _axis(node), bool(node.data[4 if node.op == "recur" else 2])) for node in carried}
+    if len(shapes) != 1 or not sums:
         raise Refused("its outputs have other shapes than what it scans")
-    domain, along = carried[0].shape, _axis(carried[0])
+    if any(node.op == "recur" and len(node.args) > 2 for node in carried):
+        raise Refused("it carries several states from step to step")
+    along = _axis(carried[0])
+    domain = _steps_of(carried[0])
     if len({node.data[0] for node in carried if node.op == "recur"}) > 1 or "1" in domain:
         raise Refused("it has recurrences of several loops")
     reduced = {nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in sums}
-    results = {nodes[one].shape for one in graph.outputs}
     if any(node.data[0] != "sum" or sorted(nodes[node.args[0]].shape) != sorted(domain) for node in sums):
         raise Refused("it reduces other than sums of the states of each step")
     for summed in (axis for axis, side in enumerate(domain) if axis != along and {side} == reduced):
-        for order in itertools.permutations(axis for axis in range(len(domain)) if axis != summed):
-            outputs = tuple((one, order) for one in graph.outputs)
-            plan = _States(graph, domain, 0, outputs, "map", (), frozenset({summed}), summed, along)
-            if results == {tuple(domain[axis] for axis in order)} and _is_straight(plan):
+        orders = [itertools.permutations({*range(len(domain))} - {gone}) for gone in (summed, along)]
+        for of_sums, of_states in itertools.product(*orders):
+            outputs = [(one, of_sums if _is_sum(graph, one) else of_states) for one in graph.outputs]
+            plan = _States(graph, domain, 0, tuple(outputs), "map", (), frozenset({summed}), summed, along)
+            if all(nodes[one].shape == tuple(domain[axis] for axis in index) for one, index in outputs) and _is_straight(plan):  # fmt: skip
                 return plan
-    raise Refused("its outputs have other shapes than sums of the states of each step")
+    raise Refused("its outputs have other shapes than sums of the states of each step, or the last states")
+
+
+def _is_sum(graph: Graph, output: int) -> bool:
+    """True if a result needs sums of states, and is not the states after the last step."""
+    node = graph.nodes[output]
+    while node.op in ("view", "cast"):
+        node = graph.nodes[node.args[0]]
+    return node.op != "recur" or node.data[2] != "last"
 
 
 def _is_straight(plan: _States) -> bool:
-    """True if each result needs the states of its own step alone."""
+    """True if each result needs the states of its own step alone, or the last ones."""
+    whole = tuple(range(len(plan.domain)))
+    last = tuple(None if axis == plan.along else axis for axis in whole)
     found = [key for key in walk(plan) if plan.node(key).op in ("recur", "scan", "state")]
-    return all(key[1] == tuple(range(len(plan.domain))) for key in found)
+    return all(key[1] == (last if plan.node(key).data[2:3] == ("last",) else whole) for key in found)
+
+
+def _steps_of(node: Node) -> tuple[str, ...]:
+    """Returns the shape of the states of all steps."""
+    if node.op == "scan":
+        return node.shape
+    return (*node.shape[: _axis(node)], str(node.data[5]), *node.shape[_axis(node) + 1 :])
 
 
 def _axis(node: Node) -> int:
@@ -141,13 +162,18 @@ class _StateText:
         side = self.lengths[plan.summed]
         self.turns = not side.isdigit()
         self.guarded = self.turns or int(side) != self.lanes * each
-        found = dict.fromkeys(key for key in walk(plan) if plan.node(key).op in ("recur", "scan"))
+        found = dict.fromkeys(
+            key for key in walk(plan) if plan.node(key).op in ("recur", "scan") and plan.node(key).data[2] != "last"
+        )
         self.carried = next((key for key in found if plan.node(key).data[2] != "before"), next(iter(found)))
         if len({key for key in found if plan.node(key).data[2] != "before"}) > 1:
             raise Refused("it carries several states from step to step")
         self.before = [key for key in found if plan.node(key).data[2] == "before"]
-        self.sums = [self._sum(key) for key in plan.outputs]
-        if self.turns and any(kernel.element(name) != kernel.real for name in self.outputs):
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        self.results = [pair for pair in pairs if _is_sum(plan.graph, pair[0][0])]
+        self.last = [pair for pair in pairs if pair not in self.results]
+        self.sums = [self._sum(key) for key, _ in self.results]
+        if self.turns and any(kernel.element(name) != kernel.real for _, name in self.results):
             raise Refused("partial sums of more states than registers hold have no place in its results")
 
     def _sum(self, output: Key) -> Key:
@@ -193,7 +219,7 @@ class _StateText:
         if node.data[4 if node.op == "recur" else 2]:
             head = f"for (int {at} = {length} - 1; {at} >= 0; --{at})"
         starts = self._starts()
-        body = [*starts, f"#pragma unroll {AHEAD}", *block_of(head, self._step())]
+        body = [*starts, f"#pragma unroll {AHEAD}", *block_of(head, self._step()), *self._last_states()]
         if self.turns:
             states = self.lengths[plan.summed]
             step = f"{names.kLanes} * {names.kStates}"
@@ -275,7 +301,10 @@ class _StateText:
         body.append(f"{state} {'+=' if adds else '='} {text};")
         if not self.before:
             expressions.known = {key: held for key, held in expressions.known.items() if key not in states}
-        expressions.known |= {self.carried: state, **({} if adds else {expressions.bare(following): state})}
+        if self.carried not in self.before:
+            expressions.known[self.carried] = state
+        if not adds:
+            expressions.known[expressions.bare(following)] = state
         sums = list(dict.fromkeys(self.sums))
         totals = [self.kernel.names.fresh("sum") for _ in sums]
         summands = expressions.locals_for([plan.operands(one)[0] for one in sums], body)
@@ -295,15 +324,23 @@ class _StateText:
     def _results(self) -> list[str]:
         """Returns statements that store the results of a step, to which the turns over states add."""
         plan, expressions, names = self.plan, self.expressions, self.names
-        places = [f"{name}[{self._address(key[1])}]" for key, name in zip(plan.outputs, self.outputs, strict=True)]
+        places = [f"{name}[{self._address(key[1])}]" for key, name in self.results]
         lines: list[str] = []
         for key, place in zip(self.sums, places, strict=True):
             if self.turns:
                 lines.append(f"if ({names.first} > 0) {expressions.known[key]} += {place};  // of the states before")
-        texts = expressions.locals_for(plan.outputs, lines)
-        for key, name, output, place, text in zip(self.sums, self.outputs, plan.outputs, places, texts, strict=True):
+        texts = expressions.locals_for([key for key, _ in self.results], lines)
+        for (output, name), key, place, text in zip(self.results, self.sums, places, texts, strict=True):
             value = self.kernel.stored(name, text, plan.node(output).dtype)
             partial = self.turns and value != expressions.known[key]
             more = f"{names.first} + {names.kLanes} * {names.kStates} < {self.lengths[plan.summed]}"
             lines.append(f"{place} = {f'{more} ? {expressions.known[key]} : ' * partial}{value};")
         return lines
+
+    def _last_states(self) -> list[str]:
+        """Returns statements that store the states after the last step."""
+        state, lines = f"{self.names.state}[{self.names.k}]", list[str]()
+        for key, name in self.last:
+            value = self.kernel.stored(name, state, self.plan.node(key).dtype)
+            lines.append(f"{name}[{self._address(key[1])}] = {value};")
+        return self._of_states(lines) if lines else []

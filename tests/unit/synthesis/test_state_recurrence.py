@@ -58,11 +58,8 @@ def halves(x: "float16[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
         y[t] = h.sum(-1)
     return y
 """,
-}
-REFUSED = {
-    "kept": (
-        """
-def kept(x: "float32[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
+    "kept": """
+def kept(x: "float32[t=20, c=6]", a: "float32[c, n=5] ~ uniform(-1, 0)"):
     h = np.zeros(a.shape)
     y = np.zeros(x.shape)
     for t in range(len(x)):
@@ -70,7 +67,21 @@ def kept(x: "float32[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
         y[t] = h.sum(-1)
     return y, h
 """,
-        "its outputs have other shapes than what it scans",
+}
+REFUSED = {
+    "several": (
+        """
+def several(x: "float32[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
+    h = np.zeros(a.shape)
+    g = np.zeros(a.shape)
+    y = np.zeros(x.shape)
+    for t in range(len(x)):
+        h = a * h + x[t][:, None]
+        g = 0.5 * g + h
+        y[t] = g.sum(-1)
+    return y
+""",
+        "it carries several states from step to step",
     ),
     "narrow": (
         """
