@@ -34,6 +34,7 @@ from kernelmate.checks.precision import Array
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.sizes import holding_size
+from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
@@ -130,6 +131,9 @@ class _Judge:
         keep = KEPT_BYTES if backend.name == "cuda" else 0
         self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
         self.backend, self.baseline = backend, baseline
+        self.stages = StageJudge(task, progress) if self.version.contract.stages else None
+        if self.stages is not None:
+            bench.observe = self.stages.observe
         self.conditions = conditions_under(task)
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
@@ -163,7 +167,8 @@ class _Judge:
                 break
         self.cases.foresee(())
         assumes = self._assumed(len(sizes))
-        self._explain()
+        if not self._explain_stages():
+            self._explain()
         if not (self.task.glance or self.backend.poisoned):
             self.findings = with_surroundings(
                 self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
@@ -323,6 +328,18 @@ class _Judge:
         for weight, cause in causes_of(self.contract, self.records):
             self._add(cause.code, weight, cause.message, cause.buffer)
 
+    def _explain_stages(self) -> bool:
+        """Adds the findings of stages that are wrong by their own references, each once; True if they explain wrong outputs."""
+        told: set[str | None] = set()
+        if self.stages is None:
+            return False
+        for record in self.records:
+            for finding in self.stages.findings(record.size, right=record.correct):
+                if finding.stage not in told:
+                    told.add(finding.stage)
+                    self.findings.append(finding)
+        return any(one.stage in told and one.severity == "error" for one in self.findings)
+
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
         """Decides correctness over all cases that count, and adds to `reasons`."""
         counted = self._that_count()
@@ -411,6 +428,7 @@ class _Judge:
             timed.speedup,
             work,
             predicted,
+            () if self.stages is None else self.stages.verdicts(record.size, counted.stages, timed.stages),
         )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:

@@ -54,6 +54,7 @@ class Timed:
         finding: the failure of a launch that prevented timing.
         repeats: results of many equal launches, if measured.
         doubt: the reason to call the time physically impossible.
+        stages: of a pipeline, the predicted time of each stage alone; None for one that was not counted.
     """
 
     timing: Timing | None
@@ -63,6 +64,7 @@ class Timed:
     finding: Finding | None = None
     repeats: RepeatedLaunch | None = None
     doubt: str | None = None
+    stages: tuple[Timing | None, ...] = ()
 
 
 Timer = Callable[[TimedLaunch], Timed | None]

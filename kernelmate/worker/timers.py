@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +15,7 @@ from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.targets import peaks_of, raised
-from kernelmate.measure.predict import predict
+from kernelmate.measure.predict import predict, predict_library, predict_sequence
 from kernelmate.measure.timing import measure
 from kernelmate.measure.work import operations, work_of
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
@@ -36,6 +37,9 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
     """
 
     def predicted(launch: TimedLaunch) -> Timed | None:
+        if launch.result.stages:
+            stages = stage_times(task.target, launch.version, launch.result)
+            return Timed(sequence_time(stages), stages=stages)
         return Timed(predict(task.target, launch.version.compiled, launch.shape, launch.result))
 
     def measured(launch: TimedLaunch) -> Timed | None:
@@ -55,6 +59,8 @@ def model_for(task: JudgeTask, backend: Backend) -> Model:
     """Returns the function that computes work, and the predicted time next to a measured one."""
 
     def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
+        if result.stages:
+            return None, sequence_time(stage_times(task.target, version, result)) if backend.name == "cuda" else None
         # Only the emulator counts executions of each basic block.
         if result.counters is None or not result.block_counts:
             return None, None
@@ -62,6 +68,26 @@ def model_for(task: JudgeTask, backend: Backend) -> Model:
         return work_of(task.target, version.compiled, shape, result), beside
 
     return modelled
+
+
+def stage_times(target: Target, version: Version, result: RunResult) -> tuple[Timing | None, ...]:
+    """Returns the predicted time of each stage of a pipeline; None for one that did not run, or was not counted."""
+    kernels = iter(version.stages)
+    found: list[Timing | None] = []
+    for stage in result.stages:
+        if stage.shape is None:
+            found.append(predict_library(target, stage.moved_bytes))
+            continue
+        compiled = next(kernels).compiled
+        counted = stage.result is not None and stage.result.counters is not None and stage.result.block_counts
+        found.append(predict(target, compiled, stage.shape, stage.result) if counted and stage.result else None)
+    return (*found, *[None] * (len(version.contract.stages) - len(found)))
+
+
+def sequence_time(stages: Sequence[Timing | None]) -> Timing | None:
+    """Returns the predicted time of a pipeline; None if that of a stage is unknown."""
+    known = [one for one in stages if one is not None]
+    return predict_sequence(known) if known and len(known) == len(stages) else None
 
 
 def budget_of(launch: TimedLaunch, budget_s: float) -> float:
