@@ -469,7 +469,8 @@ def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis
 
-    return (Synthesis(), Offline())
+    # Rewrites change one kernel; a pipeline as a whole is only written anew.
+    return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())
 
 
 def _first_writer(suggesters: Sequence[Suggester]) -> Suggester | None:

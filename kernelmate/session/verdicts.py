@@ -135,6 +135,27 @@ def _judged_stages(
     return tuple(found)
 
 
+def temporaries_words(baseline: Verdict, verdict: Verdict) -> tuple[str, ...]:
+    """Returns a sentence on the bytes of temporaries that a version of a pipeline saves or adds; none if nothing changes."""
+    before, after = _through_temporaries(baseline), _through_temporaries(verdict)
+    if before is None or after is None or before == after:
+        return ()
+    return (
+        f"bytes of temporaries between stages: {before[0]:,} written and {before[1]:,} read before, "
+        f"{after[0]:,} written and {after[1]:,} read now",
+    )
+
+
+def _through_temporaries(verdict: Verdict) -> tuple[int, int] | None:
+    """Returns the bytes of temporaries that the stages write and read; None if they were not counted."""
+    if verdict.stages is None:
+        return (0, 0)
+    counted = [(one.temporaries_written_bytes, one.temporaries_read_bytes) for one in verdict.stages]
+    if any(written is None or read is None for written, read in counted):
+        return None
+    return sum(written or 0 for written, _ in counted), sum(read or 0 for _, read in counted)
+
+
 def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
     """Adds a warning if the speedup is larger than the change explains."""
     predicted = ratio_of_times(baseline.predicted, verdict.predicted)

@@ -209,7 +209,7 @@ def _result_dtype(contract: Contract, returned: str) -> str:
 
 def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
     """Returns the empty kernel with its contract, in the text of its file."""
-    parameters = [_declared(one) for one in contract.args]
+    parameters = [declared(one) for one in contract.args]
     headers = sorted({HEADERS[one.dtype] for one in contract.args if one.dtype in HEADERS})
     parts = [
         f"// {_title(asked)}\n",
@@ -231,7 +231,8 @@ def _title(asked: KernelRequest) -> str:
     return (summary if summary.endswith((".", "!")) else f"{summary}.") if usable else fallback
 
 
-def _declared(argument: Argument) -> str:
+def declared(argument: Argument) -> str:
+    """Returns an argument as a parameter of a kernel."""
     kind = C_TYPES[argument.dtype]
     if argument.shape is None:
         return f"{kind} {argument.name}"

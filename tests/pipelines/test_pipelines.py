@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from kernelmate.config import load_settings
-from kernelmate.errors import ContractError, ReferenceFailed
+from kernelmate.errors import ContractError, ReferenceFailed, UsageError
 from kernelmate.records import Finding, FindingCode, Kernel, Verdict
 from kernelmate.report.console import make_console, show
 from kernelmate.report.json import verdict_json
 from kernelmate.report.stages import stage_parts, stage_table
 from kernelmate.session import Session
+from kernelmate.session.authors import SearchOptions, authors
 from kernelmate.source import load_kernels, with_text
 from kernelmate.source.blocks import find_pipelines
 
@@ -211,3 +212,79 @@ def test_the_table_in_the_documentation_is_that_of_the_example(session: Session,
     shown = re.search(r"```text\n(.*?)```", page, re.DOTALL)
     assert shown is not None
     assert [line.rstrip() for line in written[: len(shown[1].splitlines())]] == shown[1].splitlines()
+
+
+# --------------------------------------------------------------------------------------------- compared and fused
+
+
+def fewer_stages() -> Kernel:
+    """Returns the softmax of the examples with its last two kernels as one."""
+    unit = pipeline(ROOT / "examples" / "softmax_pipeline.cu").unit
+    text = unit.text.replace('// total = "scratch float32[rows]"\n', "")
+    first, last = text.index('// [[stages]]\n// kernel = "row_exp_sum"'), text.index("// ///\n")
+    text = (
+        text[:first] + '// [[stages]]\n// kernel = "sum_and_divide"\n// grid = "rows"\n// block = 256\n' + text[last:]
+    )
+    fused = """__global__ void sum_and_divide(const float* x, const float* largest, float* y, int cols) {
+  __shared__ float total;
+  const float* row = x + (size_t)blockIdx.x * cols;
+  float value = 0.0f;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) value += expf(row[c] - largest[blockIdx.x]);
+  value = block_reduce(value, Sum());
+  if (threadIdx.x == 0) total = value;
+  __syncthreads();
+  for (int c = threadIdx.x; c < cols; c += blockDim.x)
+    y[(size_t)blockIdx.x * cols + c] = expf(row[c] - largest[blockIdx.x]) / total;
+}
+"""
+    return find_pipelines(with_text(unit, text[: text.index("__global__ void row_exp_sum")] + fused))[0]
+
+
+def test_a_candidate_with_fewer_stages_is_compared_by_the_baselines_contract(session: Session) -> None:
+    found = session.compare(pipeline(ROOT / "examples" / "softmax_pipeline.cu"), fewer_stages())
+    before, after = found.baseline[0], found.candidate[0]
+    assert (len(before.stages), len(after.stages), after.correct) == (3, 2, True)
+    said = "2,048 written and 3,072 read before, 1,024 written and 1,024 read now"
+    assert any(said in reason for reason in after.reasons), after.reasons
+    assert after.speedup.kind == "predicted"
+    assert after.speedup.median > 1
+
+
+def test_a_kernel_may_stand_against_a_pipeline(session: Session) -> None:
+    kernel = load_kernels(ROOT / "examples" / "softmax.cu")[0]
+    after = session.compare(pipeline(ROOT / "examples" / "softmax_pipeline.cu"), kernel).candidate[0]
+    assert (after.correct, after.stages) == (True, None)
+    assert any("0 written and 0 read now" in reason for reason in after.reasons)
+
+
+def test_a_wrong_candidate_is_rejected_with_its_stage(session: Session) -> None:
+    path = HERE / "right" / "sum_in_two.cu"
+    worse = changed(path, "i < count; i += blockDim.x", "i + 1 < count; i += blockDim.x")
+    after = session.compare(pipeline(path), worse).candidate[0]
+    assert (after.correct, after.accepted) == (False, False)
+    assert error_of(after).stage == "add_up"
+
+
+def test_a_pipeline_whose_reference_traces_is_written_as_one_kernel_beside_it(session: Session) -> None:
+    kernel = pipeline(HERE / "right" / "layernorm_statistics.cu")
+    found = session.optimize(kernel, "make it faster", max_candidates=1)
+    assert found.candidates, found.notes
+    judged = found.candidates[0]
+    assert judged.candidate.author.startswith("synthesis:")
+    assert judged.candidate.kernel.name == "layernorm_in_two_fused"
+    assert "320 bytes of temporaries are no longer written and 320 no longer read" in judged.candidate.why
+    assert "the host's launches are not changed" in judged.candidate.why
+    assert (judged.verdict.correct, judged.verdict.stages) == (True, None)
+    text = judged.candidate.kernel.unit.text
+    assert text.startswith(kernel.unit.text[:40])
+    assert all(kernel.unit.text[start:end] in text for start, end in kernel.parts)
+    own = session.bench(judged.candidate.kernel)[0]
+    assert (own.correct, own.accepted) == (True, True), own.reasons
+
+
+def test_only_synthesis_writes_for_a_pipeline() -> None:
+    kernel = pipeline(HERE / "right" / "sum_in_two.cu")
+    settings = load_settings(backend="emulator")
+    assert [one.name for one in authors(settings, kernel, SearchOptions())] == ["synthesis"]
+    with pytest.raises(UsageError, match="sum_in_two is a pipeline"):
+        authors(settings, kernel, SearchOptions(author="recipes"))
