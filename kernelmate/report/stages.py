@@ -34,7 +34,7 @@ TOTAL = "in total"
 
 def stage_table(verdict: Verdict) -> list[RenderableType]:
     """Returns the stages of a pipeline for the terminal; nothing for a kernel."""
-    heads, rows = _rows(verdict)
+    heads, rows = stage_rows(verdict)
     if not rows:
         return []
     made: Table = table(*heads, right=[place for place, head in enumerate(heads) if head not in _LEFT])
@@ -52,7 +52,7 @@ def stage_table(verdict: Verdict) -> list[RenderableType]:
 
 def stage_parts(verdict: Verdict) -> list[str]:
     """Returns the stages of a pipeline as HTML; nothing for a kernel."""
-    heads, rows = _rows(verdict)
+    heads, rows = stage_rows(verdict)
     if not rows:
         return []
     cells = [[_html_cell(head, word, tone) for head, (word, tone) in zip(heads, row, strict=True)] for row in rows]
@@ -76,7 +76,7 @@ def unjudged(verdict: Verdict) -> list[str]:
     ]
 
 
-def _rows(verdict: Verdict) -> tuple[Sequence[str], list[list[tuple[str, Tone]]]]:
+def stage_rows(verdict: Verdict) -> tuple[Sequence[str], list[list[tuple[str, Tone]]]]:
     """Returns the heads and rows of the table; no rows for a kernel."""
     stages = verdict.stages or ()
     if not verdict.cases:

@@ -215,14 +215,24 @@ def find_pipelines(unit: Unit) -> tuple[Kernel, ...]:
             continue
         taken = [one for one in (kernel_named(kernels, text) for text in _launched(block)) if one is not None]
         parts = sorted({block.span, *((one.start, one.end) for one in taken)})
-        opening = block.opening
+        (start, end), named = block.span, _named_line(block)
+        last = len(unit.text[:end].rstrip("\n"))
         found.append(
             Kernel(
-                unit, name, Signature(()), *block.span, opening.line, opening.column, contract_span=block.span,
+                unit, name, Signature(()), start, last, named.line, named.column, contract_span=block.span,
                 parts=tuple(parts),
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _named_line(block: ContractBlock) -> CommentLine:
+    """Returns the line with a pipeline's name, from the name on."""
+    for one in block.lines:
+        match = _NAME_KEY.match(one.content)
+        if match is not None and match[1] == "pipeline":
+            return replace(one, content=one.content[match.start(2) :], column=one.column + match.start(2))
+    return block.opening
 
 
 def _launched(block: ContractBlock) -> tuple[str, ...]:
