@@ -128,7 +128,8 @@ class StageLaunch:
         arguments: for each parameter in order, its name and the array of the run that it takes, or a scalar.
         reads, writes: arrays of the run that the step may read, and may write.
         library: computes a step without a launch.
-        text: the expression of such a step, for a GPU's array library.
+        text: the expression of such a step, for a GPU's array library; its names have been checked.
+        sizes: the sizes that it may use.
         observe: called with the arrays before a counted step and after it, by parameter.
     """
 
@@ -139,6 +140,7 @@ class StageLaunch:
     writes: frozenset[str]
     library: LibraryCall | None = None
     text: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
     observe: Callable[[Mapping[str, npt.NDArray[Any]], Mapping[str, npt.NDArray[Any]]], None] | None = None
 
 

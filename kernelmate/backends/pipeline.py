@@ -6,6 +6,7 @@ stage. Between launches everything is visible, as on a stream.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,8 +26,58 @@ from kernelmate.backends.base import (
     total_counters,
 )
 from kernelmate.records import Finding, FindingCode
+from kernelmate.source import numpy_dtype
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """A temporary of a pipeline: its shape, its type by name, and the value that the host fills it with; None if it does not."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    fill: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """Returns its bytes."""
+        return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLaunch:
+    """One run of a pipeline as data, for another process that has loaded its kernels.
+
+    Attributes:
+        modules: for each stage the number of its kernel there, or None for a step of a library.
+        stages: the stages, without functions.
+        temporaries: arrays that the stages share.
+    """
+
+    modules: tuple[int | None, ...]
+    stages: tuple[StageLaunch, ...]
+    temporaries: tuple[Temporary, ...]
+
+
+def pipeline_launch(run: Run, modules: Sequence[int | None]) -> PipelineLaunch:
+    """Returns a run of a pipeline as data; `modules` are the numbers of its kernels."""
+    temporaries = []
+    for one in run.arguments:
+        if isinstance(one, ArrayArgument) and not one.passed:
+            fill = None if one.output else int(bool(one.data.size and one.data.reshape(-1)[0]))
+            temporaries.append(Temporary(one.name, one.data.shape, one.data.dtype.name, fill))
+    stages = tuple(replace(one, library=None, observe=None) for one in run.stages)
+    return PipelineLaunch(tuple(modules), stages, tuple(temporaries))
+
+
+def outer_run(run: Run) -> Run:
+    """Returns a run with the arguments that its caller passes alone, which all versions of a pipeline share."""
+    if not run.stages:
+        return run
+    passed = tuple(one for one in run.arguments if not isinstance(one, ArrayArgument) or one.passed)
+    return replace(run, arguments=passed, stages=())
 
 
 class PipelineModule:

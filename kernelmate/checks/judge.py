@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -449,8 +449,20 @@ class _Judge:
         )
         return TimedLaunch(
             self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
-            sizes, self.bench.module, run, beside, restored,
+            sizes, self.bench.module, run, beside, restored, self._baseline_run(record),
         )  # fmt: skip
+
+    def _baseline_run(self, record: CaseRecord) -> Callable[[], Run] | None:
+        """Returns a function that gives the run of a baseline that is a pipeline, on the inputs that were judged."""
+        baseline = self.baseline
+        if baseline is None or not baseline.version.contract.stages:
+            return None
+
+        def run() -> Run:
+            record.kept = record.kept or self.cases.again(record)
+            return baseline.launch(record.size, record.kept.outcome.shot, record.kept.outcome.given)
+
+        return run
 
     def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
         """Checks that timed launches gave the judged outputs, then releases their arrays."""

@@ -12,7 +12,7 @@ from kernelmate.backends.base import ArrayArgument, Backend, LibraryCall, Module
 from kernelmate.backends.pipeline import PipelineModule
 from kernelmate.checks.evaluations import Reference
 from kernelmate.checks.precision import Array, Arrays, is_float, on_host
-from kernelmate.checks.reference import python_reference
+from kernelmate.checks.reference import checked_expression, python_reference
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Size, Stage, Target, Version
 from kernelmate.source import launch_shape, numpy_dtype, scalar_values
@@ -54,6 +54,9 @@ class StageLauncher:
     def __init__(self, version: Version, directory: Path) -> None:
         self.stages: Sequence[Stage] = version.contract.stages
         self._contract = version.contract
+        for one in self.stages:
+            if one.library:
+                checked_expression(one.contract)  # a GPU's process evaluates its text
         self._steps = [python_reference(one.contract, directory) if one.library else None for one in self.stages]
 
     def temporaries(self, size: Size, fill: Fill) -> dict[str, LaunchArgument]:
@@ -94,6 +97,7 @@ class StageLauncher:
                     frozenset(str(source) for a, source in pairs if a.direction in ("out", "inout")),
                     None if step is None else _library_call(step, stage, size, passed),
                     stage.contract.reference if stage.library else None,
+                    dict(size) if stage.library else {},
                     None if observe is None else observe(number),
                 )
             )

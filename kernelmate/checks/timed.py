@@ -28,6 +28,7 @@ class TimedLaunch:
         run: its launch, with the inputs that were judged.
         baseline: the version it is compared with, loaded, and its launch; None without one that runs here.
         restored: arrays that are read and written, which must be reset before every timed launch.
+        baseline_run: the baseline's own run if it is a pipeline; else it takes the arguments of `run`.
     """
 
     version: Version
@@ -40,6 +41,7 @@ class TimedLaunch:
     run: Callable[[], Run]
     baseline: tuple[Module, LaunchShape] | None
     restored: frozenset[str]
+    baseline_run: Callable[[], Run] | None = None
 
 
 @dataclass(frozen=True, slots=True)

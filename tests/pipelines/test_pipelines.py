@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.pipeline import Temporary, outer_run, pipeline_launch
+from kernelmate.checks.styles import NORMAL
+from kernelmate.checks.trials import Bench, PlannedLaunch, inputs_for
 from kernelmate.config import load_settings
 from kernelmate.errors import ContractError, ReferenceFailed, UsageError
-from kernelmate.records import Finding, FindingCode, Kernel, Verdict
+from kernelmate.records import Finding, FindingCode, JudgeTask, Kernel, Verdict
 from kernelmate.report.console import make_console, show
 from kernelmate.report.json import verdict_json
 from kernelmate.report.stages import stage_parts, stage_table
@@ -288,3 +293,18 @@ def test_only_synthesis_writes_for_a_pipeline() -> None:
     assert [one.name for one in authors(settings, kernel, SearchOptions())] == ["synthesis"]
     with pytest.raises(UsageError, match="sum_in_two is a pipeline"):
         authors(settings, kernel, SearchOptions(author="recipes"))
+
+
+def test_a_run_is_handed_to_another_process_as_data(session: Session) -> None:
+    """A GPU's process gets stages without functions, and temporaries by shape and fill."""
+    kernel = pipeline(HERE / "right" / "histogram_scan.cu")
+    version = session.prepare(kernel)[0].version
+    task = JudgeTask("emulator", session.target, version, None, None, (), 1, str(HERE / "right"))
+    size, shot = version.contract.sizes[0], PlannedLaunch(0, NORMAL, 0, 0)
+    run = Bench(EmulatorBackend(), task, version).launch(size, shot, inputs_for(version.contract, size, shot, 1, HERE))
+    sent = pickle.loads(pickle.dumps(pipeline_launch(run, [1, 2])))
+    assert [one.name for one in sent.stages] == ["histogram", "exclusive_scan"]
+    assert sent.temporaries == (Temporary("counts", (64,), "int32", 0),)
+    assert sent.temporaries[0].nbytes == 256
+    assert [one.name for one in outer_run(run).arguments] == ["keys", "starts", "n", "bins"]
+    assert outer_run(run).stages == ()
