@@ -30,6 +30,7 @@ from kernelmate.checks.inputs import only_written
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
+from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
@@ -37,7 +38,7 @@ from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
-from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
+from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -125,7 +126,7 @@ class _Judge:
         self.version = task.candidate
         baseline = bench_of(backend, task, task.baseline)
         device = backend if isinstance(backend, SupportsArrayComputing) else None
-        self.oracle = Oracle(task, baseline, _reference(backend, task), progress, device)
+        self.oracle = Oracle(task, baseline, reference_bench(backend, task), progress, device)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
@@ -167,7 +168,9 @@ class _Judge:
                 break
         self.cases.foresee(())
         assumes = self._assumed(len(sizes))
-        if not self._explain_stages():
+        wrong_stages = [] if self.stages is None else self.stages.explained(self.records)
+        self.findings += wrong_stages
+        if not any(one.severity == "error" for one in wrong_stages):
             self._explain()
         if not (self.task.glance or self.backend.poisoned):
             self.findings = with_surroundings(
@@ -327,18 +330,6 @@ class _Judge:
         """Adds the findings that explain wrong answers."""
         for weight, cause in causes_of(self.contract, self.records):
             self._add(cause.code, weight, cause.message, cause.buffer)
-
-    def _explain_stages(self) -> bool:
-        """Adds the findings of stages that are wrong by their own references, each once; True if they explain wrong outputs."""
-        told: set[str | None] = set()
-        if self.stages is None:
-            return False
-        for record in self.records:
-            for finding in self.stages.findings(record.size, right=record.correct):
-                if finding.stage not in told:
-                    told.add(finding.stage)
-                    self.findings.append(finding)
-        return any(one.stage in told and one.severity == "error" for one in self.findings)
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
         """Decides correctness over all cases that count, and adds to `reasons`."""
@@ -503,20 +494,3 @@ def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
     """Returns conditions of the candidate's text that its baseline lacks."""
     baseline = "" if task.baseline is None else task.baseline.unit.text
     return tuple(own_conditions(task.candidate.unit.text, baseline, task.candidate.contract.options))
-
-
-def _reference(backend: Backend, task: JudgeTask) -> Bench | None:
-    version = task.reference_version
-    if version is None:
-        return None
-    try:
-        return Bench(trusted(backend), task, version)
-    except UnsupportedInstruction as refusal:
-        finding = placed(refusal.finding, version.unit)
-        raise ReferenceFailed(
-            f"The reference kernel {version.contract.kernel} cannot run here: {finding.message}",
-            file=finding.file,
-            line=finding.line,
-            column=finding.column,
-            hint="Name another reference.",
-        ) from None

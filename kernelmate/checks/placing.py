@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.base import Backend, UnsupportedInstruction
 from kernelmate.checks.answers import forget_device
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.evaluations import Expected, Reference
+from kernelmate.checks.findings import placed
 from kernelmate.checks.laws import ReferenceFacts
 from kernelmate.checks.precision import Arrays, module_of, on_device, on_host, wide
-from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of
+from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of, trusted
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Contract, Size
+from kernelmate.records import Contract, JudgeTask, Size
 from kernelmate.source import numpy_dtype
 
 LONGEST_REFERENCE_S = 3.0
@@ -105,3 +107,25 @@ def _refuse_failed(bench: Bench, outcome: LaunchOutcome) -> None:
         column=column,
         hint="Name another reference.",
     )
+
+
+def reference_bench(backend: Backend, task: JudgeTask) -> Bench | None:
+    """Returns the loaded kernel that a contract names as reference; None if it names none.
+
+    Raises:
+        ReferenceFailed: the backend cannot run it.
+    """
+    version = task.reference_version
+    if version is None:
+        return None
+    try:
+        return Bench(trusted(backend), task, version)
+    except UnsupportedInstruction as refusal:
+        finding = placed(refusal.finding, version.unit)
+        raise ReferenceFailed(
+            f"The reference kernel {version.contract.kernel} cannot run here: {finding.message}",
+            file=finding.file,
+            line=finding.line,
+            column=finding.column,
+            hint="Name another reference.",
+        ) from None

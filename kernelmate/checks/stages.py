@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernelmate.backends.base import StageResult
+from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.oracle import Oracle, Progress
@@ -125,8 +126,15 @@ class StageJudge:
         except ReferenceFailed as error:
             return error.message
 
-    def findings(self, size: Size, *, right: bool | None) -> Iterator[Finding]:
-        """Yields a finding for each stage that is wrong at a size: an error, unless the whole is right there."""
+    def explained(self, records: Sequence[CaseRecord]) -> list[Finding]:
+        """Returns a finding for each stage that is wrong by its own reference: an error, unless the whole is right there."""
+        found: dict[str | None, Finding] = {}
+        for record in records:
+            for finding in self._findings(record.size, right=record.correct):
+                found.setdefault(finding.stage, finding)
+        return list(found.values())
+
+    def _findings(self, size: Size, *, right: bool | None) -> Iterator[Finding]:
         for number, one in sorted(self._found.get(_key(size), {}).items()):
             wrong = [difference for difference in one.differences if not difference.right]
             if wrong:

@@ -469,8 +469,7 @@ def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis
 
-    # Rewrites change one kernel; a pipeline as a whole is only written anew.
-    return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())
+    return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())  # rewrites change one kernel
 
 
 def _first_writer(suggesters: Sequence[Suggester]) -> Suggester | None:

@@ -29,7 +29,7 @@ from kernelmate.source.launch import (
     scalar_value,
     size_allowed,
 )
-from kernelmate.source.pipelines import read_pipeline_arguments, read_stages
+from kernelmate.source.pipelines import read_pipeline_arguments, read_stages, with_stages
 from kernelmate.source.reference import read_inputs, read_reference
 from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys, with_entries
 
@@ -54,7 +54,7 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
     _check_keys(document)
     if kernel.parts:
         contract = _pipeline(document, kernel)
-        return contract if baseline is None else _with_stages(document, baseline, contract)
+        return contract if baseline is None else with_stages(document, baseline, contract)
     contract = _whole(document, kernel) if baseline is None else _partial(document, baseline, kernel)
     _check_at_sizes(document, contract)
     return contract
@@ -234,21 +234,6 @@ def _contract_of_stage(kernel: Kernel) -> Contract | None:
         return parse_contract(kernel)
     except ContractError:
         return None
-
-
-def _with_stages(document: Document, baseline: Contract, own: Contract) -> Contract:
-    """Returns the baseline's contract with the stages of a candidate that is a pipeline.
-
-    Raises:
-        ContractError: it takes or gives something else.
-    """
-    if own.args != baseline.args or tuple(own.sizes[0]) != tuple(baseline.sizes[0]):
-        message = f"The arguments of {own.kernel} are not those of {baseline.kernel}."
-        document.fail(("args",), message, "Give both the same [args], apart from scratch arrays, and the same sizes.")
-    return replace(
-        baseline, kernel=own.kernel, grid=(), block=(), shared="0", passing=(), stages=own.stages,
-        temporaries=own.temporaries, require=own.require or baseline.require, line=own.line,
-    )  # fmt: skip
 
 
 def _launch_options(document: Document, kernel: Kernel) -> tuple[str, ...]:

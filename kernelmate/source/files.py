@@ -173,6 +173,24 @@ def load_kernel(spec: str) -> Kernel:
     raise SourceError(f"There is no kernel {name} here.", file=str(path), hint=f"{meant}There is {', '.join(names)}.")
 
 
+def load_single_kernel(spec: str, command: str) -> Kernel:
+    """Return the kernel that `FILE` or `FILE::KERNEL` names, for a command that takes no pipeline.
+
+    Raises:
+        SourceError: as `load_kernel`, or it is a pipeline.
+    """
+    kernel = load_kernel(spec)
+    if kernel.parts:
+        inside = [one for one in find_kernels(kernel.unit) if (one.start, one.end) in kernel.parts]
+        raise SourceError(
+            f"{kernel.name} is a pipeline, and {command} takes one kernel.",
+            file=kernel.unit.path,
+            line=kernel.unit.locate(kernel.line, kernel.column)[0],
+            hint=f"Name one of its kernels: {', '.join(one.name for one in inside) or 'it has none'}.",
+        )
+    return kernel
+
+
 def _label(kernel: Kernel) -> str:
     return "".join(kernel.label.split())
 

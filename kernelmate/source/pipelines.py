@@ -73,6 +73,21 @@ def read_stages(document: Document, kernel: Kernel, contract: Contract, own: Own
     return tuple(_numbered(stages))
 
 
+def with_stages(document: Document, baseline: Contract, own: Contract) -> Contract:
+    """Returns the baseline's contract with the stages of a candidate that is a pipeline.
+
+    Raises:
+        ContractError: it takes or gives something else.
+    """
+    if own.args != baseline.args or tuple(own.sizes[0]) != tuple(baseline.sizes[0]):
+        message = f"The arguments of {own.kernel} are not those of {baseline.kernel}."
+        document.fail(("args",), message, "Give both the same [args], apart from scratch arrays, and the same sizes.")
+    return replace(
+        baseline, kernel=own.kernel, grid=(), block=(), shared="0", passing=(), stages=own.stages,
+        temporaries=own.temporaries, require=own.require or baseline.require, line=own.line,
+    )  # fmt: skip
+
+
 def _check_name(document: Document, kernel: Kernel) -> None:
     if not kernel.name.isidentifier() or not kernel.name.isascii():
         message = f"{kernel.name!r} cannot be the name of a pipeline."

@@ -15,7 +15,7 @@ from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
-from kernelmate.synthesis.fusion import fusion_draft, fusion_words
+from kernelmate.synthesis.draft import fusion_draft, fusion_words
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed

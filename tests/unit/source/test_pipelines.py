@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.records import Contract, Kernel
-from kernelmate.source import find_kernels, load_kernel, load_kernels, parse_contract, text_unit
+from kernelmate.source import (
+    apply_edits,
+    find_kernels,
+    load_kernel,
+    load_kernels,
+    load_single_kernel,
+    parse_contract,
+    text_unit,
+)
 from kernelmate.source.blocks import block_of, find_pipelines
 from kernelmate.source.launch import launch_shape
 
@@ -205,3 +214,22 @@ def test_an_array_that_is_passed_twice_and_written_is_refused() -> None:
     text = WHOLE + '[[stages]]\nkernel = "add"\ngrid = 1\nblock = 1\nargs = { from = "total", to = "total" }\n'
     with pytest.raises(ContractError, match="gets total as to and as from, and writes it"):
         parse_contract(pipeline(text, both))
+
+
+def test_commands_for_one_kernel_name_the_kernels_of_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "sums.cu"
+    file.write_text(pipeline(WHOLE).unit.text)
+    with pytest.raises(SourceError, match="sum_in_two is a pipeline, and sass takes one kernel") as caught:
+        load_single_kernel(f"{file}::sum_in_two", "sass")
+    assert caught.value.hint == "Name one of its kernels: partial_sums, add_up."
+    assert load_single_kernel(f"{file}::add_up", "sass").name == "add_up"
+
+
+def test_a_pipeline_is_found_again_after_an_edit_of_its_file() -> None:
+    found = pipeline(WHOLE)
+    place = found.unit.text.index("__global__ void scale")
+    changed = apply_edits(found, [(place, place, "// one line more\n"), (0, 0, "\n")])
+    assert (changed.name, changed.line) == (found.name, found.line + 1)
+    assert parse_contract(changed).stages == tuple(
+        replace(one, contract=replace(one.contract, line=2)) for one in contract(WHOLE).stages
+    )
