@@ -60,7 +60,7 @@ class CudaPipeline:
         """
         import cupy
 
-        held = {one.name: _Held(one, cupy.cuda.alloc(max(one.nbytes, 1))) for one in self.launch.temporaries}
+        held = {one.name: _HeldTemporary(one, cupy.cuda.alloc(max(one.nbytes, 1))) for one in self.launch.temporaries}
         places = {**arena.places, **{name: int(one.memory.ptr) for name, one in held.items()}}
         types = {
             one.name: (one.data.shape, one.data.dtype) for one in arena.arguments if isinstance(one, ArrayArgument)
@@ -72,11 +72,11 @@ class CudaPipeline:
                 steps.append(_LibraryStep(stage, places, types))
             else:
                 steps.append(_kernel_step(stage, module, place, places, types, stream))
-        return _Graph(steps, stream, tuple(held.values()))
+        return _ReplayedPipeline(steps, stream, tuple(held.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldTemporary:
     """Device memory of a temporary."""
 
     temporary: Temporary
@@ -157,7 +157,7 @@ def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-class _Graph:
+class _ReplayedPipeline:
     """All steps of a pipeline: a graph that is replayed, or the steps themselves where a graph cannot be launched.
 
     Args:
