@@ -193,7 +193,7 @@ def _captured(stream: Any, submit: Callable[[], None]) -> Any:
     stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
     try:
         submit()
-    except errors:
+    except (*errors, TimedFault):
         # A capture that was started must be ended, or the stream becomes unusable.
         with suppress(*errors):
             stream.end_capture()
