@@ -61,7 +61,7 @@ def check_array_expression(
     names: Sequence[str],
     kernels: Sequence[str] = (),
 ) -> frozenset[str]:
-    """Check a NumPy expression over arguments and sizes, and return the names that it uses.
+    """Check a NumPy expression over arguments and sizes, and return the names that it uses, as the contract writes them.
 
     Raises:
         ContractError: it is no expression, or uses another name.
@@ -85,7 +85,8 @@ def check_array_expression(
             hint = nearest_hint(node.id, known | set(kernels))
             message = f"{node.id!r} is neither an argument, nor a size, nor np."
             document.fail(path, message, hint, offset=node.col_offset)
-    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - bound
+    used = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - bound
+    return frozenset(name[:-1] if keyword.iskeyword(name[:-1]) else name for name in used)
 
 
 def read_inputs(document: Document) -> str | None:

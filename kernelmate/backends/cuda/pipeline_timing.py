@@ -6,6 +6,7 @@ stages has none. Inside another capture, where a graph cannot be launched, the s
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -121,10 +122,12 @@ class _LibraryStep:
 
         assert stage.text is not None
         arrays = [one for one in stage.arguments if not isinstance(one, ScalarArgument)]
-        self._names: dict[str, Any] = {name: _view(places[source], *types[source]) for name, source in arrays}
-        self._names |= {one.name: one.value.item() for one in stage.arguments if isinstance(one, ScalarArgument)}
+        named: dict[str, Any] = {name: _view(places[source], *types[source]) for name, source in arrays}
+        self._result = next(named[name] for name, source in arrays if source in stage.writes)
+        named |= {one.name: one.value.item() for one in stage.arguments if isinstance(one, ScalarArgument)}
+        # A keyword of Python has a trailing underscore in expressions.
+        self._names = {name + "_" * keyword.iskeyword(name): value for name, value in named.items()}
         self._names |= {"np": cupy, **stage.sizes}
-        self._result = next(self._names[name] for name, source in arrays if source in stage.writes)
         self._text = stage.text
         self._code = compile(stage.text, f"<stage {stage.name}>", "eval")
         self._pool = cupy.cuda.MemoryPool()

@@ -111,6 +111,14 @@ def test_a_step_of_a_library_gives_one_array_by_an_expression() -> None:
     assert [one.direction for one in step.contract.args] == ["in", "out"]
 
 
+def test_a_step_names_a_keyword_of_python_with_an_underscore() -> None:
+    text = (
+        HEAD + ARGS.replace("cdiv(n, 1024)", "n") + 'lambda = "float32 = 2"\n' + '[[stages]]\npartial = "x * lambda_"\n'
+    )
+    step = contract(text + SECOND.replace("cdiv(n, 1024)", "n")).stages[0]
+    assert [one.name for one in step.contract.args] == ["x", "lambda", "partial"]
+
+
 def test_a_kernel_that_is_launched_twice_has_two_names_and_works_in_place() -> None:
     again = '[[stages]]\nkernel = "scale"\ngrid = 1\nblock = 32\nargs = { values = "total", n = "1", factor = "2" }\n'
     found = contract(WHOLE + again + again)
