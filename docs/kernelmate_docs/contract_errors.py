@@ -24,6 +24,7 @@ MODULES = (
     "kernelmate.source.instances",
     "kernelmate.source.launch",
     "kernelmate.source.passing",
+    "kernelmate.source.pipelines",
     "kernelmate.source.reference",
     "kernelmate.source.triton_contract",
     "kernelmate.flags",

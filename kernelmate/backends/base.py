@@ -8,19 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from kernelmate.records import BackendName, Compiled, Counters, Finding, LaunchShape, LineCounters, Target
+from kernelmate.records import BackendName, Compiled, Counters, Finding, FindingCode, LaunchShape, LineCounters, Target
 
 GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
 
 MOST_PRINTED = 64 * 1024
 """Bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
+
+
+STOPPING = frozenset(
+    {
+        FindingCode.HANG,
+        FindingCode.TRAP,
+        FindingCode.ILLEGAL_ADDRESS,
+        FindingCode.LAUNCH_FAILURE,
+        FindingCode.OUT_OF_MEMORY,
+        FindingCode.DIVERGENT_BARRIER,
+        FindingCode.UNSUPPORTED_INSTRUCTION,
+    }
+)
+"""Codes of errors after which a launch's outputs are meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +114,39 @@ class Surroundings:
     watched: frozenset[int] = frozenset()
 
 
+LibraryCall = Callable[[Mapping[str, npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]
+"""A step of a pipeline that is no kernel: from the arrays and scalars that it names to those that it gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageLaunch:
+    """One step of a pipeline's run.
+
+    Attributes:
+        name: the stage.
+        shape: its launch; None for a step of a library.
+        arguments: for each parameter in order, its name and the array of the run that it takes, or a scalar.
+        reads, writes: arrays of the run that the step may read, and may write.
+        library: computes a step without a launch.
+        text: the expression of such a step, for a GPU's array library; its names have been checked.
+        sizes: the sizes that it may use.
+        observe: called with the arrays before a counted step and after it, by parameter.
+    """
+
+    name: str
+    shape: LaunchShape | None
+    arguments: tuple[tuple[str, str] | ScalarArgument, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    library: LibraryCall | None = None
+    text: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    observe: Callable[[Mapping[str, npt.NDArray[Any]], Mapping[str, npt.NDArray[Any]]], None] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One launch to make.
+    """One launch to make, or one run of a pipeline.
 
     Attributes:
         arguments: those that are passed in the kernel's parameter order, and arrays that they point to.
@@ -122,6 +166,7 @@ class Run:
             `small`.
         replicated: the compiler stores one value by all lanes that hold it, so that stores of one instruction to one
             address of shared memory are not reported (emulator only).
+        stages: of a pipeline, its steps in order. Its temporaries are arguments too, and `shape` is not used.
     """
 
     shape: LaunchShape
@@ -138,6 +183,7 @@ class Run:
     surroundings: Surroundings | None = None
     wary: bool = False
     replicated: bool = False
+    stages: tuple[StageLaunch, ...] = ()
 
 
 CHECKED_BYTES = 1 << 20
@@ -182,8 +228,29 @@ def _share(sites: Mapping[int, tuple[int, int]]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class StageResult:
+    """What was counted of one step of a pipeline.
+
+    Attributes:
+        name: the stage.
+        shape: its launch; None for a step of a library.
+        result: result of the launch, without arrays; None for a step of a library.
+        moved_bytes: bytes of the arrays that a library's step takes and gives; 0 for a launch.
+        written_bytes: bytes of temporaries whose contents the step changed.
+        read_bytes: bytes of temporaries that earlier steps had written, in those that the step read.
+    """
+
+    name: str
+    shape: LaunchShape | None
+    result: RunResult | None
+    moved_bytes: int
+    written_bytes: int
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
-    """Result of one launch.
+    """Result of one launch, or of one run of a pipeline.
 
     Attributes:
         arrays: contents of every array argument afterwards, same dtype and shape. Meaningless where `findings` holds
@@ -207,6 +274,7 @@ class RunResult:
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
         outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.
         counting: where counters are still being counted beside: gives a result that has them, or None.
+        stages: of a pipeline, the counted steps in order; `counters` are their sums.
     """
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -228,9 +296,15 @@ class RunResult:
     native: bool | None = None
     outcomes: Mapping[int, frozenset[bool]] = field(default_factory=dict)
     counting: Callable[[], RunResult | None] | None = None
+    stages: tuple[StageResult, ...] = ()
 
     def with_counters(self) -> RunResult:
         """Returns the result with the counters that were collected beside the launch, if they are ready."""
+        if self.stages:
+            stages = tuple(
+                one if one.result is None else replace(one, result=one.result.with_counters()) for one in self.stages
+            )
+            return replace(self, stages=stages, counters=total_counters(stages))
         seen = None if self.counting is None else self.counting()
         if seen is None:
             return replace(self, counting=None)
@@ -249,8 +323,28 @@ class RunResult:
         )
 
 
+def total_counters(stages: Iterable[StageResult]) -> Counters | None:
+    """Returns the sums of a pipeline's counters; None unless every launch was counted.
+
+    What cannot be added up is None: the memory that all steps touch together, caches, and the mix of instructions.
+    """
+    counted = [one.result.counters for one in stages if one.result is not None]
+    if not counted or None in counted:
+        return None
+
+    def total(name: str) -> int | None:
+        values = [getattr(one, name) for one in counted]
+        return None if None in values else sum(values)
+
+    summed = [one.name for one in fields(Counters) if one.name not in _NOT_SUMMED]
+    return Counters(source="emulated", **{name: total(name) for name in summed})  # type: ignore[arg-type]
+
+
+_NOT_SUMMED = frozenset({"source", "footprint_bytes", "caches", "instruction_mix", "instruction_mix_unknown"})
+
+
 class Module(Protocol):
-    """One compiled kernel, loaded."""
+    """One compiled kernel, loaded, or the kernels of a pipeline."""
 
     def run(self, run: Run) -> RunResult:
         """Make one launch. Errors of the kernel are findings, not exceptions.

@@ -50,8 +50,9 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(kept)
 
 
-def _rank(finding: Finding) -> tuple[int, int]:
-    return _SEVERITIES.index(finding.severity), finding.code.precedence
+def _rank(finding: Finding) -> tuple[int, int, bool]:
+    # Of findings with one code, that on a stage says more than that on the pipeline.
+    return _SEVERITIES.index(finding.severity), finding.code.precedence, finding.stage is None
 
 
 def _explains(first: Finding, finding: Finding) -> bool:

@@ -31,7 +31,7 @@ def code_findings(version: Version, baseline: Version | None, contract: Contract
     told = compilers.find(version.unit.text, None if baseline is None else baseline.unit.text)
     if told is not None:
         yield placed(Finding(FindingCode.FORBIDDEN_SOURCE, "error", told[1], line=told[0]), version.unit)
-    ptx, theirs = version.compiled.ptx, None if baseline is None else baseline.compiled.ptx
+    ptx, theirs = version.texts, None if baseline is None else baseline.texts
     noted = {
         FindingCode.PRECISION_LOSS: approximations.find(ptx, theirs),
         FindingCode.NONDETERMINISTIC: launch_registers.find(ptx, theirs),
@@ -39,8 +39,9 @@ def code_findings(version: Version, baseline: Version | None, contract: Contract
     for code, sentence in noted.items():
         if sentence is not None:
             yield Finding(code, "note", sentence, file=version.unit.path)
-    if narrow_matrix.PTX_MATRIX.search(ptx):
-        yield from _matrix_findings(version, baseline, contract)
+    for one in version.stages or (version,):
+        if narrow_matrix.PTX_MATRIX.search(one.compiled.ptx):
+            yield from _matrix_findings(one, baseline, contract)
 
 
 def _matrix_findings(version: Version, baseline: Version | None, contract: Contract) -> Iterator[Finding]:

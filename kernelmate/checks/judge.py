@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,13 +30,15 @@ from kernelmate.checks.inputs import only_written
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
+from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.sizes import holding_size
+from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
-from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
+from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -124,12 +126,15 @@ class _Judge:
         self.version = task.candidate
         baseline = bench_of(backend, task, task.baseline)
         device = backend if isinstance(backend, SupportsArrayComputing) else None
-        self.oracle = Oracle(task, baseline, _reference(backend, task), progress, device)
+        self.oracle = Oracle(task, baseline, reference_bench(backend, task), progress, device)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
         self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
         self.backend, self.baseline = backend, baseline
+        self.stages = StageJudge(task, progress) if self.version.contract.stages else None
+        if self.stages is not None:
+            bench.observe = self.stages.observe
         self.conditions = conditions_under(task)
         self.findings: list[Finding] = []
         self.records: list[CaseRecord] = []
@@ -163,7 +168,10 @@ class _Judge:
                 break
         self.cases.foresee(())
         assumes = self._assumed(len(sizes))
-        self._explain()
+        wrong_stages = [] if self.stages is None else self.stages.explained(self.records)
+        self.findings += wrong_stages
+        if not any(one.severity == "error" for one in wrong_stages):
+            self._explain()
         if not (self.task.glance or self.backend.poisoned):
             self.findings = with_surroundings(
                 self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
@@ -411,6 +419,7 @@ class _Judge:
             timed.speedup,
             work,
             predicted,
+            () if self.stages is None else self.stages.verdicts(record.size, counted.stages, timed.stages),
         )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
@@ -431,8 +440,20 @@ class _Judge:
         )
         return TimedLaunch(
             self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
-            sizes, self.bench.module, run, beside, restored,
+            sizes, self.bench.module, run, beside, restored, self._baseline_run(record),
         )  # fmt: skip
+
+    def _baseline_run(self, record: CaseRecord) -> Callable[[], Run] | None:
+        """Returns a function that gives the run of a baseline that is a pipeline, on the inputs that were judged."""
+        baseline = self.baseline
+        if baseline is None or not baseline.version.contract.stages:
+            return None
+
+        def run() -> Run:
+            record.kept = record.kept or self.cases.again(record)
+            return baseline.launch(record.size, record.kept.outcome.shot, record.kept.outcome.given)
+
+        return run
 
     def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
         """Checks that timed launches gave the judged outputs, then releases their arrays."""
@@ -473,20 +494,3 @@ def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
     """Returns conditions of the candidate's text that its baseline lacks."""
     baseline = "" if task.baseline is None else task.baseline.unit.text
     return tuple(own_conditions(task.candidate.unit.text, baseline, task.candidate.contract.options))
-
-
-def _reference(backend: Backend, task: JudgeTask) -> Bench | None:
-    version = task.reference_version
-    if version is None:
-        return None
-    try:
-        return Bench(trusted(backend), task, version)
-    except UnsupportedInstruction as refusal:
-        finding = placed(refusal.finding, version.unit)
-        raise ReferenceFailed(
-            f"The reference kernel {version.contract.kernel} cannot run here: {finding.message}",
-            file=finding.file,
-            line=finding.line,
-            column=finding.column,
-            hint="Name another reference.",
-        ) from None

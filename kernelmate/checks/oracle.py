@@ -42,9 +42,15 @@ from kernelmate.checks.laws import (
     learn,
     seconds_of,
 )
-from kernelmate.checks.placing import ReferenceUnavailable, on_device_or_host, on_host_again, refuse_long
+from kernelmate.checks.placing import (
+    ReferenceUnavailable,
+    kernel_reference,
+    on_device_or_host,
+    on_host_again,
+    refuse_long,
+)
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
-from kernelmate.checks.reference import kernel_reference, python_reference
+from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.tolerances import BASELINE_FACTOR, derive, loosened, rounded_outputs, stated, with_vanished
 from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, inputs_for

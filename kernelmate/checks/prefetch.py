@@ -77,6 +77,8 @@ def begin_glance(task: JudgeTask, backend: Backend) -> None:
     """
     if not isinstance(backend, SupportsBackgroundLaunch) or task.reference_version is not None:
         return
+    if task.candidate.stages:
+        return  # its launches hang on one another
     with contextlib.suppress(UnsupportedInstruction, KernelmateError):
         bench, baseline = Bench(backend, task, task.candidate), bench_of(backend, task, task.baseline)
         oracle = Oracle(task, baseline, None, lambda *_: None)

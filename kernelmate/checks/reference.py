@@ -21,7 +21,6 @@ from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.precision import Array, Arrays, is_float, is_fused, is_inexact, module_of, on_device, wide
 from kernelmate.checks.reference_messages import Call
-from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -319,51 +318,3 @@ def _numbers(contract: Contract, name: str, value: Any, *, device: bool) -> Arra
 
 def _size_text(size: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in size.items())
-
-
-def kernel_reference(contract: Contract, bench: Bench, shot: PlannedLaunch) -> Reference:
-    """Returns a kernel as the reference: its outputs for inputs cast to their dtypes.
-
-    Its arguments are matched by position, not by name.
-
-    Raises:
-        ReferenceFailed: its arguments do not match the contract's; or, when called, it does not run cleanly.
-    """
-    theirs = bench.version.contract.args
-    if [a.dtype for a in theirs] != [a.dtype for a in contract.args]:
-        raise ReferenceFailed(
-            f"The reference kernel {bench.version.contract.kernel} takes other arguments than {contract.kernel}.",
-            file=bench.version.unit.path,
-            line=contract.line,
-            hint="Name a kernel with the same arguments in the same order.",
-        )
-    names = {mine.name: other.name for mine, other in zip(contract.args, theirs, strict=True)}
-
-    def reference(arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:  # noqa: ARG001
-        with np.errstate(all="ignore"):
-            given = {
-                names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.name in arrays
-            }
-        outcome = bench.run(size, PlannedLaunch(shot.inputs, shot.style, 0, 0), given)
-        _refuse_failed(bench, outcome)
-        found = {
-            a.name: wide(outcome.result.arrays[names[a.name]]) for a in contract.args if a.direction in ("out", "inout")
-        }
-        return canonical(contract, size, found, arrays)
-
-    return reference
-
-
-def _refuse_failed(bench: Bench, outcome: LaunchOutcome) -> None:
-    errors = errors_of(outcome.result.findings)
-    if not errors:
-        return
-    line, column = bench.version.unit.locate(errors[0].line or 1, errors[0].column)
-    raise ReferenceFailed(
-        f"The reference kernel {bench.version.contract.kernel} does not run cleanly: {errors[0].message} "
-        f"({errors[0].code}).",
-        file=bench.version.unit.path,
-        line=line,
-        column=column,
-        hint="Name another reference.",
-    )

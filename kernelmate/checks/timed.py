@@ -28,6 +28,7 @@ class TimedLaunch:
         run: its launch, with the inputs that were judged.
         baseline: the version it is compared with, loaded, and its launch; None without one that runs here.
         restored: arrays that are read and written, which must be reset before every timed launch.
+        baseline_run: the baseline's own run if it is a pipeline; else it takes the arguments of `run`.
     """
 
     version: Version
@@ -40,6 +41,7 @@ class TimedLaunch:
     run: Callable[[], Run]
     baseline: tuple[Module, LaunchShape] | None
     restored: frozenset[str]
+    baseline_run: Callable[[], Run] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Timed:
         finding: the failure of a launch that prevented timing.
         repeats: results of many equal launches, if measured.
         doubt: the reason to call the time physically impossible.
+        stages: of a pipeline, the predicted time of each stage alone; None for one that was not counted.
     """
 
     timing: Timing | None
@@ -63,6 +66,7 @@ class Timed:
     finding: Finding | None = None
     repeats: RepeatedLaunch | None = None
     doubt: str | None = None
+    stages: tuple[Timing | None, ...] = ()
 
 
 Timer = Callable[[TimedLaunch], Timed | None]

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import (
+    STOPPING,
     ArrayArgument,
     Backend,
     Module,
     Run,
     RunResult,
     ScalarArgument,
+    StageLaunch,
     SupportsArrayComputing,
     SupportsPrefetch,
     UnsupportedInstruction,
@@ -28,7 +30,8 @@ from kernelmate.checks.alignment import Shift, shift_text, together
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.inputs import DeviceMaker, draw, only_written
 from kernelmate.checks.passing import check_passing, passed_arguments
-from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
+from kernelmate.checks.pipelines import Observe, StageLauncher, loaded
+from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
 from kernelmate.compiler.ptx_text import own_launches
 from kernelmate.errors import ContractError
@@ -109,19 +112,6 @@ class LaunchOutcome:
         return frozenset(f.code for f in self.result.findings if f.severity == "error")
 
 
-STOPPING = frozenset(
-    {
-        FindingCode.HANG,
-        FindingCode.TRAP,
-        FindingCode.ILLEGAL_ADDRESS,
-        FindingCode.LAUNCH_FAILURE,
-        FindingCode.OUT_OF_MEMORY,
-        FindingCode.DIVERGENT_BARRIER,
-        FindingCode.UNSUPPORTED_INSTRUCTION,
-    }
-)
-
-
 def plan(
     contract: Contract,
     elements: int,
@@ -190,18 +180,21 @@ class Bench:
 
     Attributes:
         hung: True if one of its launches did not end.
+        observe: of a pipeline, gives what observes a stage of a counted run, by the stage's number; None if nothing does.
 
     Raises:
         UnsupportedInstruction: the backend cannot run it, or it launches device-side work that cannot be tracked.
     """
 
     def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
-        launching = own_launches(version.compiled.ptx)
+        launching = own_launches(version.texts)
         if launching is not None:
             raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", launching))
         self.version = version
         self._backend, self._task = backend, task
-        self._module: Module = backend.load(version.compiled, task.target)
+        self._module: Module = loaded(backend, version, task.target)
+        self._stages = StageLauncher(version, Path(task.directory))
+        self.observe: Callable[[int, Size, PlannedLaunch], Observe] | None = None
         self.hung = False
 
     @property
@@ -230,7 +223,7 @@ class Bench:
     def reload(self) -> None:
         """Discards all state that the module keeps."""
         self.foresee(lambda: ())
-        self._module = self._backend.load(self.version.compiled, self._task.target)
+        self._module = loaded(self._backend, self.version, self._task.target)
 
     def shape(self, size: Size) -> LaunchShape:
         """Return the version's own launch shape at a size.
@@ -283,6 +276,7 @@ class Bench:
                 written = a.direction != "in"
                 on = on_device(here)
                 arguments[a.name] = ArrayArgument(a.name, data, moved, written, output=out, device=on)
+        stages = self._stage_launches(size, shot, arguments, count=count) if contract.stages else ()
         run = Run(
             self.shape(size),
             passed_arguments(contract, size, arguments, self.version.compiled),
@@ -295,11 +289,24 @@ class Bench:
             wary=shot.style.wary or bool(shot.style.given) or shot.style.name == "integers",
             # Lanes of a Triton program that hold the same element store it together, at places that Triton chooses.
             replicated=self.version.unit.language == "triton",
+            stages=stages,
         )
         limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
         if limit >= run.step_limit:
             return run
         return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")
+
+    def _stage_launches(
+        self, size: Size, shot: PlannedLaunch, arguments: dict[str, ArrayArgument | ScalarArgument], *, count: bool
+    ) -> tuple[StageLaunch, ...]:
+        """Returns the launches of a pipeline's stages, and adds its temporaries to the arguments."""
+        module = module_of(next((a.data for a in arguments.values() if isinstance(a, ArrayArgument)), None))
+        arguments |= self._stages.temporaries(
+            size, lambda shape, dtype: poisoned(module.empty(shape, dtype), shot.poison)
+        )
+        observe = self.observe
+        observed = None if observe is None or not count else lambda number: observe(number, size, shot)
+        return self._stages.launches(size, arguments, observed)
 
     def seen_first(self, size: Size) -> bool:
         """Returns True if the emulator runs risky inputs at this size before a GPU does.

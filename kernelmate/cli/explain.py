@@ -40,10 +40,10 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
     settings = settings_of(options)
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
-    from kernelmate.source import load_kernel
+    from kernelmate.source import load_single_kernel
     from kernelmate.suggest.diagnosis import diagnose
 
-    kernel = load_kernel(file)
+    kernel = load_single_kernel(file, "explain")
     with (
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage) as session,

@@ -58,9 +58,9 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.lifting import FILE, lifted
-    from kernelmate.source import load_kernel
+    from kernelmate.source import load_single_kernel
 
-    kernel = load_kernel(file)
+    kernel = load_single_kernel(file, "lift")
     path = Path(kernel.unit.path).parent / FILE if to is None else Path(to)
     with (
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,

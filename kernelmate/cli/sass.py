@@ -163,7 +163,7 @@ def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None
 
 
 def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, ...]:
-    from kernelmate.source import load_kernel, load_kernels
+    from kernelmate.source import load_kernels, load_single_kernel
 
     kept = _kept(spec, settings)
     if kept is not None:
@@ -173,7 +173,9 @@ def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, .
             raise UsageError("--kernel and FILE::KERNEL name the kernel twice.", hint="Give one of them.")
         spec = f"{spec}::{name}"
     named = "::" in spec and not Path(spec).is_file()
-    return (load_kernel(spec),) if named else load_kernels(Path(spec))
+    if named:
+        return (load_single_kernel(spec, "sass"),)
+    return tuple(one for one in load_kernels(Path(spec)) if not one.parts)
 
 
 def _listings(

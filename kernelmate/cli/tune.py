@@ -51,11 +51,11 @@ def tune(file: str, page: str | None, dispatch: str | None, budget: float | None
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.tuning import tune as tuned_by
-    from kernelmate.source import load_kernel
+    from kernelmate.source import load_single_kernel
 
     output, settings = output_of(options), settings_of(options)
     check_outputs(page, dispatch)
-    kernel = load_kernel(file)
+    kernel = load_single_kernel(file, "tune")
     with (
         TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage) as session,

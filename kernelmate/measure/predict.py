@@ -13,7 +13,7 @@ that were held out; `python -m benchmarks.prediction report --write` writes it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -170,16 +170,38 @@ def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
     warm, cold = made_of.warm_us + ALONE_US, made_of.cold_us + ALONE_US
     empty = made_of.floor_us + ALONE_US
     launching = (f"{MOSTLY_LAUNCHING}: an empty kernel is predicted to take {empty:.2g} us",)
+    return replace(_predicted(warm, notes=launching if warm < SHORT_TIMES * empty else ()), cold_l2_us=max(warm, cold))
+
+
+LIBRARY_STEP = (
+    "a library's step counts with the time that its arrays take at memory bandwidth, which is the least it needs"
+)
+
+
+def predict_library(target: Target, moved_bytes: int) -> Timing:
+    """Returns the least time of a library's step, which the model knows nothing of but the bytes of its arrays."""
+    least = stored_fit().launch_floor + ALONE_US + moved_bytes / (1e3 * target.memory_gbps)
+    return _predicted(least, notes=(LIBRARY_STEP,))
+
+
+def predict_sequence(stages: Sequence[Timing]) -> Timing:
+    """Returns the time of launches that follow each other on one stream: the sum of their periods, as for `ALONE_US`."""
+    total = sum(one.median_us for one in stages) - ALONE_US * (len(stages) - 1)
+    said = (note for one in stages for note in one.notes if not note.startswith(MOSTLY_LAUNCHING))
+    return _predicted(total, notes=tuple(dict.fromkeys(said)))
+
+
+def _predicted(time_us: float, notes: tuple[str, ...]) -> Timing:
     return Timing(
         kind="predicted",
-        median_us=warm,
-        ci95_us=(warm / MODEL_FACTOR, warm * MODEL_FACTOR),
-        cold_l2_us=max(warm, cold),
+        median_us=time_us,
+        ci95_us=(time_us / MODEL_FACTOR, time_us * MODEL_FACTOR),
+        cold_l2_us=None,
         replay_period_us=None,
         runs=None,
         sm_clock_mhz=None,
         throttled=None,
-        notes=launching if warm < SHORT_TIMES * empty else (),
+        notes=notes,
     )
 
 

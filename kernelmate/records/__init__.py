@@ -18,6 +18,7 @@ from kernelmate.records.contract import (
     Member,
     Passed,
     Size,
+    Stage,
     Tolerance,
 )
 from kernelmate.records.device import Calibration, Device, parse_device
@@ -73,6 +74,7 @@ from kernelmate.records.verdict import (
     Roofline,
     Roofs,
     Speedup,
+    StageVerdict,
     Timing,
     Verdict,
     Work,
@@ -159,6 +161,8 @@ __all__ = [
     "SizeMetrics",
     "SourcePlace",
     "Speedup",
+    "Stage",
+    "StageVerdict",
     "Target",
     "Timing",
     "Tolerance",

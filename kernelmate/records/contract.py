@@ -111,6 +111,9 @@ class Contract:
         slowdown: the most that a listed size's time may rise, as a fraction.
         inferred: True if the contract was guessed from the signature; no candidate is then accepted automatically.
         line: first line of the block in the user's file; None when inferred.
+        stages: of a pipeline, its steps in order; empty for a kernel. A pipeline has neither grid nor block of its own.
+        temporaries: of a pipeline, the arrays that its stages share and its caller does not see; each is poisoned before
+            every run, or filled as its distribution says.
     """
 
     kernel: str
@@ -135,6 +138,8 @@ class Contract:
     inferred: bool = False
     line: int | None = None
     passing: tuple[Passed, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    temporaries: tuple[Argument, ...] = ()
 
     @property
     def parameters(self) -> tuple[Argument | None, ...]:
@@ -147,6 +152,27 @@ class Contract:
     def weight(self, size: Size) -> float | None:
         """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""
         return next((weight for listed, weight in zip(self.sizes, self.weights, strict=False) if listed == size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step of a pipeline: a launch of a kernel, or an expression that a library computes.
+
+    Attributes:
+        name: the kernel's name, or that of the array that the expression gives; a number follows a repeated name.
+        contract: what the step takes and gives, over the pipeline's sizes. Its arguments are the kernel's parameters in
+            order, or the names in the expression. An array is `in` if it is read, `out` if no earlier step wrote it, and
+            otherwise `inout`. `reference` is the step's own, if it has one; for a library step it is the expression.
+        sources: for each argument, the name of the pipeline's argument or temporary; None for a scalar with its own value.
+        instance: the instance of a template, such as `reduce<256>`.
+        library: True for an expression.
+    """
+
+    name: str
+    contract: Contract
+    sources: tuple[str | None, ...]
+    instance: str | None = None
+    library: bool = False
 
 
 @dataclass(frozen=True, slots=True)

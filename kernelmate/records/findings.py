@@ -84,7 +84,10 @@ WITH_VALUES = WRONG_OUTPUTS - {FindingCode.STALE_OUTPUT, FindingCode.CONSTANT_OU
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong or suspicious, at the user's line. `threads` are flat thread numbers in their block."""
+    """One thing wrong or suspicious, at the user's line.
+
+    `threads` are flat thread numbers in their block; `stage` is the stage of a pipeline that the finding is about.
+    """
 
     code: FindingCode
     severity: Severity
@@ -95,3 +98,4 @@ class Finding:
     buffer: str | None = None
     offset: int | None = None
     threads: tuple[int, ...] | None = None
+    stage: str | None = None

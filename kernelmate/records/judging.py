@@ -10,7 +10,7 @@ from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.findings import Finding
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, Timing, Work
+from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, StageVerdict, Timing, Work
 
 MOSTLY_LAUNCHING = "mostly launching"
 """Prefix of the note on a time that consists mostly of launch overhead."""
@@ -21,11 +21,21 @@ NO_RACE_SEEN = "no race seen in"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a kernel, ready to be judged: compiled code and its contract."""
+    """One version of a kernel, ready to be judged: compiled code and its contract.
+
+    Attributes:
+        stages: of a pipeline, the kernels of its stages in order; its own code is empty. Steps of a library have none.
+    """
 
     compiled: Compiled
     contract: Contract
     unit: Unit
+    stages: tuple[Version, ...] = ()
+
+    @property
+    def texts(self) -> str:
+        """Returns the PTX of the version, of a pipeline that of all its kernels."""
+        return "\n".join(one.compiled.ptx for one in self.stages) or self.compiled.ptx
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class SizeMetrics:
 
     For measured times, `beside` is the baseline's time from the same timing blocks, and `speedup` the ratio over those
     blocks. If the emulator counted the launch, `work` holds its operations and traffic, and `predicted` the model's
-    time next to a measured one.
+    time next to a measured one. `stages` are those of a pipeline, as far as the worker knows them.
     """
 
     size: Mapping[str, int]
@@ -101,6 +111,7 @@ class SizeMetrics:
     speedup: Speedup | None = None
     work: Work | None = None
     predicted: Timing | None = None
+    stages: tuple[StageVerdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

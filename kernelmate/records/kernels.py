@@ -130,6 +130,8 @@ class Kernel:
         contract_span: offsets of the contract block that belongs to it in `unit.text` (whole lines), or None.
         distinction: text after the name that tells kernels of one name in a file apart: their parameter types in
             parentheses, else `:` and the line of the file. Empty for a name that is used once.
+        parts: of a pipeline, the offsets of its contract block and of the kernels that it launches; empty for a
+            `__global__` function. A pipeline begins and ends with its block.
     """
 
     unit: Unit
@@ -142,6 +144,7 @@ class Kernel:
     launches: tuple[LaunchSite, ...] = ()
     contract_span: tuple[int, int] | None = None
     distinction: str = ""
+    parts: tuple[tuple[int, int], ...] = ()
 
     @property
     def label(self) -> str:
@@ -150,5 +153,5 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """Returns the text of the kernel's definition alone."""
-        return self.unit.text[self.start : self.end]
+        """Returns the text of the kernel's definition alone; of a pipeline, its block and the kernels that it launches."""
+        return "\n".join(self.unit.text[start:end] for start, end in self.parts or ((self.start, self.end),))

@@ -278,6 +278,40 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class StageVerdict:
+    """One stage of a pipeline; figures are those of the headline size.
+
+    Attributes:
+        name: the stage: its kernel, or the array that a library computes.
+        expression: what a library computes, by NumPy; None for a kernel.
+        grid, block: the launch; None for a step of a library.
+        resources: of the kernel; None for a step of a library.
+        occupancy: of the launch.
+        correct: agrees with the stage's own reference at every listed size where it was compared; None if it was not.
+        unjudged: the reason why it was not compared by itself; None if it was.
+        max_error: the largest error over its tolerance: up to 1 passes; None if nothing was compared.
+        counters: of the launch.
+        timing: predicted time of the stage alone. A pipeline is measured as a whole.
+        temporaries_written_bytes: bytes of temporaries whose contents the stage changed.
+        temporaries_read_bytes: bytes that earlier stages had written, in the temporaries that the stage read.
+    """
+
+    name: str
+    expression: str | None
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    resources: Resources | None
+    occupancy: Occupancy | None
+    correct: bool | None
+    unjudged: str | None
+    max_error: float | None
+    counters: Counters | None
+    timing: Timing | None
+    temporaries_written_bytes: int | None
+    temporaries_read_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class HardwareProfile:
     """Hardware counters of one launch at the headline size. A field is None if the profiler gave no value.
 
@@ -321,11 +355,11 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one version of a kernel.
+    """The verdict on one version of a kernel or a pipeline.
 
     `trade_offs` are sentences about figures that got worse than the baseline's without rejecting the version. `assumes` are
     conditions over sizes, in the form of the contract's `require`, without which the version fails. For the headline size, `lines` are counters by source line, `roofline` its position in the roofline model, `predicted` the
-    model's time if `timing` is measured, and `hardware` the hardware counters.
+    model's time if `timing` is measured, and `hardware` the hardware counters. `stages` are those of a pipeline.
     """
 
     kernel: str
@@ -355,6 +389,7 @@ class Verdict:
     roofline: Roofline | None = None
     hardware: HardwareProfile | None = None
     assumes: tuple[str, ...] = ()
+    stages: tuple[StageVerdict, ...] | None = None
 
     @property
     def undecided(self) -> bool:

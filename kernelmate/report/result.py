@@ -20,6 +20,7 @@ from kernelmate.report.excerpt import SourceLines, sources_of
 from kernelmate.report.figures import MOST_VERSIONS
 from kernelmate.report.html import bullets, case_row, code_line, figure_rows, message, pairs, table, text, toned
 from kernelmate.report.result_charts import NARROW, result_scenes
+from kernelmate.report.stages import stage_parts
 from kernelmate.report.tables import provenance
 from kernelmate.report.versions import all_rows, changed_rows
 
@@ -286,6 +287,7 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
     """Returns all figures, all sizes, reasons and notes, folded."""
     verdict = judged.verdict
     inside = [_provenance(optimization.baseline), *_rows(all_rows(optimization.baseline, verdict))]
+    inside += stage_parts(verdict)
     inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
     return _folded("all", "All figures, sizes and notes", inside)
@@ -328,6 +330,7 @@ def verdict_parts(
     drawn = [*charts(versions, draw), *narrow_charts(versions, draw)] if verdict.compiled else []
     drawn += changed_table(before.verdict, verdict) if before is not None else []
     figures = [_provenance(verdict), *(pairs(figure_rows(verdict)) if verdict.compiled else [])]
+    stages = stage_parts(verdict)
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
@@ -337,8 +340,14 @@ def verdict_parts(
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
         rest = _folded("findings", more_findings, _flat(found[1:])) if len(found) > 1 else []
-        return [*head, *_flat(found[:1]), *rest, *_folded("all", "Charts, figures and sizes", [*drawn, *figures])]
-    return [*head, *_flat(found), *drawn, *_folded("all", "All figures and sizes", figures)]
+        return [
+            *head,
+            *_flat(found[:1]),
+            *rest,
+            *stages,
+            *_folded("all", "Charts, figures and sizes", [*drawn, *figures]),
+        ]
+    return [*head, *_flat(found), *stages, *drawn, *_folded("all", "All figures and sizes", figures)]
 
 
 def alone(verdict: Verdict, *, counted: bool = True) -> str:

@@ -15,6 +15,7 @@ from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.hardware import cache_rows, hardware_table
 from kernelmate.report.mix import mix_rows
 from kernelmate.report.roofline import roofline_view
+from kernelmate.report.stages import stage_table
 from kernelmate.report.words import (
     BYTE_COUNTERS,
     COUNTER_WORDS,
@@ -80,6 +81,8 @@ def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
         parts.append(Text(f"{first.target} ({first.arch}), {first.compiler}", style="dim"))
     for item in compiled:
         parts += _occupancy_lines(item)
+        stages = stage_table(item.verdict)
+        parts += [Group(heading(kernel_words(item.verdict)), *stages)] if stages else []
     failed: dict[tuple[str, Tone], dict[str, None]] = {}
     for item in checked:
         if not item.verdict.compiled:
@@ -178,6 +181,7 @@ def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) 
             parts.append(indented(case_table(shown, verdict)))
             parts += first_wrong_lines(shown)
     if verdict.compiled:
+        parts += stage_table(verdict)
         parts.append(indented(pairs(_figures(verdict))))
         if verdict.hardware is not None:
             parts.append(indented(hardware_table(verdict.hardware, verdict.counters)))

@@ -78,7 +78,12 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
         return (_triton(options.author),)
     from kernelmate.suggest.synthesis import Synthesis
 
-    if options.author == "synthesis":
+    if kernel.parts and options.author not in {"auto", "synthesis"}:
+        raise UsageError(
+            f"The author {options.author} changes one kernel, and {kernel.name} is a pipeline.",
+            hint="Leave --author out to have it written as one kernel, or optimize one of its kernels by name.",
+        )
+    if options.author == "synthesis" or kernel.parts:
         return (Synthesis(),)
     router = Router(
         samples=options.samples or settings.samples,

@@ -29,6 +29,8 @@ _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
     """Returns build variants to run beside a version; those that do not compile are left out."""
     kernel = prepared.kernel
+    if kernel.parts:
+        return ()  # what no stage has initialised shows between the stages
     found = []
     if prepared.contract is not None and is_unassigned(kernel):
         found.append(_twin(prepared, preparer, None))

@@ -44,8 +44,8 @@ def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
     # Screening loads the tree-sitter grammar, which judging does not need.
     from kernelmate.suggest.untrusted import screen
 
-    if candidate.author == "user":
-        return None
+    if candidate.author == "user" or context.kernel.parts:
+        return None  # no model writes kernels for a pipeline
     if candidate.kernel.unit.language == "triton":
         if same_elsewhere(context.kernel, candidate.kernel):
             return None

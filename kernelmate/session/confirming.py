@@ -21,7 +21,8 @@ from kernelmate.records import (
 )
 from kernelmate.session.candidates import verdict_on
 from kernelmate.session.judging import JudgingContext
-from kernelmate.source import same_kernel
+from kernelmate.source import find_kernels, same_kernel
+from kernelmate.source.blocks import kernel_named
 
 OnConfirmed = Callable[[Confirmation], None]
 
@@ -68,7 +69,9 @@ def confirm(
 
 def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:
     """Returns the promising version within the carried unit."""
-    return same_kernel(kernel, replace(kernel.unit, text=promise.source, file_text=promise.source))
+    unit = replace(kernel.unit, text=promise.source, file_text=promise.source)
+    fused = kernel_named(find_kernels(unit), promise.contract.kernel) if kernel.parts else None
+    return same_kernel(kernel, unit) if fused is None else fused
 
 
 def outcome_of(verdict: Verdict) -> Outcome:

@@ -18,7 +18,7 @@ from kernelmate.report.json import dumps, verdicts_json
 from kernelmate.session.packing import needed_files
 from kernelmate.session.restoring import restored
 from kernelmate.session.session import Session
-from kernelmate.source import contract_for, file_text, load_kernel
+from kernelmate.source import contract_for, file_text, load_kernel, load_single_kernel
 from kernelmate.version import VERSION
 
 
@@ -117,7 +117,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         SourceError: a file or kernel cannot be used. UsageError: there is no such version, or it is another kernel's.
         HistoryUnavailable: the history cannot be read.
     """
-    kernel = load_kernel(spec)
+    kernel = load_single_kernel(spec, "export")
     recorded: Recorded | None
     if version is None:
         recorded = None if history is None else _present(history, kernel)

@@ -39,6 +39,7 @@ from kernelmate.session.verdicts import (
     compiled_verdict,
     printed,
     ratio_of_times,
+    temporaries_words,
     with_death,
     with_doubt,
     with_judgement,
@@ -282,12 +283,13 @@ class JudgingContext:
         )
         asked = None if baseline is None else objective
         held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
+        told = () if baseline is None else temporaries_words(baseline.verdict, verdict)
         decided = () if held and decision.accepted is not False else decision.reasons
         return replace(
             verdict,
             objective=decision.objective,
             accepted=False if held else decision.accepted,
-            reasons=tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools())),
+            reasons=tuple(dict.fromkeys(held + verdict.reasons + decided + told + self._without_tools())),
             trade_offs=decision.trade_offs,
             speedup=decision.speedup or verdict.speedup,
             cases=with_weights(verdict.cases, self.contract, decision.times),

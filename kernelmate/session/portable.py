@@ -27,7 +27,7 @@ from kernelmate.records import (
     Timing,
     Unit,
 )
-from kernelmate.source import find_kernels
+from kernelmate.source.blocks import find_kernels, find_pipelines
 
 LARGEST_CARRIED = 1 << 20
 """Bytes of the largest text that is carried in addition to a kernel."""
@@ -210,7 +210,7 @@ def kernel_of(given: JudgingInputs, path: str) -> Kernel:
         UsageError: the text holds no such kernel.
     """
     unit = Unit(path=path, text=given.source, language=given.language, file_text=given.source)
-    found = next((kernel for kernel in find_kernels(unit) if kernel.name == given.kernel), None)
+    found = next((one for one in (*find_kernels(unit), *find_pipelines(unit)) if one.name == given.kernel), None)
     if found is None:
         raise UsageError(f"The document's text holds no kernel {given.kernel}.", hint=_HINT)
     return found

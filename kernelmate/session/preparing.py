@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from kernelmate.compiler import compile_kernel, occupancy, read_build, sm_limits
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
+from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.compiler.triton import compile_triton, with_launch_facts
 from kernelmate.config import Settings
 from kernelmate.errors import CompileTimeout, ContractError
@@ -29,7 +32,8 @@ from kernelmate.records import (
     Version,
 )
 from kernelmate.records.compiled import INFERRED
-from kernelmate.source import launch_shape, size_allowed
+from kernelmate.source import find_kernels, launch_shape, size_allowed
+from kernelmate.source.blocks import kernel_named
 from kernelmate.source.bound_instances import at_instance
 from kernelmate.source.template_uses import (
     MOST_INSTANCES,
@@ -82,6 +86,7 @@ class Prepared:
         launch: the launch at the headline size; None without a contract or a valid launch.
         resources: resources with that launch's dynamic shared bytes.
         findings: errors that prevent running: it does not compile, or cannot be launched.
+        stages: of a pipeline, its kernels in the order of their stages.
     """
 
     kernel: Kernel
@@ -91,12 +96,14 @@ class Prepared:
     resources: Resources | None = None
     occupancy: Occupancy | None = None
     findings: tuple[Finding, ...] = ()
+    stages: tuple[Prepared, ...] = ()
 
     @property
     def version(self) -> Version:
         """Returns the version for the worker."""
         assert self.contract is not None, "only versions with a contract are run"
-        return Version(self.compiled, self.contract, self.kernel.unit)
+        stages = tuple(one.version for one in self.stages)
+        return Version(self.compiled, self.contract, self.kernel.unit, stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,8 @@ class KernelPreparer:
             CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
+        if contract is not None and contract.stages:
+            return self._pipeline(kernel, contract)
         contract = at_instance(contract, instance) if contract is not None else None
         compiled = self._compiled(kernel, contract, instance, self.target, ())
         if kernel.unit.language == "triton" and contract is not None:
@@ -142,6 +151,25 @@ class KernelPreparer:
         if contract is None:
             return Prepared(kernel, None, compiled, resources=compiled.resources)
         return self._launched(kernel, contract, compiled, compiled.resources)
+
+    def _pipeline(self, kernel: Kernel, contract: Contract) -> Prepared:
+        """Prepares every kernel of a pipeline; a kernel that several stages launch is compiled once."""
+        kernels = find_kernels(kernel.unit)
+        stages, findings = [], []
+        for stage in contract.stages:
+            launched = kernel_named(kernels, stage.contract.kernel)
+            if stage.library or launched is None:
+                continue
+            own = replace(stage.contract, sizes=contract.sizes, require=contract.require)
+            prepared = self.prepare(launched, own, stage.instance)
+            stages.append(prepared)
+            findings += [replace(one, stage=stage.name) for one in prepared.findings]
+        shared = _shared_variable([one.compiled for one in stages])
+        if shared is not None and not findings:
+            findings.append(_launch_failure(kernel, shared))
+        compiled = joined_code(kernel.name, self.target.arch, contract, [one.compiled for one in stages])
+        resources = _most([one.resources for one in stages if one.resources is not None])
+        return Prepared(kernel, contract, compiled, resources=resources, findings=tuple(findings), stages=tuple(stages))
 
     def prepare_template(self, kernel: Kernel, contract: Contract | None) -> tuple[Prepared, ...]:
         """Prepare the instances that the project uses of a template whose contract names none.
@@ -272,6 +300,55 @@ class KernelPreparer:
         return None
 
 
+def joined_code(name: str, arch: str, contract: Contract, stages: Sequence[Compiled]) -> Compiled:
+    """Returns what the verdict on a pipeline says of its code; the code itself stays with the stages.
+
+    The hash is that of the stages' binaries and of the expressions between them, in order.
+    """
+    binaries = iter([one.binary or "" for one in stages])
+    parts = [f"{one.name} {one.contract.reference if one.library else next(binaries)}" for one in contract.stages]
+    ok = all(one.ok for one in stages)
+    return Compiled(
+        name=name,
+        instance=None,
+        lowered_name="",
+        arch=arch,
+        compiler=next((one.compiler for one in stages), "no compiler"),
+        ok=ok,
+        diagnostics=tuple(dict.fromkeys(said for one in stages for said in one.diagnostics)),
+        binary=f"sha256:{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()}" if ok else None,
+        headers=tuple(dict.fromkeys(header for one in stages for header in one.headers)),
+    )
+
+
+def _most(resources: Sequence[Resources]) -> Resources | None:
+    """Returns the most that any stage takes of each resource, and the bytes of all their code; None without a kernel."""
+    if not resources:
+        return None
+    spills = [one.spill_bytes for one in resources if one.spill_bytes is not None]
+    return Resources(
+        registers=max(one.registers for one in resources),
+        shared_bytes=max(one.shared_bytes + one.dynamic_shared_bytes for one in resources),
+        dynamic_shared_bytes=0,
+        local_bytes=max(one.local_bytes for one in resources),
+        spill_bytes=max(spills) if len(spills) == len(resources) else None,
+        max_threads=min(one.max_threads for one in resources),
+        code_bytes=sum(one.code_bytes for one in resources),
+    )
+
+
+def _shared_variable(stages: Sequence[Compiled]) -> str | None:
+    """Returns the reason why stages cannot be loaded one by one: a `__device__` variable that several use; None without one."""
+    used = Counter(name for one in stages for name in set(used_names_of(one.ptx)))
+    name = next((name for name, count in used.items() if count > 1), None)
+    if name is None:
+        return None
+    return (
+        f"Several stages use the __device__ variable {name}. Each stage is loaded as a module of its own, so they would "
+        "not share it: pass it as an argument."
+    )
+
+
 def _timed_out(
     kernel: Kernel, contract: Contract | None, instance: str | None, target: Target, error: CompileTimeout
 ) -> Prepared:
@@ -294,7 +371,7 @@ def _repeats(failed: Sequence[Prepared]) -> bool:
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     """Returns the reason why a kernel cannot take a contract's arguments, by number and kind; None if it can."""
-    if kernel.unit.language == "triton":
+    if kernel.unit.language == "triton" or kernel.parts:
         return None  # its parameters have the types that the contract gives them
     parameters, passed = kernel.signature.parameters, contract.parameters
     if len(parameters) != len(passed):

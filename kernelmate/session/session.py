@@ -469,7 +469,7 @@ def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis
 
-    return (Synthesis(), Offline())
+    return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())  # rewrites change one kernel
 
 
 def _first_writer(suggesters: Sequence[Suggester]) -> Suggester | None:

@@ -17,7 +17,9 @@ from kernelmate.records import (
     FindingCode,
     Judgement,
     Kernel,
+    SizeMetrics,
     Speedup,
+    StageVerdict,
     Target,
     Timing,
     Verdict,
@@ -73,7 +75,85 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
         objective=None,
         accepted=False if prepared.findings else None,
         reasons=(),
+        stages=compiled_stages(prepared),
     )
+
+
+def compiled_stages(prepared: Prepared) -> tuple[StageVerdict, ...] | None:
+    """Returns what is known of a pipeline's stages before they run; None for a kernel."""
+    contract = prepared.contract
+    if contract is None or not contract.stages:
+        return None
+    kernels = iter(prepared.stages)
+    found = []
+    for stage in contract.stages:
+        one = None if stage.library else next(kernels, None)
+        shape = None if one is None else one.launch
+        found.append(
+            StageVerdict(
+                name=stage.name,
+                expression=stage.contract.reference if stage.library else None,
+                grid=None if shape is None else shape.grid,
+                block=None if shape is None else shape.block,
+                resources=None if one is None else one.resources,
+                occupancy=None if one is None else one.occupancy,
+                correct=None,
+                unjudged=None,
+                max_error=None,
+                counters=None,
+                timing=None,
+                temporaries_written_bytes=None,
+                temporaries_read_bytes=None,
+            )
+        )
+    return tuple(found)
+
+
+def _judged_stages(
+    stages: tuple[StageVerdict, ...] | None, judgement: Judgement, headline: SizeMetrics | None
+) -> tuple[StageVerdict, ...] | None:
+    """Adds the worker's results to stages: figures of the headline size, and correctness over all listed sizes."""
+    if stages is None or not judgement.metrics:
+        return stages
+    found = []
+    for number, stage in enumerate(stages):
+        sizes = [one.stages[number] for one in judgement.metrics]
+        compared = [one for one in sizes if one.correct is not None]
+        here = None if headline is None else headline.stages[number]
+        found.append(
+            replace(
+                stage,
+                correct=all(one.correct for one in compared) if compared else None,
+                unjudged=None if compared else next((one.unjudged for one in sizes), None),
+                max_error=max((one.max_error for one in compared if one.max_error is not None), default=None),
+                counters=None if here is None else here.counters,
+                timing=None if here is None else here.timing,
+                temporaries_written_bytes=None if here is None else here.temporaries_written_bytes,
+                temporaries_read_bytes=None if here is None else here.temporaries_read_bytes,
+            )
+        )
+    return tuple(found)
+
+
+def temporaries_words(baseline: Verdict, verdict: Verdict) -> tuple[str, ...]:
+    """Returns a sentence on the bytes of temporaries that a version of a pipeline saves or adds; none if nothing changes."""
+    before, after = _through_temporaries(baseline), _through_temporaries(verdict)
+    if before is None or after is None or before == after:
+        return ()
+    return (
+        f"bytes of temporaries between stages: {before[0]:,} written and {before[1]:,} read before, "
+        f"{after[0]:,} written and {after[1]:,} read now",
+    )
+
+
+def _through_temporaries(verdict: Verdict) -> tuple[int, int] | None:
+    """Returns the bytes of temporaries that the stages write and read; None if they were not counted."""
+    if verdict.stages is None:
+        return (0, 0)
+    counted = [(one.temporaries_written_bytes, one.temporaries_read_bytes) for one in verdict.stages]
+    if any(written is None or read is None for written, read in counted):
+        return None
+    return sum(written or 0 for written, _ in counted), sum(read or 0 for _, read in counted)
 
 
 def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
@@ -120,7 +200,10 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
         verdict,
         correct=judgement.correct,
         cases=judgement.cases,
-        findings=judgement.findings,
+        findings=tuple(
+            replace(one, line=contract.line) if one.stage is not None and one.line is None else one
+            for one in judgement.findings
+        ),
         timing=None if headline is None else headline.timing,
         counters=None if headline is None else headline.counters,
         lines=None if headline is None else headline.lines,
@@ -128,6 +211,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
         reasons=reasons,
         hardware=judgement.hardware,
         assumes=judgement.assumes,
+        stages=_judged_stages(verdict.stages, judgement, headline),
     )
 
 

@@ -12,7 +12,7 @@ from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.distributions import Distribution, parse_distribution
 from kernelmate.source.dtypes import c_type_dtype, numpy_dtype
 from kernelmate.source.expressions import evaluate
-from kernelmate.source.files import load_kernel, load_kernels, read_units
+from kernelmate.source.files import load_kernel, load_kernels, load_single_kernel, read_units
 from kernelmate.source.infer import Inference, infer_contract, inference
 from kernelmate.source.launch import (
     alias_start,
@@ -48,6 +48,7 @@ __all__ = [
     "launch_shape",
     "load_kernel",
     "load_kernels",
+    "load_single_kernel",
     "merge_contract",
     "numpy_dtype",
     "parse_contract",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.caching import text_cache
-from kernelmate.records import Kernel, Unit
+from kernelmate.records import Kernel, Signature, Unit
 from kernelmate.source.cuda import find_definitions
 from kernelmate.source.tokens import lex
 from kernelmate.source.triton import triton_kernels
 
 _OPENING = re.compile(r"[ \t]*///[ \t]*kernelmate[ \t]*\Z")
 _CLOSING = re.compile(r"[ \t]*///[ \t]*\Z")
-_KERNEL_KEY = re.compile(r"""^[ \t]*kernel[ \t]*=[ \t]*["']([^"'\n]*)["']""", re.MULTILINE)
-_TABLE = re.compile(r"^[ \t]*\[[ \t]*\w", re.MULTILINE)
+_NAME_KEY = re.compile(r"""^[ \t]*(kernel|pipeline)[ \t]*=[ \t]*["']([^"'\n]*)["']""", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[{1,2}[ \t]*\w", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,18 @@ class ContractBlock:
     @property
     def kernel_key(self) -> str | None:
         """Returns the value of its `kernel` key, even if the TOML is invalid."""
+        return self._named("kernel")
+
+    @property
+    def pipeline_key(self) -> str | None:
+        """Returns the value of its `pipeline` key, even if the TOML is invalid; None for the contract of a kernel."""
+        return self._named("pipeline")
+
+    def _named(self, key: str) -> str | None:
         text = self.toml
         table = _TABLE.search(text)
-        match = _KERNEL_KEY.search(text if table is None else text[: table.start()])
-        return match.group(1) if match else None
+        found = _NAME_KEY.finditer(text if table is None else text[: table.start()])
+        return next((match.group(2) for match in found if match.group(1) == key), None)
 
     def place(self, line: int, column: int | None) -> tuple[int, int | None]:
         """Returns the file's line and column of a position in the TOML document (both from 1)."""
@@ -166,11 +175,12 @@ def _whole_lines(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
-    """Returns the kernel that a block belongs to: the one it names, else the next one below."""
+    """Returns the kernel that a block belongs to: the one it names, else the next one below; None for a pipeline's."""
+    if block.pipeline_key is not None:
+        return None
     named = block.kernel_key
     if named is not None:
-        exact = [kernel for kernel in kernels if kernel.name == named]
-        return next(iter(exact or [kernel for kernel in kernels if kernel.name.endswith(f"::{named}")]), None)
+        return kernel_named(kernels, named)
     if block.span is None:
         return kernels[0] if kernels else None
     return next((kernel for kernel in kernels if kernel.start >= block.span[1]), None)
@@ -191,8 +201,61 @@ def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
     return tuple(replace(kernel, contract_span=spans.get(kernel.start)) for kernel in definitions)
 
 
+@text_cache(64)
+def find_pipelines(unit: Unit) -> tuple[Kernel, ...]:
+    """Returns the pipelines of a unit in order of their blocks: kernels that are made of others (`Kernel.parts`).
+
+    Blocks whose TOML is incomplete have no parts but themselves; `parse_contract` reports their mistakes.
+    """
+    kernels = find_kernels(unit)
+    found = []
+    for block in find_blocks(unit):
+        name = block.pipeline_key
+        if name is None or block.span is None or unit.language == "triton":
+            continue
+        taken = [one for one in (kernel_named(kernels, text) for text in _launched(block)) if one is not None]
+        parts = sorted({block.span, *((one.start, one.end) for one in taken)})
+        (start, end), named = block.span, _named_line(block)
+        last = len(unit.text[:end].rstrip("\n"))
+        found.append(
+            Kernel(
+                unit, name, Signature(()), start, last, named.line, named.column, contract_span=block.span,
+                parts=tuple(parts),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _named_line(block: ContractBlock) -> CommentLine:
+    """Returns the line with a pipeline's name, from the name on."""
+    for one in block.lines:
+        match = _NAME_KEY.match(one.content)
+        if match is not None and match[1] == "pipeline":
+            return replace(one, content=one.content[match.start(2) :], column=one.column + match.start(2))
+    return block.opening
+
+
+def _launched(block: ContractBlock) -> tuple[str, ...]:
+    """Returns the kernels that the stages of a block name, as far as it can be read."""
+    try:
+        stages = tomllib.loads(block.toml).get("stages", [])
+    except (ValueError, RecursionError):
+        return ()
+    named = [one.get("kernel") for one in stages if isinstance(one, dict)] if isinstance(stages, list) else []
+    return tuple(name for name in named if isinstance(name, str))
+
+
+def kernel_named(kernels: Sequence[Kernel], name: str) -> Kernel | None:
+    """Returns the first kernel of a name, which may leave namespaces out and may have template arguments."""
+    plain = name.partition("<")[0].strip()
+    exact = [kernel for kernel in kernels if kernel.name == plain]
+    return next(iter(exact or [kernel for kernel in kernels if kernel.name.endswith(f"::{plain}")]), None)
+
+
 def block_of(kernel: Kernel) -> ContractBlock | None:
-    """Returns the contract block that belongs to a kernel; None without one."""
+    """Returns the contract block that belongs to a kernel or a pipeline; None without one."""
+    if kernel.parts:
+        return next((block for block in find_blocks(kernel.unit) if block.span == kernel.contract_span), None)
     kernels = find_kernels(kernel.unit)
     for block in find_blocks(kernel.unit):
         owner = owner_of(block, kernels)

@@ -13,10 +13,10 @@ from typing import NoReturn
 from kernelmate.config import project_folder
 from kernelmate.errors import ContractError
 from kernelmate.flags import RefusedOption, allowed
-from kernelmate.records import SLOWDOWN, Contract, Kernel, Tolerance
+from kernelmate.records import SLOWDOWN, Argument, Contract, Kernel, Size, Tolerance
 from kernelmate.source.arguments import read_arguments
-from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, owner_of
-from kernelmate.source.document import KEYS, Document
+from kernelmate.source.blocks import ContractBlock, block_of, find_blocks, find_kernels, owner_of
+from kernelmate.source.document import KEYS, Document, read_expression, read_sides
 from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names, nearest_hint
 from kernelmate.source.instances import check_instances
@@ -29,6 +29,7 @@ from kernelmate.source.launch import (
     scalar_value,
     size_allowed,
 )
+from kernelmate.source.pipelines import read_pipeline_arguments, read_stages, with_stages
 from kernelmate.source.reference import read_inputs, read_reference
 from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys, with_entries
 
@@ -44,11 +45,16 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
     Raises:
         ContractError: with file, line and column of the mistake, and the fix.
     """
-    block = _own_block(kernel)
+    block = block_of(kernel) if kernel.parts else _own_block(kernel)
     if block is None:
         return None
+    if not block.closed:
+        _fail_unclosed(block)
     document = Document.read(block)
     _check_keys(document)
+    if kernel.parts:
+        contract = _pipeline(document, kernel)
+        return contract if baseline is None else with_stages(document, baseline, contract)
     contract = _whole(document, kernel) if baseline is None else _partial(document, baseline, kernel)
     _check_at_sizes(document, contract)
     return contract
@@ -78,7 +84,10 @@ def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
                 message = f"The candidate's {key} = {text!r}: {error.message}"
                 raise ContractError(message, line=own.line, hint=error.hint) from None
     options = own.options if is_triton(own) else baseline.options
-    return replace(baseline, grid=own.grid, block=own.block, shared=own.shared, require=own.require, options=options)
+    return replace(
+        baseline, grid=own.grid, block=own.block, shared=own.shared, require=own.require, options=options,
+        stages=own.stages, temporaries=own.temporaries,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ which block
@@ -93,8 +102,10 @@ def _own_block(kernel: Kernel) -> ContractBlock | None:
     own: list[ContractBlock] = []
     for block in find_blocks(kernel.unit):
         owner = owner_of(block, kernels)
+        if block.pipeline_key is not None:
+            continue
         if not block.closed and (owner is None or owner.start == kernel.start):
-            _fail_at_opening(block, "This contract block is never closed.", "End it with a line `// ///`.")
+            _fail_unclosed(block)
         if owner is None:
             _fail_unattached(block, [other.name for other in kernels])
         if owner.start == kernel.start:
@@ -107,6 +118,10 @@ def _own_block(kernel: Kernel) -> ContractBlock | None:
             "Remove one of the two, or say with `kernel` whose it is.",
         )
     return own[0] if own else None
+
+
+def _fail_unclosed(block: ContractBlock) -> NoReturn:
+    _fail_at_opening(block, "This contract block is never closed.", "End it with a line `// ///`.")
 
 
 def _fail_unattached(block: ContractBlock, names: Sequence[str]) -> NoReturn:
@@ -141,6 +156,12 @@ def _check_keys(document: Document) -> None:
     for key in document.data:
         if key not in KEYS:
             document.fail((key,), f"{key!r} is not a key of a contract.", nearest_hint(key, KEYS), key=True)
+    if "pipeline" in document.data and document.block.pipeline_key is None:
+        document.fail(
+            ("pipeline",), "The name of a pipeline must be in quotes.", 'Write pipeline = "softmax_in_two_kernels".'
+        )
+    if "stages" in document.data and "pipeline" not in document.data:
+        document.fail(("stages",), "Only a pipeline has stages.", 'Add pipeline = "name" as the first key.', key=True)
 
 
 # --------------------------------------------------------------------------------------------- the whole block
@@ -182,6 +203,39 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
     return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
 
 
+def _pipeline(document: Document, kernel: Kernel) -> Contract:
+    sizes = _sizes(document)
+    args, temporaries = read_pipeline_arguments(document, tuple(sizes[0]))
+    contract = Contract(
+        kernel=kernel.name,
+        sizes=sizes,
+        grid=(),
+        block=(),
+        args=args,
+        tolerance=_tolerance(document),
+        options=_options(document),
+        require=_require(document, tuple(sizes[0])),
+        accumulate=_accumulate(document),
+        deterministic=_flag(document, "deterministic"),
+        weights=_weights(document, sizes),
+        slowdown=_slowdown(document),
+        line=document.block.file_position(document.block.opening.line, None)[0],
+        temporaries=temporaries,
+    )
+    contract = replace(contract, stages=read_stages(document, kernel, contract, _contract_of_stage))
+    _check_at_sizes(document, contract)
+    reference, kind = read_reference(document, kernel, args, tuple(sizes[0]))
+    return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
+
+
+def _contract_of_stage(kernel: Kernel) -> Contract | None:
+    """Returns a kernel's own contract; mistakes in it are reported where that kernel is judged."""
+    try:
+        return parse_contract(kernel)
+    except ContractError:
+        return None
+
+
 def _launch_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     """Returns compiler options, or for a Triton kernel the values of its constants."""
     if kernel.unit.language != "triton":
@@ -212,6 +266,8 @@ def _partial(document: Document, baseline: Contract, kernel: Kernel) -> Contract
         shared=_expression(document, "shared", with_block) or no_shared or baseline.shared,
         require=_require(document, names) if "require" in has else baseline.require,
         line=line,
+        stages=(),
+        temporaries=(),
     )
 
 
@@ -263,32 +319,19 @@ def _sides(document: Document, key: str, names: Sequence[str]) -> tuple[str, ...
     first = names[0] if names and names[0] not in BLOCK_NAMES else "1"
     example = f'grid = "cdiv({first}, block)"' if key == "grid" else "block = 256"
     value = document.required(key, f"Add {example}.")
-    if not isinstance(value, list):
-        return (_one_expression(document, (key,), value, names),)
-    if not 1 <= len(value) <= 3:
-        document.fail((key,), f"{key} has {len(value)} sides.", f"Give one to three, or write {example}.")
-    return tuple(_one_expression(document, (key, axis), side, names) for axis, side in enumerate(value))
+    return read_sides(document, (key,), value, names, example)
 
 
 def _expression(document: Document, key: str, names: Iterable[str]) -> str | None:
     if key not in document.data:
         return None
-    return _one_expression(document, (key,), document.data[key], names)
-
-
-def _one_expression(document: Document, path: tuple[str | int, ...], value: object, names: Iterable[str]) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        document.fail(path, f"{path[0]} must be a whole number or an expression in quotes.", 'Write 256, or "n // 4".')
-    text = str(value)
-    document.inner[path] = len(text) - len(text.lstrip())
-    document.expression(path, text, names)
-    return text.strip()
+    return read_expression(document, (key,), document.data[key], names)
 
 
 def _require(document: Document, names: Sequence[str]) -> tuple[str, ...]:
     texts = _strings(document, "require")
     for index in range(len(texts)):
-        _one_expression(document, ("require", index), document.data["require"][index], names)
+        read_expression(document, ("require", index), document.data["require"][index], names)
     return texts
 
 
@@ -424,13 +467,26 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
         try:
             if not size_allowed(contract, size):
                 continue
-            for argument in contract.args:
-                if argument.shape is not None:
-                    argument_shape(argument, size)
-                else:
-                    scalar_value(argument, size)
+            for argument in (*contract.args, *contract.temporaries):
+                _check_argument(argument, size)
             for passed in contract.passing:
                 alias_start(contract, passed, size)
-            launch_shape(contract, size)
+            if not contract.stages:
+                launch_shape(contract, size)
         except SizeError as error:
             document.fail_at(error)
+        for number, stage in enumerate(contract.stages):
+            try:
+                for argument in stage.contract.args:
+                    _check_argument(argument, size)
+                launch_shape(stage.contract, size)
+            except SizeError as error:
+                error.path = ("stages", number, *error.path)
+                document.fail_at(error)
+
+
+def _check_argument(argument: Argument, size: Size) -> None:
+    if argument.shape is not None:
+        argument_shape(argument, size)
+    else:
+        scalar_value(argument, size)

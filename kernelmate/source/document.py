@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -34,6 +34,8 @@ KEYS = (
     "slowdown",
     "args",
     "symbols",
+    "pipeline",
+    "stages",
 )
 """Every key that a contract may have."""
 
@@ -72,6 +74,16 @@ class Document:
         except ValueError as error:
             raise _toml_error(block, text, str(error)) from None
         return cls(block, text, data, toml_spans(text))
+
+    def value(self, path: Path) -> Any:
+        """Returns the value that a path of keys and indices leads to; None if there is none."""
+        found: Any = self.data
+        for part in path:
+            try:
+                found = found[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return found
 
     def required(self, key: str, hint: str) -> Any:
         """Return the value of a required key.
@@ -139,6 +151,35 @@ class Document:
         if not isinstance(value, str) or written[1:-1] != value:
             return 0
         return 1 + offset
+
+
+def read_sides(document: Document, path: Path, value: object, names: Sequence[str], example: str) -> tuple[str, ...]:
+    """Returns the one to three expressions of a grid or a block.
+
+    Raises:
+        ContractError: at the mistake.
+    """
+    if not isinstance(value, list):
+        return (read_expression(document, path, value, names),)
+    if not 1 <= len(value) <= 3:
+        key = path[-1]
+        document.fail(path, f"{key} has {len(value)} sides.", f"Give one to three, or write {example}.")
+    return tuple(read_expression(document, (*path, axis), side, names) for axis, side in enumerate(value))
+
+
+def read_expression(document: Document, path: Path, value: object, names: Iterable[str]) -> str:
+    """Returns an expression over `names`, which TOML may have as a whole number.
+
+    Raises:
+        ContractError: at the mistake.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        key = next(part for part in reversed(path) if isinstance(part, str))
+        document.fail(path, f"{key} must be a whole number or an expression in quotes.", 'Write 256, or "n // 4".')
+    text = str(value)
+    document.inner[path] = len(text) - len(text.lstrip())
+    document.expression(path, text, names)
+    return text.strip()
 
 
 def _toml_error(block: ContractBlock, text: str, message: str) -> ContractError:

@@ -112,7 +112,7 @@ class _EntryReader:
         if name not in ITEM_BYTES:
             self.fail(f"{name!r} is not a dtype.", dtype_hint(name), start)
         wanted = self.parameter.dtype
-        if wanted is not None and not _fits(name, wanted, self.parameter):
+        if wanted is not None and not fits(name, wanted, self.parameter):
             vector = f" (elements of {self.parameter.base})" if self.parameter.vector > 1 else ""
             message = (
                 f"{name} disagrees with {self.parameter.type} {self.parameter.name}, which holds {wanted}{vector}."
@@ -275,7 +275,7 @@ def _closing_bracket(text: str) -> int | None:
     return None if end < 0 else end
 
 
-def _fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
+def fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
     """Return True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
     Byte types fit any dtype, unsigned integers of the same width may store a floating format without a C type, and two

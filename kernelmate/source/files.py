@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Unit
-from kernelmate.source.blocks import block_of, find_kernels
+from kernelmate.source.blocks import block_of, find_kernels, find_pipelines
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import RefusedString, read_python, refused_strings
 from kernelmate.source.triton import triton_unit
@@ -111,7 +111,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
-    """Return every kernel of a file in order; those of one name (overloads, `#if` branches) are told apart.
+    """Return every kernel of a file in order, then its pipelines; kernels of one name (overloads, `#if`) are told apart.
 
     Raises:
         SourceError: the file cannot be used or has no kernel.
@@ -122,7 +122,7 @@ def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
     kernels = tuple(kernel for unit in units for kernel in find_kernels(unit))
     if not kernels:
         _fail_without_kernel(path)
-    return _told_apart(kernels)
+    return (*_told_apart(kernels), *(pipeline for unit in units for pipeline in find_pipelines(unit)))
 
 
 def _told_apart(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
@@ -144,9 +144,9 @@ def _types(kernel: Kernel) -> str:
 
 
 def load_kernel(spec: str) -> Kernel:
-    """Return the kernel that `FILE` or `FILE::KERNEL` names.
+    """Return the kernel or pipeline that `FILE` or `FILE::KERNEL` names.
 
-    `FILE` alone means its only kernel, or the only one that has a contract. `KERNEL` may leave namespaces out.
+    `FILE` alone means its only kernel, or the only one, or pipeline, that has a contract. `KERNEL` may leave namespaces out.
 
     Raises:
         SourceError: the file cannot be used, has no such kernel, or has several that fit; the hint lists them.
@@ -171,6 +171,24 @@ def load_kernel(spec: str) -> Kernel:
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"Did you mean {near[0]}? " if near else ""
     raise SourceError(f"There is no kernel {name} here.", file=str(path), hint=f"{meant}There is {', '.join(names)}.")
+
+
+def load_single_kernel(spec: str, command: str) -> Kernel:
+    """Return the kernel that `FILE` or `FILE::KERNEL` names, for a command that takes no pipeline.
+
+    Raises:
+        SourceError: as `load_kernel`, or it is a pipeline.
+    """
+    kernel = load_kernel(spec)
+    if kernel.parts:
+        inside = [one for one in find_kernels(kernel.unit) if (one.start, one.end) in kernel.parts]
+        raise SourceError(
+            f"{kernel.name} is a pipeline, and {command} takes one kernel.",
+            file=kernel.unit.path,
+            line=kernel.unit.locate(kernel.line, kernel.column)[0],
+            hint=f"Name one of its kernels: {', '.join(one.name for one in inside) or 'it has none'}.",
+        )
+    return kernel
 
 
 def _label(kernel: Kernel) -> str:

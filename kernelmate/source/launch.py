@@ -59,11 +59,13 @@ def _located(path: Path, size: Size, line: int | None) -> Iterator[None]:
 
 
 def launch_shape(contract: Contract, size: Size) -> LaunchShape:
-    """Return the launch at one size.
+    """Return the launch at one size; of a pipeline, a launch of one thread, if all its stages can be launched.
 
     Raises:
         ContractError: a side is not a whole number of at least 1, or over what every GPU allows.
     """
+    for stage in contract.stages:
+        launch_shape(stage.contract, size)
     block = _sides(contract, "block", contract.block, size, size)
     threads = block[0] * block[1] * block[2]
     with _located(("block",), size, contract.line):

@@ -13,24 +13,32 @@ from kernelmate.records import Argument, Kernel
 from kernelmate.source.blocks import find_kernels
 from kernelmate.source.document import Document
 from kernelmate.source.expressions import nearest_hint
+from kernelmate.source.toml_positions import Path
 
 _FUNCTION = re.compile(r"(?P<path>[^\n]*\.py):(?P<function>[^\W\d]\w*)\Z")
 
 
 def read_reference(
-    document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str]
+    document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str], path: Path = ("reference",)
 ) -> tuple[str | None, Literal["function", "kernel", "expression"] | None]:
     """Return the value of the key `reference` and its kind; a pair of None if it is absent.
+
+    Args:
+        document: the block.
+        kernel: the kernel, which cannot be its own reference.
+        args: arguments that an expression may use.
+        names: names of the sizes.
+        path: where the reference stands, if not at the top.
 
     Raises:
         ContractError: it is neither path:function, nor another kernel, nor an expression over arguments and sizes.
     """
-    value = document.data.get("reference")
+    value = document.value(path)
     if value is None:
         return None, None
     if not isinstance(value, str) or not value.strip():
         hint = 'Write reference = "reference.py:function".'
-        document.fail(("reference",), "reference must be a string that is not empty.", hint)
+        document.fail(path, "reference must be a string that is not empty.", hint)
     text = value.strip()
     if _FUNCTION.match(text):
         return text, "function"
@@ -38,18 +46,26 @@ def read_reference(
     if text in others or any(other.endswith(f"::{text}") for other in others):
         return text, "kernel"
     if text == kernel.name:
-        document.fail(
-            ("reference",), f"{text} cannot be its own reference.", "Name another kernel or a Python function."
-        )
+        document.fail(path, f"{text} cannot be its own reference.", "Name another kernel or a Python function.")
     if ".py" in text:
-        document.fail(("reference",), f"{text!r} is not path:function.", 'Write "reference.py:function".')
-    _check_reference_expression(document, text, args, names, others)
+        document.fail(path, f"{text!r} is not path:function.", 'Write "reference.py:function".')
+    check_array_expression(document, path, text, args, names, others)
     return text, "expression"
 
 
-def _check_reference_expression(
-    document: Document, text: str, args: Sequence[Argument], names: Sequence[str], kernels: Sequence[str]
-) -> None:
+def check_array_expression(
+    document: Document,
+    path: Path,
+    text: str,
+    args: Sequence[Argument],
+    names: Sequence[str],
+    kernels: Sequence[str] = (),
+) -> frozenset[str]:
+    """Check a NumPy expression over arguments and sizes, and return the names that it uses, as the contract writes them.
+
+    Raises:
+        ContractError: it is no expression, or uses another name.
+    """
     spelled = {f"{a.name}_" if keyword.iskeyword(a.name) else a.name for a in args}
     try:
         with warnings.catch_warnings():
@@ -60,7 +76,7 @@ def _check_reference_expression(
         hint = 'Write "reference.py:function", the name of a kernel in this file, or a NumPy expression.'
         if keywords:
             hint = f"{keywords[0]} is a word of Python: write {keywords[0]}_ for the argument."
-        document.fail(("reference",), f"{text!r} is neither path:function, nor a kernel, nor an expression.", hint)
+        document.fail(path, f"{text!r} is neither path:function, nor a kernel, nor an expression.", hint)
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     known = spelled | set(names) | {"np"}
@@ -68,7 +84,9 @@ def _check_reference_expression(
         if isinstance(node, ast.Name) and node.id not in known | bound:
             hint = nearest_hint(node.id, known | set(kernels))
             message = f"{node.id!r} is neither an argument, nor a size, nor np."
-            document.fail(("reference",), message, hint, offset=node.col_offset)
+            document.fail(path, message, hint, offset=node.col_offset)
+    used = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - bound
+    return frozenset(name[:-1] if keyword.iskeyword(name[:-1]) else name for name in used)
 
 
 def read_inputs(document: Document) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Unit
-from kernelmate.source.blocks import find_kernels
+from kernelmate.source.blocks import find_kernels, find_pipelines
 from kernelmate.source.line_ends import normal_text, restored
 from kernelmate.source.python import with_python_text
 
@@ -58,8 +58,9 @@ def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
     Raises:
         SourceError: the unit has no such kernel.
     """
-    before = [other.start for other in find_kernels(kernel.unit) if other.name == kernel.name]
-    after = [other for other in find_kernels(unit) if other.name == kernel.name]
+    found = find_pipelines if kernel.parts else find_kernels
+    before = [other.start for other in found(kernel.unit) if other.name == kernel.name]
+    after = [other for other in found(unit) if other.name == kernel.name]
     if after:
         number = before.index(kernel.start) if kernel.start in before and len(before) == len(after) else 0
         return replace(after[number], distinction=kernel.distinction)

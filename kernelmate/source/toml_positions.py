@@ -64,6 +64,7 @@ def toml_spans(text: str) -> dict[Path, KeySpan]:
                 return reader.spans
             if array:
                 tables[table] = tables.get(table, -1) + 1
+                reader.spans[*table, tables[table]] = KeySpan(start, start, start)
             reader.spans.setdefault(table, KeySpan(start, start, start))
             reader.skip(re.compile(r"[^\n]*"))
             table = (*table, tables[table]) if array else table

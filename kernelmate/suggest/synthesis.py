@@ -8,13 +8,14 @@ from itertools import chain
 
 from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
-from kernelmate.records import Candidate, Kernel, MetricName
+from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.changed_values import changed_values
 from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
+from kernelmate.synthesis.draft import fusion_draft, fusion_words
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
@@ -55,7 +56,8 @@ class Synthesis:
         if request.trace is None or not python or asked.metric not in METRICS or unmeasured:
             return
         try:
-            graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
+            graph = Graph.of(request.trace())
+            bare, contract = _room(request)
             measured = request.verdict.backend == "cuda"
             most = self.most or (MOST_MEASURED if measured else MOST)
             major, minor = request.target.capability
@@ -65,7 +67,7 @@ class Synthesis:
                 if one.capability <= 10 * major + minor and (most > MOST or not one.another)
             ]
             wanted = self._wanted(request, texts)[:most]
-            candidates = chain.from_iterable(self._placed(request, bare, one) for one in wanted)
+            candidates = chain.from_iterable(self._placed(request, bare, contract, one) for one in wanted)
             yield from (_announced if asked.metric == "time" else _promising)(request, candidates)
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
@@ -78,21 +80,34 @@ class Synthesis:
         ranked = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
         return [one for score, one in ranked if score >= 0]
 
-    def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
+    def _placed(
+        self, request: SuggestRequest, bare: Kernel, contract: Contract, written: WrittenKernel
+    ) -> Iterator[Candidate]:
         """Yields the candidate in the user's file, of which `bare` is the rest.
 
         Yields nothing if a launch there cannot be adapted.
         """
         try:
-            kernel, contract = placed(bare, request.contract, written)
+            kernel, contract = placed(bare, contract, written)
         except KernelmateError as error:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
+            return
+        if request.contract.stages:
+            why = f"{written.why} {fusion_words(request.verdict.stages or ())}"
+            yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
             return
         kernel = without_unused_headers(request.kernel, without_unused_numbers(request.kernel, kernel))
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN, written.method)
         kernel = with_kept_comments(request.kernel, kernel)
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
+
+
+def _room(request: SuggestRequest) -> tuple[Kernel, Contract]:
+    """Returns the kernel that a new one replaces, without its helpers, and its contract; for a pipeline an empty one beside it."""
+    if request.contract.stages:
+        return fusion_draft(request.kernel, request.contract)
+    return without_own_helpers(request.kernel), request.contract
 
 
 def _announced(request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import keyword
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.errors import ContractError, UsageError
-from kernelmate.records import Argument, Contract, Kernel, Size, Unit
-from kernelmate.source import argument_shapes, find_kernels, numpy_dtype, render_contract, size_allowed
+from kernelmate.records import Argument, Contract, Kernel, Size, StageVerdict, Unit
+from kernelmate.source import argument_shapes, find_kernels, numpy_dtype, render_contract, size_allowed, with_text
 from kernelmate.source.examples import Examples, PythonFunction
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.multiples import multiples_of, with_multiples
@@ -209,7 +210,7 @@ def _result_dtype(contract: Contract, returned: str) -> str:
 
 def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
     """Returns the empty kernel with its contract, in the text of its file."""
-    parameters = [_declared(one) for one in contract.args]
+    parameters = [declared(one) for one in contract.args]
     headers = sorted({HEADERS[one.dtype] for one in contract.args if one.dtype in HEADERS})
     parts = [
         f"// {_title(asked)}\n",
@@ -231,7 +232,8 @@ def _title(asked: KernelRequest) -> str:
     return (summary if summary.endswith((".", "!")) else f"{summary}.") if usable else fallback
 
 
-def _declared(argument: Argument) -> str:
+def declared(argument: Argument) -> str:
+    """Returns an argument as a parameter of a kernel."""
     kind = C_TYPES[argument.dtype]
     if argument.shape is None:
         return f"{kind} {argument.name}"
@@ -252,3 +254,55 @@ def result_dtypes(text: str) -> tuple[tuple[str, str], ...]:
             raise UsageError(f"--results {part!r} is not NAME=DTYPE.", hint=hint)
         pairs = {**pairs, name: dtype}
     return tuple(pairs.items())
+
+
+# ------------------------------------------------------------------------------- one kernel for a pipeline
+
+FUSED_BLOCK = "256"
+"""Threads of the empty kernel; every schedule sets its own."""
+
+
+def fusion_draft(pipeline: Kernel, contract: Contract) -> tuple[Kernel, Contract]:
+    """Return an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
+
+    Sizes that are no parameters of the pipeline become parameters, since a kernel needs them.
+
+    Args:
+        pipeline: the pipeline, whose file gets the kernel and a contract above it.
+        contract: its contract; the kernel's is the same without stages and temporaries.
+
+    Raises:
+        SourceError: the file is a Python string that cannot hold the text.
+    """
+    text = pipeline.unit.text
+    given = {one.name for one in contract.args}
+    sizes = tuple(Argument(name, None, "int32") for name in contract.sizes[0] if name not in given)
+    own = replace(
+        contract, kernel=_free_name(pipeline), grid=("1",), block=(FUSED_BLOCK,), args=(*contract.args, *sizes), stages=(),
+        temporaries=(), inferred=False,
+    )  # fmt: skip
+    parameters = ", ".join(declared(one) for one in own.args)
+    place = max(end for _, end in pipeline.parts)
+    below = f"\n\n{render_contract(own)}__global__ void {own.kernel}({parameters}) {{\n}}"
+    unit = with_text(pipeline.unit, text[:place].rstrip() + below + text[place:])
+    kernel = next(one for one in find_kernels(unit) if one.name == own.kernel)
+    return kernel, own
+
+
+def _free_name(pipeline: Kernel) -> str:
+    """Returns a name for the kernel that does not occur in the file."""
+    name, number = f"{pipeline.name}_fused", 1
+    while re.search(rf"\b{name}\b", pipeline.unit.text):
+        number += 1
+        name = f"{pipeline.name}_fused_{number}"
+    return name
+
+
+def fusion_words(stages: Sequence[StageVerdict]) -> str:
+    """Returns two sentences on what a fused kernel saves, and on what is left to its user."""
+    written = sum(one.temporaries_written_bytes or 0 for one in stages)
+    read = sum(one.temporaries_read_bytes or 0 for one in stages)
+    return (
+        f"One kernel in place of {len(stages)} stages: {written:,} bytes of temporaries are no longer written and {read:,} "
+        "no longer read at the headline size. It stands beside the pipeline with a contract of its own; the host's launches are not changed."
+    )

@@ -38,6 +38,8 @@ from kernelmate.errors import BackendUnavailable, DeviceFailed
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
+    from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
+    from kernelmate.backends.pipeline import PipelineLaunch
 
 WARM_UP_ELEMENTS = 1 << 10
 """Elements of the array that warms up the helpers of the first launch; any number works."""
@@ -170,9 +172,12 @@ class Server:
         if layout is not None:
             self._exchange.pin(layout.end)
         run = self._exchange.resolved(request.run)
-        baseline = None if request.baseline is None else (self._modules[request.baseline[0]], request.baseline[1])
+        mine, theirs = request.pipelines
+        baseline = (
+            None if request.baseline is None else (self._version(request.baseline[0], theirs), request.baseline[1])
+        )
         seen = measured_on(
-            self._backend, self._modules[request.module], run, baseline, request.restored, request.budget_s,
+            self._backend, self._version(request.module, mine), run, baseline, request.restored, request.budget_s,
             full=request.full, quick=request.quick,
         )  # fmt: skip
         if layout is None:
@@ -182,6 +187,15 @@ class Server:
             written += self._left(layout, seen.repeats.arrays, 1)
             seen = replace(seen, repeats=replace(seen.repeats, arrays={}))
         return replace(seen, outputs=None if seen.outputs is None else {}, written=tuple(written))
+
+    def _version(self, number: int, pipeline: PipelineLaunch | None) -> CudaModule | CudaPipeline:
+        """Returns a loaded version: a kernel by its number, or a pipeline."""
+        if pipeline is None:
+            return self._modules[number]
+        from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
+
+        modules = tuple(None if one is None else self._modules[one] for one in pipeline.modules)
+        return CudaPipeline(modules, pipeline)
 
     def _left(self, layout: LaunchLayout, arrays: Any, copy: int) -> list[str]:
         """Writes arrays to shared memory, and returns their names there."""

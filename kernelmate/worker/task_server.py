@@ -250,6 +250,9 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
     judgement = replace(judgement, reasons=judgement.reasons + gpu.take_remarks())
     if not (task.sanitize or task.profile):
         return judgement
+    if task.candidate.stages:
+        line = "NVIDIA's tools were not run: they start one kernel, and this is a pipeline"
+        return replace(judgement, reasons=(*judgement.reasons, line))
     from kernelmate.worker.nvidia.examine import examine
 
     return examine(task, judgement, int(own_of(gpu).device.id), report)

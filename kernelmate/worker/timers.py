@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from kernelmate.backends.base import Backend, Run, RunResult
+from kernelmate.backends.base import Backend, Module, Run, RunResult
 from kernelmate.backends.cuda.initial_state import release_persisting
-from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasureReply
+from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasuredBaseline, MeasureReply
+from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
 from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
+from kernelmate.backends.pipeline import PipelineModule, outer_run, pipeline_launch
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.targets import peaks_of, raised
-from kernelmate.measure.predict import predict
+from kernelmate.measure.predict import predict, predict_library, predict_sequence
 from kernelmate.measure.timing import measure
 from kernelmate.measure.work import operations, work_of
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
+
+CudaVersion: TypeAlias = "CudaModule | CudaPipeline"
+"""A version that a timing device takes."""
 
 HEADLINE_SHARE = 0.6
 """Fraction of the budget for the headline size if there are other sizes."""
@@ -36,6 +42,9 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
     """
 
     def predicted(launch: TimedLaunch) -> Timed | None:
+        if launch.result.stages:
+            stages = stage_times(task.target, launch.version, launch.result)
+            return Timed(sequence_time(stages), stages=stages)
         return Timed(predict(task.target, launch.version.compiled, launch.shape, launch.result))
 
     def measured(launch: TimedLaunch) -> Timed | None:
@@ -45,7 +54,9 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
         budget_s = budget_of(launch, task.timing_budget_s)
         timed = _measure(gpu, launch, budget_s, quick=task.glance)
         return replace(
-            timed, doubt=_doubt(gpu.own if isinstance(gpu, IsolatedCuda) else gpu, task.target, launch, timed.timing)
+            timed,
+            stages=stage_times(task.target, launch.version, launch.result),
+            doubt=_doubt(gpu.own if isinstance(gpu, IsolatedCuda) else gpu, task.target, launch, timed.timing),
         )
 
     return predicted if backend.name == "emulator" else measured
@@ -55,6 +66,8 @@ def model_for(task: JudgeTask, backend: Backend) -> Model:
     """Returns the function that computes work, and the predicted time next to a measured one."""
 
     def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
+        if result.stages:
+            return None, sequence_time(stage_times(task.target, version, result)) if backend.name == "cuda" else None
         # Only the emulator counts executions of each basic block.
         if result.counters is None or not result.block_counts:
             return None, None
@@ -62,6 +75,26 @@ def model_for(task: JudgeTask, backend: Backend) -> Model:
         return work_of(task.target, version.compiled, shape, result), beside
 
     return modelled
+
+
+def stage_times(target: Target, version: Version, result: RunResult) -> tuple[Timing | None, ...]:
+    """Returns the predicted time of each stage of a pipeline; None for one that did not run, or was not counted."""
+    kernels = iter(version.stages)
+    found: list[Timing | None] = []
+    for stage in result.stages:
+        if stage.shape is None:
+            found.append(predict_library(target, stage.moved_bytes))
+            continue
+        compiled = next(kernels).compiled
+        counted = stage.result is not None and stage.result.counters is not None and stage.result.block_counts
+        found.append(predict(target, compiled, stage.shape, stage.result) if counted and stage.result else None)
+    return (*found, *[None] * (len(version.contract.stages) - len(found)))
+
+
+def sequence_time(stages: Sequence[Timing | None]) -> Timing | None:
+    """Returns the predicted time of a pipeline; None if that of a stage is unknown."""
+    known = [one for one in stages if one is not None]
+    return predict_sequence(known) if known and len(known) == len(stages) else None
 
 
 def budget_of(launch: TimedLaunch, budget_s: float) -> float:
@@ -72,7 +105,7 @@ def budget_of(launch: TimedLaunch, budget_s: float) -> float:
 
 
 def measured_on(
-    backend: CudaBackend, module: CudaModule, run: Run, baseline: tuple[CudaModule, LaunchShape] | None,
+    backend: CudaBackend, module: CudaVersion, run: Run, baseline: tuple[CudaVersion, LaunchShape] | None,
     restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
 ) -> MeasureReply:  # fmt: skip
     """Time a version, and its baseline in the same blocks, in the process that has loaded both.
@@ -96,7 +129,8 @@ def measured_on(
                 release_persisting()
             with backend.timer(versions, run, restored) as timer:
                 seen = measure(timer, budget_s, full=full and not quick, alone=alone, outputs=not quick)
-            repeats = None if quick else _repeated(module, run, restored)
+            # A pipeline's results are not reused between its own runs: its temporaries are checked for that.
+            repeats = None if quick or isinstance(module, CudaPipeline) else _repeated(module, run, restored)
     except TimedFault as fault:
         return MeasureReply(finding=fault.finding)
     return MeasureReply(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
@@ -106,22 +140,42 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
     """Times a version where it is loaded; arguments as for `measured_on`."""
     run, full = launch.run(), launch.headline
     if isinstance(backend, IsolatedCuda):
-        beside = (
-            None if launch.baseline is None else (cast("CudaModule", launch.baseline[0]).compiled, launch.baseline[1])
-        )
-        mine = cast("IsolatedModule", launch.module)
-        seen = backend.measure(mine, run, beside, launch.restored, budget_s, full=full, quick=quick)
+        mine = cast("IsolatedModule | PipelineModule", launch.module)
+        seen = backend.measure(mine, run, _beside(launch), launch.restored, budget_s, full=full, quick=quick)
     else:
-        module, other = (
-            cast("CudaModule", launch.module),
-            cast("tuple[CudaModule, LaunchShape] | None", launch.baseline),
-        )
-        seen = measured_on(backend, module, run, other, launch.restored, budget_s, full=full, quick=quick)
+        other = None
+        if launch.baseline is not None:
+            theirs = launch.baseline_run() if launch.baseline_run is not None else run
+            other = _loaded_version(launch.baseline[0], theirs), launch.baseline[1]
+        version = _loaded_version(launch.module, run)
+        seen = measured_on(backend, version, outer_run(run), other, launch.restored, budget_s, full=full, quick=quick)
     if seen.finding is not None:
         return Timed(None, finding=seen.finding)
     timings = [with_note(timing, PRINTS) if seen.prints else timing for timing in seen.timings]
     together = timings[0] if len(timings) > 1 else None
     return Timed(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
+
+
+def _beside(launch: TimedLaunch) -> MeasuredBaseline | None:
+    """Returns the baseline of a launch, to be loaded in the runner; None without one."""
+    if launch.baseline is None:
+        return None
+    module, shape = launch.baseline
+    if isinstance(module, PipelineModule):
+        assert launch.baseline_run is not None, "a baseline that is a pipeline comes with its run"
+        kernels = cast("list[CudaModule | None]", list(module.modules))
+        target = next(one.target for one in kernels if one is not None)
+        codes = tuple(None if one is None else one.compiled for one in kernels)
+        return MeasuredBaseline(codes, target, launch.baseline_run())
+    kernel = cast("CudaModule", module)
+    return MeasuredBaseline((kernel.compiled,), kernel.target, Run(shape, ()))
+
+
+def _loaded_version(module: Module, run: Run) -> CudaVersion:
+    """Returns a version that is loaded in this process, as a timing device takes it."""
+    if not isinstance(module, PipelineModule):
+        return cast("CudaModule", module)
+    return CudaPipeline(cast("tuple[CudaModule | None, ...]", module.modules), pipeline_launch(run, ()))
 
 
 def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:

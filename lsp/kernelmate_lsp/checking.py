@@ -44,8 +44,8 @@ def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[
 
     if checked.contract is None or not checked.verdicts or not checked.verdicts[0].compiled:
         return {}
-    if checked.kernel.unit.language == "triton":
-        return {}  # recipes rewrite CUDA
+    if checked.kernel.unit.language == "triton" or checked.kernel.parts:
+        return {}  # recipes rewrite single kernels in CUDA
     prepared = session.prepare(checked.kernel, checked.verdicts[0].instance)[0]
     request = SuggestRequest(
         kernel=checked.kernel,

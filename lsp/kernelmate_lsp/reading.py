@@ -15,7 +15,7 @@ from pygls.workspace import PositionCodec
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
-from kernelmate.source import find_kernels
+from kernelmate.source.blocks import find_kernels, find_pipelines
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.literals import anchors_of
 from kernelmate.source.python import RefusedString, literal_at, read_python, refused_strings
@@ -114,7 +114,7 @@ def is_cuda(path: str, language: str | None) -> bool:
 
 
 def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> Reading:
-    """Finds the kernels of a document; text that is not yet CUDA or Python has none. Never raises for its contents."""
+    """Finds the kernels and pipelines of a document; text that is not yet CUDA or Python has none. Never raises for its contents."""
     path = path_of(uri)
     refused: tuple[RefusedString, ...] = ()
     try:
@@ -169,7 +169,7 @@ def _spots(units: Sequence[Unit]) -> tuple[DocumentKernel, ...]:
     spots: list[DocumentKernel] = []
     taken: set[str] = set()
     for number, unit in enumerate(units):
-        for kernel in find_kernels(unit):
+        for kernel in sorted((*find_kernels(unit), *find_pipelines(unit)), key=lambda one: one.start):
             name, count = f"{number}:{kernel.name}", 1
             while name in taken:
                 count += 1

@@ -15,7 +15,8 @@ from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.compare import compare
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.reference import kernel_reference, python_reference
+from kernelmate.checks.placing import kernel_reference
+from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive, with_vanished
 from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch

@@ -32,6 +32,7 @@ from kernelmate.backends.cuda.large_arena import LargeArena, Take
 from kernelmate.backends.cuda.launching import launch_in_clusters, launched_arguments
 from kernelmate.backends.cuda.loading import CodeCopy, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
+from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
 from kernelmate.backends.cuda.variables import fill_variables
@@ -100,7 +101,7 @@ class CudaBackend:
 
     @contextmanager
     def timer(
-        self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
+        self, versions: Sequence[tuple[Module | CudaPipeline, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
         """Return a timer of loaded versions for the arguments of `run`.
 
@@ -113,7 +114,7 @@ class CudaBackend:
             TimedFault: the GPU's memory does not suffice.
         """
         timer = CudaTimingDevice(
-            self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored
+            self, [(cast("CudaModule | CudaPipeline", module), shape) for module, shape in versions], run, restored
         )
         try:
             yield timer

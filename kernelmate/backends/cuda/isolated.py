@@ -22,6 +22,7 @@ from kernelmate.backends.base import ArrayArgument, Run, RunResult, UnsupportedI
 from kernelmate.backends.cuda.backend import CudaBackend, aligned
 from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, sent
+from kernelmate.backends.pipeline import PipelineLaunch, PipelineModule, outer_run, pipeline_launch
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.errors import DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Speedup, Target, Timing
@@ -80,6 +81,7 @@ class MeasureRequest:
         budget_s: time budget.
         full: also measure cold durations and replay periods.
         quick: measure warm durations only, without checking outputs.
+        pipelines: the version's and the baseline's run where they are pipelines; their numbers are then not used.
     """
 
     module: int
@@ -90,6 +92,7 @@ class MeasureRequest:
     budget_s: float
     full: bool
     quick: bool
+    pipelines: tuple[PipelineLaunch | None, PipelineLaunch | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,26 @@ class Runner:
         os._exit(os.waitstatus_to_exitcode(status) or 1)
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredBaseline:
+    """What a version is timed beside.
+
+    Attributes:
+        codes: its kernel, or for each stage of a pipeline its kernel or None.
+        target: what they are compiled for.
+        run: its launch, or its run if it is a pipeline.
+    """
+
+    codes: tuple[Compiled | None, ...]
+    target: Target
+    run: Run
+
+
+def _numbers(module: PipelineModule) -> list[int | None]:
+    """Returns the numbers of a pipeline's kernels in the runner."""
+    return [one.number if isinstance(one, IsolatedModule) else None for one in module.modules]
+
+
 class IsolatedCuda:
     """`Backend` for kernels under judgement, which loads and launches them in the runner.
 
@@ -240,24 +263,31 @@ class IsolatedCuda:
         return IsolatedModule(self, compiled, target, number, companion)
 
     def measure(
-        self, module: IsolatedModule, run: Run, baseline: tuple[Compiled, LaunchShape] | None,
+        self, module: IsolatedModule | PipelineModule, run: Run, baseline: MeasuredBaseline | None,
         restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
     ) -> MeasureReply:  # fmt: skip
         """Returns a version's time, beside its baseline's.
 
+        Args:
+            module: the version.
+            run: its launch, or its run if it is a pipeline.
+            baseline: the baseline.
+            restored: arrays that are reset before each launch.
+            budget_s: time budget.
+            full: also measure cold durations and replay periods.
+            quick: measure warm durations only, without checking outputs.
+
         Raises:
             DeviceFailed: the GPU failed.
         """
-        beside = None
-        if baseline is not None:
-            try:
-                beside = self.runner.ask(LoadRequest(baseline[0], module.target)), baseline[1]
-            except UnsupportedInstruction:
-                beside = None
+        mine = pipeline_launch(run, _numbers(module)) if isinstance(module, PipelineModule) else None
+        number = 0 if isinstance(module, PipelineModule) else module.number
+        beside, theirs, loaded = self._loaded_beside(baseline)
+        run = outer_run(run)
         layout = self._handed_over(run, copies=2)
         self.runner.send(
             MeasureRequest(
-                module.number,
+                number,
                 beside,
                 run if layout is None else sent(run, layout),
                 layout,
@@ -265,13 +295,14 @@ class IsolatedCuda:
                 budget_s,
                 full,
                 quick,
+                (mine, theirs),
             )
         )
         while not self.runner.answers_within(MEANWHILE_S):
             self.meanwhile()
         seen: MeasureReply = self.runner.receive()
-        if beside is not None:
-            self.runner.drop(beside[0])
+        for one in loaded:
+            self.runner.drop(one)
         if layout is None:
             return seen
         outputs = self._taken(run, layout, seen.written, 0)
@@ -280,6 +311,27 @@ class IsolatedCuda:
             repeats = replace(repeats, arrays=self._taken(run, layout, seen.written, 1))
         self.runner.exchange.clear(layout.middle, layout.end)
         return replace(seen, outputs=outputs if seen.outputs is not None else None, repeats=repeats)
+
+    def _loaded_beside(
+        self, baseline: MeasuredBaseline | None
+    ) -> tuple[tuple[int, LaunchShape] | None, PipelineLaunch | None, list[int]]:
+        """Loads a baseline in the runner: its number and launch, its run if it is a pipeline, and what is to be dropped."""
+        if baseline is None:
+            return None, None, []
+        loaded: list[int] = []
+        try:
+            for compiled in baseline.codes:
+                if compiled is not None:
+                    loaded.append(self.runner.ask(LoadRequest(compiled, baseline.target)))
+        except UnsupportedInstruction:
+            for one in loaded:
+                self.runner.drop(one)
+            return None, None, []
+        if not baseline.run.stages:
+            return (loaded[0], baseline.run.shape), None, loaded
+        numbers = iter(loaded)
+        placed = [None if compiled is None else next(numbers) for compiled in baseline.codes]
+        return (0, baseline.run.shape), pipeline_launch(baseline.run, placed), loaded
 
     def launch(self, module: IsolatedModule, run: Run) -> RunResult:
         """Make one launch in the runner.

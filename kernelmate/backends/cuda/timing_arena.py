@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import ArrayArgument, Run
+from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.arena import SCRUB
 from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
@@ -93,6 +93,11 @@ class TimingArena:
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         return sum(item.data.nbytes * (2 if item.name in restored else 1) for item in arrays)
 
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Returns the device address of each array."""
+        return self._places
+
     def launcher(self, function: Any, shape: LaunchShape) -> Launch:
         """Return a low-overhead launcher of a version on this memory, for graphs and long sequences.
 
@@ -100,26 +105,7 @@ class TimingArena:
             function: the version as a cupy.RawKernel, prepared for the launch's shared memory.
             shape: its launch.
         """
-        from cupy.cuda import driver
-
-        values = launched_arguments(self.arguments, self._places)
-        fill_variables(function, self.arguments, self._places, self._stream)
-        if shape.cluster is not None:
-            return lambda stream: launch_in_clusters(function, shape, values, stream)
-        held = [np.atleast_1d(value) for value in values]
-        pointers = (ctypes.c_void_p * max(len(held), 1))(*(value.ctypes.data for value in held))
-        handle, address, keep = function.kernel.ptr, ctypes.addressof(pointers), (held, pointers, function)
-        grid, block, shared = shape.grid, shape.block, shape.shared_bytes
-
-        def launch(stream: int) -> None:
-            assert keep  # the driver reads the values through their addresses
-            driver.launchKernel(handle, *grid, *block, shared, stream, address, 0)
-
-        def launch_together(stream: int) -> None:
-            assert keep
-            driver.launchCooperativeKernel(handle, *grid, *block, shared, stream, address)
-
-        return launch_together if shape.cooperative else launch
+        return launcher(function, shape, self.arguments, self._places, self._stream)
 
     @property
     def restoring(self) -> int:
@@ -171,6 +157,44 @@ class TimingArena:
                 runtime.memcpyAsync(array.ctypes.data, source, array.nbytes, TO_HOST, self._stream.ptr)
         self._stream.synchronize()
         return found
+
+
+def launcher(
+    function: Any,
+    shape: LaunchShape,
+    arguments: Sequence[ArrayArgument | ScalarArgument],
+    places: Mapping[str, int],
+    current: Any,
+) -> Launch:
+    """Return a low-overhead launcher of a kernel.
+
+    Args:
+        function: a cupy.RawKernel, prepared for the launch's shared memory.
+        shape: its launch.
+        arguments: its arguments, in order.
+        places: the device address of each array.
+        current: the stream on which variables are filled.
+    """
+    from cupy.cuda import driver
+
+    values = launched_arguments(arguments, places)
+    fill_variables(function, arguments, places, current)
+    if shape.cluster is not None:
+        return lambda stream: launch_in_clusters(function, shape, values, stream)
+    held = [np.atleast_1d(value) for value in values]
+    pointers = (ctypes.c_void_p * max(len(held), 1))(*(value.ctypes.data for value in held))
+    handle, address, keep = function.kernel.ptr, ctypes.addressof(pointers), (held, pointers, function)
+    grid, block, shared = shape.grid, shape.block, shape.shared_bytes
+
+    def launch(stream: int) -> None:
+        assert keep  # the driver reads the values through their addresses
+        driver.launchKernel(handle, *grid, *block, shared, stream, address, 0)
+
+    def launch_together(stream: int) -> None:
+        assert keep
+        driver.launchCooperativeKernel(handle, *grid, *block, shared, stream, address)
+
+    return launch_together if shape.cooperative else launch
 
 
 def refuse_lasting(run: Run, restored: frozenset[str]) -> None:

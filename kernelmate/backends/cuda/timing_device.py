@@ -23,6 +23,7 @@ import numpy.typing as npt
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
 from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helper_launch, helpers
+from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
@@ -93,7 +94,7 @@ class CudaTimingDevice:
     def __init__(
         self,
         backend: CudaBackend,
-        versions: Sequence[tuple[CudaModule, LaunchShape]],
+        versions: Sequence[tuple[CudaModule | CudaPipeline, LaunchShape]],
         run: Run,
         restored: frozenset[str],
     ) -> None:
@@ -180,6 +181,8 @@ class CudaTimingDevice:
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
         """As `Rig.traced`."""
+        if any(isinstance(self._modules[version], CudaPipeline) for version in order):
+            raise Untraced("a pipeline has several kernels in each run")
         tracer = cupti.tracer()
         with self._guarded():
             tracer.on()
@@ -264,6 +267,9 @@ class CudaTimingDevice:
         found: dict[int, Launch] = {}
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
+            if isinstance(module, CudaPipeline):
+                found[version] = module.placed(self._stages[place], place, self._stream)
+                continue
             function = module.ready_elsewhere(shape, place) if place else module.ready(shape)
             found[version] = self._stages[place].launcher(function, shape)
         return [found[version] for version in range(self.versions)]

@@ -11,6 +11,7 @@ from kernelmate.records import Kernel
 from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, owner_of
 from kernelmate.source.document import KEYS
 from kernelmate.source.dtypes import c_type_dtype
+from kernelmate.source.pipelines import NOT_OF_PIPELINES
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
@@ -51,6 +52,34 @@ KEY_HELP: dict[str, tuple[str, str]] = {
     ),
 }
 
+KEY_HELP["pipeline"] = (
+    'pipeline = "${1:name}"',
+    "Several launches as one contract: each has a `[[stages]]`, and their temporaries are `scratch` arrays.",
+)
+KEY_HELP["stages"] = (
+    '[[stages]]\n// kernel = "${1:kernel}"\n// grid = "${2:cdiv(n, block)}"\n// block = ${3:256}',
+    "One step of a pipeline: the launch of a kernel, or an array by a NumPy expression.",
+)
+
+STAGE_HELP: dict[str, tuple[str, str]] = {
+    "kernel": (
+        'kernel = "$1"',
+        "The kernel that the stage launches; of a template an instance, such as `reduce<256>`.",
+    ),
+    "grid": KEY_HELP["grid"],
+    "block": KEY_HELP["block"],
+    "shared": KEY_HELP["shared"],
+    "args": (
+        'args = { ${1:parameter} = "${2:array}" }',
+        "What parameters get where that has another name: an array, a scalar or an expression over sizes.",
+    ),
+    "cooperative": KEY_HELP["cooperative"],
+    "reference": (
+        'reference = "${1:np.sum(x)}"',
+        "What the stage must compute of what it gets: an expression over the kernel's parameters, or a Python function.",
+    ),
+}
+
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8", "uint32", "bool")
 DIRECTIONS = ("in", "out", "inout", "scratch", "alias")
 _PROMISES = {
@@ -63,7 +92,8 @@ _VARIABLE = re.compile(
     r"(?P<name>\w+)\s*(?:\[(?P<extent>[^\]]*)\])?\s*[;={]"
 )
 _KEY = re.compile(r"\s*(?P<written>\w*)\Z")
-_TABLE = re.compile(r"\s*\[\s*(?P<name>args|symbols)\b[\w.\s]*\]")
+_TABLE = re.compile(r"\s*\[{1,2}\s*(?P<name>args|symbols|stages)\b[\w.\s]*\]")
+_ENTRY = re.compile(r"\s*(?P<name>\w+)\s*=\s*\"(?P<text>[^\"]*)\"")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
@@ -83,9 +113,13 @@ def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> lis
     written = content[: max(column - block.lines[row].column, 0)]
     owner = owner_of(block, find_kernels(block.unit))
     tables = [match for one in block.lines[:row] if (match := _TABLE.match(one.content))]
+    if tables and tables[-1]["name"] == "stages":
+        return list(_in_stage(block, row, written, snippets=snippets))
     if _KEY.match(written):
         if not tables:
             return list(_keys(block, snippets=snippets))
+        if block.pipeline_key is not None:
+            return [_key("stages", *KEY_HELP["stages"], snippets=snippets)]
         return list(_arguments(block, owner) if tables[-1]["name"] == "args" else _variables(owner))
     if tables:
         return list(_values(written, block))
@@ -104,17 +138,45 @@ def _block_at(reading: Reading, line: int) -> tuple[ContractBlock, int] | None:
 
 def _keys(block: ContractBlock, *, snippets: bool) -> Iterator[types.CompletionItem]:
     taken = {match[1] for one in block.lines if (match := re.match(r"\s*\[?\s*(\w+)", one.content))}
+    without = NOT_OF_PIPELINES if block.pipeline_key is not None else ("stages",)
     for key in KEYS:
-        if key in taken and key != block.kernel_key:
-            continue
-        text, said = KEY_HELP[key]
-        yield types.CompletionItem(
-            key,
-            kind=types.CompletionItemKind.Property,
-            documentation=said,
-            insert_text=text if snippets else re.sub(r"\$\{\d+:([^}]*)\}|\$\d+", r"\1", text),
-            insert_text_format=types.InsertTextFormat.Snippet if snippets else types.InsertTextFormat.PlainText,
-        )
+        if (key not in taken or key == block.kernel_key) and key not in without:
+            yield _key(key, *KEY_HELP[key], snippets=snippets)
+
+
+def _key(key: str, text: str, said: str, *, snippets: bool) -> types.CompletionItem:
+    return types.CompletionItem(
+        key,
+        kind=types.CompletionItemKind.Property,
+        documentation=said,
+        insert_text=text if snippets else re.sub(r"\$\{\d+:([^}]*)\}|\$\d+", r"\1", text),
+        insert_text_format=types.InsertTextFormat.Snippet if snippets else types.InsertTextFormat.PlainText,
+    )
+
+
+def _in_stage(block: ContractBlock, row: int, written: str, *, snippets: bool) -> Iterator[types.CompletionItem]:
+    """Completes a stage: its keys, the file's kernels, sizes in the launch, and arrays in its table and expressions."""
+    if _KEY.match(written):
+        first = max(at for at in range(row) if _TABLE.match(block.lines[at].content))
+        taken = {match[1] for one in block.lines[first + 1 : row] if (match := re.match(r"\s*(\w+)", one.content))}
+        for key, (text, said) in STAGE_HELP.items():
+            if key not in taken:
+                yield _key(key, text, said, snippets=snippets)
+        yield _key("stages", *KEY_HELP["stages"], snippets=snippets)
+        return
+    if not _inside_text(written):
+        return
+    key = written.partition("=")[0].strip()
+    if key == "kernel":
+        for kernel in find_kernels(block.unit):
+            yield types.CompletionItem(kernel.name, kind=types.CompletionItemKind.Function)
+    elif key in ("grid", "block", "shared"):
+        yield from _sizes(block)
+    else:
+        entries = (match for one in block.lines if (match := _ENTRY.match(one.content)))
+        for match in entries:
+            if match["text"].split(" ")[0] in DIRECTIONS:
+                yield types.CompletionItem(match["name"], kind=types.CompletionItemKind.Variable, detail=match["text"])
 
 
 def _arguments(block: ContractBlock, owner: Kernel | None) -> Iterator[types.CompletionItem]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from lsprotocol import types
 
 from kernelmate.records import Kernel, Verdict
+from kernelmate.report.stages import stage_rows
 from kernelmate.report.words import (
     BYTE_COUNTERS,
     COUNTER_WORDS,
@@ -101,6 +102,15 @@ def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Be
     return "\n\n".join(parts)
 
 
+def _stages(verdict: Verdict) -> Iterator[str]:
+    """Yields the stages of a pipeline as a table; nothing for a kernel."""
+    heads, rows = stage_rows(verdict)
+    if rows:
+        cells = [[_md(word) for word, _ in row] for row in rows]
+        lines = [heads, ["---"] * len(heads), *cells]
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _resources(checked: CompileResult) -> Iterator[str]:
     rows = ["| GPU | registers | spills | shared | occupancy |", "| --- | ---: | ---: | ---: | --- |"]
     for verdict in checked.verdicts:
@@ -128,6 +138,8 @@ def _resources(checked: CompileResult) -> Iterator[str]:
             )
         )
     yield "\n".join(rows)
+    for verdict in checked.verdicts[:1]:
+        yield from _stages(verdict)
     if checked.contract is not None and checked.contract.inferred:
         yield "The launch is a guess, as there is no contract."
     if checked.lifts:

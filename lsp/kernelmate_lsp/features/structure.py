@@ -21,9 +21,8 @@ def symbols(reading: Reading) -> list[types.DocumentSymbol]:
         )
         name = lines.word(*name_place(kernel))
         detail = ", ".join(parameter.type for parameter in kernel.signature.parameters)
-        found.append(
-            types.DocumentSymbol(kernel.name, types.SymbolKind.Function, whole, name, f"__global__ ({detail})")
-        )
+        said = "pipeline" if kernel.parts else f"__global__ ({detail})"
+        found.append(types.DocumentSymbol(kernel.name, types.SymbolKind.Function, whole, name, said))
     return found
 
 

@@ -58,6 +58,7 @@ DESIGN_KEYS = [
     "roofline",
     "hardware",
     "assumes",
+    "stages",
 ]
 
 

@@ -19,23 +19,27 @@ from kernelmate.records import Judgement, JudgeTask, LaunchShape, SizeMetrics, T
 from kernelmate.worker import protocol
 
 
-def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type; whole numbers of 64 bits, which is what travels."""
+def values(hint: Any, within: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    """Values of a field's type; whole numbers of 64 bits, which is what travels.
+
+    A record that holds others of its own kind, as a pipeline's does, holds such that hold none: `within` are those around.
+    """
     origin, parts = get_origin(hint), get_args(hint)
     if hint is int:
         return st.integers(-(2**63), 2**63 - 1)
     if hint is float:
         return st.floats(allow_nan=False)
     if is_dataclass(hint):
-        return st.builds(hint, **{field.name: values(get_type_hints(hint)[field.name]) for field in fields(hint)})
+        hints, around = get_type_hints(hint), (*within, hint)
+        return st.builds(hint, **{field.name: values(hints[field.name], around) for field in fields(hint)})
     if origin is tuple and parts[1:] == (...,):
-        return st.lists(values(parts[0]), max_size=2).map(tuple)
+        return st.just(()) if parts[0] in within else st.lists(values(parts[0], within), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*map(values, parts))
+        return st.tuples(*(values(part, within) for part in parts))
     if origin is Mapping:
-        return st.dictionaries(values(parts[0]), values(parts[1]), max_size=2)
+        return st.dictionaries(values(parts[0], within), values(parts[1], within), max_size=2)
     if origin in {Union, UnionType}:
-        return st.one_of(*map(values, reversed(parts)))
+        return st.one_of(*(values(part, within) for part in reversed(parts)))
     return st.from_type(hint)
 
 
