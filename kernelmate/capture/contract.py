@@ -130,7 +130,7 @@ class _Relations:
         contract = Contract(
             kernel=self._kernel.name, sizes=(), grid=grid, block=block, args=args, shared=shared,
             tolerance=self._tolerance(arrays), options=self._launches[0].options,
-            cooperative=self._launches[0].cooperative, passing=self._passing(aliases),
+            cooperative=self._launches[0].cooperative, passing=self._passing(aliases), instances=self._instances(),
         )  # fmt: skip
         cases = self._cases(contract, capture)
         kept = tuple(self._within_require(cases))
@@ -369,6 +369,13 @@ class _Relations:
 
     # ------------------------------------------------------------------------------------------------- cases
 
+    def _instances(self) -> tuple[str, ...]:
+        """Returns the instance of a template that was launched, by its name, else by the kernel's text."""
+        name = self._launches[0].kernel
+        if not self._kernel.signature.template_parameters:
+            return ()
+        return (name,) if "<" in name else () if self._prior is None else self._prior.instances
+
     def _passing(self, aliases: Sequence[int | None]) -> tuple[Passed, ...]:
         if not any(one is not None for one in aliases):
             return ()
@@ -398,7 +405,13 @@ class _Relations:
         return Tolerance(rtol, float(f"{rtol * scale:.1g}"))
 
     def _cases(self, contract: Contract, capture: Capture) -> list[CapturedCase]:
-        sizes = [{name: values[place] for name, values in self._used.items()} for place in range(len(self._launches))]
+        order = [
+            *(name for name in self._whole if name in self._used),
+            *(n for n in self._used if n not in self._whole),
+        ]
+        sizes = [{name: self._used[name][place] for name in order} for place in range(len(self._launches))]
+        recorded = Counter(launch.key for launch in self._launches)
+        shares = {key: sum(capture.counts.get(key, Counter()).values()) / number for key, number in recorded.items()}
         groups: dict[tuple[int, ...], list[int]] = {}
         for place, size in enumerate(sizes):
             groups.setdefault(tuple(size.values()), []).append(place)
@@ -410,8 +423,8 @@ class _Relations:
                 for one in contract.args
                 if one.shape is not None
             }
-            keys = {self._launches[place].key for place in places}
-            count = sum(sum(capture.counts.get(key, Counter()).values()) for key in keys)
+            # Launches of one key may have different sizes, if floats are among them: each stands for as many unrecorded ones.
+            count = round(sum(shares[self._launches[place].key] for place in places))
             launches = tuple(self._launches[place] for place in places)
             cases.append(CapturedCase(size, shapes, launches, max(count, len(launches))))
         return sorted(cases, key=lambda case: -case.count)
