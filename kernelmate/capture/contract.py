@@ -8,31 +8,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from kernelmate.capture.passed import (
     PassedParameter,
-    aliases_of,
+    alias_targets,
     alike,
     buffer_of,
+    last_change,
     number_text,
+    output_tolerance,
     passed_parameters,
     scalar_of,
 )
 from kernelmate.capture.records import Capture, CapturedBuffer, CapturedLaunch
 from kernelmate.capture.relations import Relation, Values, find_fraction, find_relation
 from kernelmate.errors import ContractError, UsageError
-from kernelmate.records import Argument, Contract, Direction, Kernel, Member, Passed, Tolerance
+from kernelmate.records import Argument, Contract, Direction, Kernel, Member, Passed
 from kernelmate.source import inference, numpy_dtype
 from kernelmate.source.expressions import RESERVED, evaluate_integer
 from kernelmate.source.triton import function_of
-
-RTOL = {"float64": 1e-12, "complex128": 1e-12, "float32": 1e-5, "complex64": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
-"""Relative tolerances of captured outputs by dtype: a few hundred unit roundoffs (2^-53, 2^-24), a few of narrow types (2^-11,
-2^-8). None can be derived, since the reference only returns what the kernel computed."""
-
-NARROW_RTOL = 0.1
-"""The same for 8-bit floats."""
 
 ALIGNED = 16
 """Largest alignment in bytes that is promised: that of the widest load of a thread."""
@@ -118,8 +111,8 @@ class _Relations:
 
     def solved(self, capture: Capture) -> CapturedContract:
         """Returns the contract, and what was found out about it."""
-        aliases = aliases_of(self._launches[0])
-        arrays = {one.name: self._array(one) for one in self._parameters if one.pointer and aliases[one.number] is None}
+        aliases = alias_targets(self._launches[0], self._parameters)
+        arrays = {one.name: self._array(one) for one in self._parameters if one.pointer and one.number not in aliases}
         block = self._block()
         grid = self._grid()
         shared = self._shared()
@@ -129,7 +122,7 @@ class _Relations:
         args = tuple(entry for one in self._parameters if (entry := entries.get(one.name)) is not None)
         contract = Contract(
             kernel=self._kernel.name, sizes=(), grid=grid, block=block, args=args, shared=shared,
-            tolerance=self._tolerance(arrays), options=self._launches[0].options,
+            tolerance=output_tolerance(self._parameters, arrays, self._launches), options=self._launches[0].options,
             cooperative=self._launches[0].cooperative, passing=self._passing(aliases), instances=self._instances(),
         )  # fmt: skip
         cases = self._cases(contract, capture)
@@ -153,7 +146,11 @@ class _Relations:
         return Argument(one.name, direction, one.dtype, shape, align=align if align > itemsize else None)
 
     def _direction(self, one: PassedParameter, buffers: Sequence[CapturedBuffer]) -> Direction:
-        if not any(buffer.changed for buffer in buffers):
+        if one.const and any(buffer.changed for buffer in buffers):
+            self._notes.append(
+                f"{one.name} shares memory that the kernel writes by another parameter: it gets an array of its own"
+            )
+        if one.const or not any(buffer.changed for buffer in buffers):
             if not one.const and self._kernel.unit.language != "triton":
                 self._notes.append(f"{one.name} is not const, but no captured launch changed it: it is an input")
             return "in"
@@ -214,7 +211,7 @@ class _Relations:
     def _tell_padding(self, one: PassedParameter, buffers: Sequence[CapturedBuffer], elements: Values) -> None:
         """Notes how far launches changed a buffer of which only the allocation is known."""
         itemsize = numpy_dtype(one.dtype).itemsize
-        touched = [_last_change(buffer) // itemsize + 1 for buffer in buffers if buffer.changed]
+        touched = [last_change(buffer) // itemsize + 1 for buffer in buffers if buffer.changed]
         if touched and max(touched) < max(elements):
             self._notes.append(
                 f"{one.name}: launches changed nothing beyond element {max(touched) - 1} of {max(elements)}: what follows may be padding"
@@ -376,33 +373,14 @@ class _Relations:
             return ()
         return (name,) if "<" in name else () if self._prior is None else self._prior.instances
 
-    def _passing(self, aliases: Sequence[int | None]) -> tuple[Passed, ...]:
-        if not any(one is not None for one in aliases):
+    def _passing(self, aliases: Mapping[int, int]) -> tuple[Passed, ...]:
+        if not aliases:
             return ()
         found = []
         for one in self._parameters:
-            other = aliases[one.number]
-            target = one.name if other is None else self._parameters[other].name
-            found.append(Passed(one.name, "argument" if other is None else "alias", (Member(target, 0),)))
+            target = self._parameters[aliases.get(one.number, one.number)].name
+            found.append(Passed(one.name, "alias" if one.number in aliases else "argument", (Member(target, 0),)))
         return tuple(found)
-
-    def _tolerance(self, arrays: Mapping[str, Argument]) -> Tolerance | None:
-        """Returns a tolerance for floating-point outputs: relative to each element, and to the root mean square of the output."""
-        rtol, scales = 0.0, []
-        for one in self._parameters:
-            argument = arrays.get(one.name)
-            if argument is None or argument.direction == "in" or numpy_dtype(one.dtype).kind in "iub":
-                continue
-            rtol = max(rtol, RTOL.get(one.dtype, NARROW_RTOL))
-            for launch in self._launches:
-                contents = np.fromfile(buffer_of(launch, one).after, numpy_dtype(one.dtype))
-                finite = np.abs(contents.astype(np.complex128 if contents.dtype.kind == "c" else np.float64))
-                finite = finite[np.isfinite(finite)]
-                scales.append(float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0)
-        if not rtol:
-            return None
-        scale = min((one for one in scales if one > 0), default=1.0)
-        return Tolerance(rtol, float(f"{rtol * scale:.1g}"))
 
     def _cases(self, contract: Contract, capture: Capture) -> list[CapturedCase]:
         order = [
@@ -480,12 +458,6 @@ def _trimmed(sides: list[Values]) -> list[Values]:
     while len(sides) > 1 and set(sides[-1]) == {1}:
         sides = sides[:-1]
     return sides
-
-
-def _last_change(buffer: CapturedBuffer) -> int:
-    """Returns the offset of the last byte that a launch changed."""
-    before, after = np.fromfile(buffer.before, np.uint8), np.fromfile(buffer.after, np.uint8)
-    return int(np.flatnonzero(before != after)[-1])
 
 
 def _condition(sizes: Sequence[Mapping[str, int]]) -> str:

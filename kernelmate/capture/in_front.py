@@ -67,7 +67,7 @@ def follow_torch(torch: ModuleType) -> None:
 
     tensor = torch.Tensor
 
-    class HostTensors(TorchFunctionMode):  # type: ignore[misc] -- the stand-in's own name shadows PyTorch's types
+    class HostTensors(TorchFunctionMode):  # type: ignore[misc]
         """Changes calls that name a GPU."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import kernelmate_here  # noqa: F401 -- first, since it explains a failure
 import numpy as np
 
 from kernelmate.capture import emulated
