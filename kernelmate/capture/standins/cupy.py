@@ -175,6 +175,8 @@ def _passed(value: Any) -> Any:
     """Returns an argument as CuPy passes it: a Python number has eight bytes."""
     if isinstance(value, np.ndarray | np.generic):
         return value
+    if value is None:
+        return np.uint64(0)
     if isinstance(value, bool):
         return np.bool_(value)
     kinds: tuple[tuple[type, type], ...] = ((int, np.int64), (float, np.float64), (complex, np.complex128))
