@@ -124,6 +124,7 @@ class _Relations:
             kernel=self._kernel.name, sizes=(), grid=grid, block=block, args=args, shared=shared,
             tolerance=output_tolerance(self._parameters, arrays, self._launches), options=self._launches[0].options,
             cooperative=self._launches[0].cooperative, passing=self._passing(aliases), instances=self._instances(),
+            cluster=self._launches[0].cluster,
         )  # fmt: skip
         cases = self._cases(contract, capture)
         kept = tuple(self._within_require(cases))

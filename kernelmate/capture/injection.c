@@ -37,7 +37,7 @@ static struct {
   int stopped;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Functions of the driver. The last three are absent in older ones. */
+/* Functions of the driver; older ones lack some. */
 static struct {
   CUresult (*get_range)(CUdeviceptr *, size_t *, CUdeviceptr);
   CUresult (*copy_to_host)(void *, CUdeviceptr, size_t);
@@ -46,6 +46,7 @@ static struct {
   CUresult (*exchange_mode)(CUstreamCaptureMode *);
   CUresult (*function_of_kernel)(CUfunction *, CUkernel);
   CUresult (*parameter_of)(CUfunction, size_t, size_t *, size_t *);
+  CUresult (*name_of)(const char **, CUfunction);
 } driver;
 
 typedef struct {
@@ -60,7 +61,7 @@ typedef struct {
 /* A launch between its two callbacks. */
 typedef struct {
   CUfunction function;
-  unsigned grid[3], block[3], shared;
+  unsigned grid[3], block[3], cluster[3], shared;
   CUstream stream;
   void **values, **extra;
   int cooperative;
@@ -114,8 +115,7 @@ static void append(const char *kind, const char *line) {
 
 static void note(uint64_t key, const char *outcome) {
   char line[64];
-  snprintf(line, sizeof line, "%016" PRIx64 " %s", key, outcome);
-  append("log", line);
+  snprintf(line, sizeof line, "%016" PRIx64 " %s", key, outcome), append("log", line);
 }
 
 /* Gives the place and length of a kernel's name without namespaces, template arguments and parameters: `base_name` of records.py. */
@@ -222,6 +222,7 @@ static uint64_t shape_key(const Launch *launch) {
   uint64_t hash = hashed(BASIS, launch->name, strlen(launch->name));
   hash = hashed(hash, launch->grid, sizeof launch->grid);
   hash = hashed(hash, launch->block, sizeof launch->block);
+  hash = hashed(hash, launch->cluster, sizeof launch->cluster);
   hash = hashed(hash, &launch->shared, sizeof launch->shared);
   for (size_t at = 0; at < launch->count; ++at) {
     const Parameter *one = &launch->parameters[at];
@@ -308,8 +309,9 @@ static int write_description(const Launch *launch) {
     if ((unsigned char)*at >= ' ' && *at != '"' && *at != '\\') fputc(*at, out);
   fprintf(out, "\", \"key\": \"%016" PRIx64 "\", \"number\": %" PRIu64 ", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], ", launch->key,
           launch->number, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2]);
-  fprintf(out, "\"shared\": %u, \"cooperative\": %s, \"emulated\": false, \"parameters\": [", launch->shared,
-          launch->cooperative ? "true" : "false");
+  fprintf(out, "\"shared\": %u, \"cooperative\": %s, \"emulated\": false, ", launch->shared, launch->cooperative ? "true" : "false");
+  if (launch->cluster[0] != 0) fprintf(out, "\"cluster\": [%u, %u, %u], ", launch->cluster[0], launch->cluster[1], launch->cluster[2]);
+  fputs("\"parameters\": [", out);
   for (size_t at = 0; at < launch->count; ++at) {
     const Parameter *one = &launch->parameters[at];
     fprintf(out, "%s{\"passed\": \"", at ? ", " : "");
@@ -373,40 +375,35 @@ static void after_launch(Launch *launch, int launched) {
   end_launch(launch);
 }
 
-/* -------------------------------------------------------------------------------------------------------- callbacks */
-
 static void set_sides(unsigned *sides, unsigned x, unsigned y, unsigned z) { sides[0] = x, sides[1] = y, sides[2] = z; }
 
 static void read_config(Launch *launch, const CUlaunchConfig *config) {
   set_sides(launch->grid, config->gridDimX, config->gridDimY, config->gridDimZ);
   set_sides(launch->block, config->blockDimX, config->blockDimY, config->blockDimZ);
-  launch->shared = config->sharedMemBytes;
-  launch->stream = config->hStream;
-  for (unsigned at = 0; at < config->numAttrs; ++at)
-    if (config->attrs[at].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) launch->cooperative = config->attrs[at].value.cooperative;
+  launch->shared = config->sharedMemBytes, launch->stream = config->hStream;
+  for (unsigned at = 0; at < config->numAttrs; ++at) {
+    const CUlaunchAttributeValue *value = &config->attrs[at].value;
+    if (config->attrs[at].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) launch->cooperative = value->cooperative;
+    if (config->attrs[at].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      set_sides(launch->cluster, value->clusterDim.x, value->clusterDim.y, value->clusterDim.z);
+  }
 }
 
 /* Fills in the launch that a call of the driver makes; 0 if the call launches no kernel. */
 static int read_call(Launch *launch, CUpti_CallbackId id, const void *given) {
-  if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz) {
-    const cuLaunchKernel_params *p = given;
-    launch->function = p->f, launch->values = p->kernelParams, launch->extra = p->extra, launch->stream = p->hStream;
-    set_sides(launch->grid, p->gridDimX, p->gridDimY, p->gridDimZ);
-    set_sides(launch->block, p->blockDimX, p->blockDimY, p->blockDimZ);
-    launch->shared = p->sharedMemBytes;
-  } else if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz) {
+  if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz) {
     const cuLaunchKernelEx_params *p = given;
     launch->function = p->f, launch->values = p->kernelParams, launch->extra = p->extra;
     read_config(launch, p->config);
-  } else if (id == CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz) {
-    const cuLaunchCooperativeKernel_params *p = given;
-    launch->function = p->f, launch->values = p->kernelParams, launch->stream = p->hStream, launch->cooperative = 1;
-    set_sides(launch->grid, p->gridDimX, p->gridDimY, p->gridDimZ);
-    set_sides(launch->block, p->blockDimX, p->blockDimY, p->blockDimZ);
-    launch->shared = p->sharedMemBytes;
-  } else {
-    return 0;
+    return 1;
   }
+  launch->cooperative = id == CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel || id == CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz;
+  if (!launch->cooperative && id != CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel && id != CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz) return 0;
+  const cuLaunchKernel_params *p = given; /* a cooperative launch has the same, up to kernelParams */
+  launch->function = p->f, launch->stream = p->hStream, launch->values = p->kernelParams, launch->shared = p->sharedMemBytes;
+  if (!launch->cooperative) launch->extra = p->extra;
+  set_sides(launch->grid, p->gridDimX, p->gridDimY, p->gridDimZ);
+  set_sides(launch->block, p->blockDimX, p->blockDimY, p->blockDimZ);
   return 1;
 }
 
@@ -439,12 +436,13 @@ static void CUPTIAPI on_callback(void *unused, CUpti_CallbackDomain domain, CUpt
     note_name("(a CUDA graph)");
     return;
   }
-  if (call->symbolName == NULL) return;
-  note_name(call->symbolName);
-  if (!is_wanted(call->symbolName)) return;
   Launch *launch = calloc(1, sizeof *launch);
-  if (launch == NULL || (launch->name = strdup(call->symbolName)) == NULL || !read_call(launch, id, call->functionParams)) end_launch(launch);
-  else before_launch(launch, call->correlationData);
+  const char *name = call->symbolName;
+  int launches = launch != NULL && read_call(launch, id, call->functionParams);
+  if (launches && name == NULL && (driver.name_of == NULL || driver.name_of(&name, launch->function) != CUDA_SUCCESS)) name = NULL;
+  if (launches && name != NULL) note_name(name);
+  if (launches && name != NULL && is_wanted(name) && (launch->name = strdup(name)) != NULL) before_launch(launch, call->correlationData);
+  else end_launch(launch);
 }
 
 static uint64_t number_of(const char *variable, uint64_t least) {
@@ -462,6 +460,7 @@ static int find_driver(void) {
   *(void **)&driver.is_capturing = dlsym(library, "cuStreamIsCapturing");
   *(void **)&driver.exchange_mode = dlsym(library, "cuThreadExchangeStreamCaptureMode");
   *(void **)&driver.function_of_kernel = dlsym(library, "cuKernelGetFunction");
+  *(void **)&driver.name_of = dlsym(library, "cuFuncGetName");
   *(void **)&driver.parameter_of = dlsym(library, "cuFuncGetParamInfo");
   return driver.get_range && driver.copy_to_host && driver.synchronize && driver.parameter_of;
 }

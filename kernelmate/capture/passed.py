@@ -32,6 +32,7 @@ def alike(launches: Sequence[CapturedLaunch], notes: list[str]) -> list[Captured
             launch.source,
             launch.options,
             launch.cooperative,
+            launch.cluster,
             aliases_of(launch),
             len(launch.parameters),
         )

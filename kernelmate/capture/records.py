@@ -134,6 +134,7 @@ class CapturedLaunch:
         key: equal for launches of one shape in one process.
         number: how many launches of the kernel its process had made before.
         grid, block, shared, cooperative: the launch.
+        cluster: blocks of a cluster along x, y and z; None without clusters.
         parameters: in the kernel's order.
         emulated: True if the emulator ran it in place of a GPU.
         source: CUDA text of the kernel, or None.
@@ -150,6 +151,7 @@ class CapturedLaunch:
     block: tuple[int, int, int]
     shared: int
     cooperative: bool
+    cluster: tuple[int, int, int] | None
     parameters: tuple[CapturedParameter, ...]
     emulated: bool
     source: str | None
@@ -217,7 +219,7 @@ def _read_launch(folder: Path) -> CapturedLaunch:
     source = held.get("source")
     return CapturedLaunch(
         folder, held["kernel"], held["key"], held["number"], _three(held["grid"]), _three(held["block"]), held["shared"],
-        held["cooperative"], tuple(_parameter(folder, number, one) for number, one in enumerate(held["parameters"])),
+        held["cooperative"], _three(held["cluster"]) if "cluster" in held else None, tuple(_parameter(folder, number, one) for number, one in enumerate(held["parameters"])),
         held["emulated"], None if source is None else (folder.parent / source).read_text("utf-8"),
         tuple(held.get("options", ())), held.get("language", "cuda"), held.get("file"),
     )  # fmt: skip

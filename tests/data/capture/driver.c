@@ -58,6 +58,12 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
   return kernel == (CUkernel)2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult cuFuncGetName(const char **name, CUfunction function) {
+  (void)function;
+  *name = "_Z5scalePKfPffi";
+  return CUDA_SUCCESS;
+}
+
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes) {
   static const size_t offsets[] = {0, 8, 16, 20}, sizes[] = {8, 8, 4, 4};
   if (function != (CUfunction)1) return CUDA_ERROR_INVALID_HANDLE;
@@ -95,8 +101,12 @@ void standin_launch(int way, const char *name, unsigned grid, CUdeviceptr x, CUd
   memcpy(packed, &x, 8), memcpy(packed + 8, &y, 8), memcpy(packed + 16, &a, 4), memcpy(packed + 20, &n, 4);
   size_t bytes = sizeof packed;
   void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  CUlaunchAttribute cluster;
   CUlaunchConfig config;
-  memset(&config, 0, sizeof config);
+  memset(&config, 0, sizeof config), memset(&cluster, 0, sizeof cluster);
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim.x = 2, cluster.value.clusterDim.y = cluster.value.clusterDim.z = 1;
+  config.attrs = &cluster, config.numAttrs = 1;
   config.gridDimX = grid, config.blockDimX = 64, config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
   cuLaunchKernel_params plain = {(CUfunction)1, grid, 1, 1, 64, 1, 1, 0, NULL, values, NULL};
   cuLaunchKernelEx_params extended = {&config, (CUfunction)2, values, NULL};
@@ -104,7 +114,7 @@ void standin_launch(int way, const char *name, unsigned grid, CUdeviceptr x, CUd
   cuGraphLaunch_params graph = {NULL, NULL};
   if (way == PACKED) plain.kernelParams = NULL, plain.extra = extra;
   if (way == PLAIN || way == PACKED) call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &plain, name, scale, values);
-  if (way == EXTENDED) call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, &extended, name, scale, values);
+  if (way == EXTENDED) call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, &extended, NULL, scale, values); /* by cuFuncGetName */
   if (way == COOPERATIVE) call(CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, &cooperative, name, scale, values);
   if (way == GRAPH) call(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, &graph, NULL, scale, values);
 }

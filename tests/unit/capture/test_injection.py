@@ -59,6 +59,7 @@ def test_launches_are_recorded_by_each_call_of_the_driver(tmp_path: Path, driver
     assert capture.damaged == ()
     assert [launch.grid[0] for launch in capture.launches] == [2, 2, 2, 2]
     assert [launch.cooperative for launch in capture.launches] == [False, False, True, False]
+    assert [launch.cluster for launch in capture.launches] == [None, (2, 1, 1), None, None]
     for n, launch in zip(range(100, 104), capture.launches, strict=True):
         x, y, a, size = launch.parameters
         assert x.buffer is not None
