@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import click
 from kernelmate.cli.options import Output, output_of, output_options
 from kernelmate.cli.search import remark
 from kernelmate.cli.stopping import note
-from kernelmate.errors import UsageError
+from kernelmate.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.capture.contract import CapturedContract
@@ -53,6 +54,7 @@ Examples:
   kernelmate capture softmax --source kernels.cu --write -- ./app --steps 20
   kernelmate capture attention --every 100 --shapes 8 --limit 1G -- python serve.py
   kernelmate capture add_kernel --backend emulator --to captures/add -- python step.py
+  kernelmate capture softmax --from softmax.captured --source kernels.cu    no program: of kept records
 
 \b
 The program runs with your rights, and its output, input and exit status are its own. Ctrl-C ends it; what was recorded
@@ -63,6 +65,7 @@ option or the kernel's file needs a change; 3 this machine lacks something.""",
 @click.argument("kernel", metavar="KERNEL")
 @click.option("--to", "to", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="The folder for the capture; KERNEL.captured by default.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an earlier capture in that folder.")
+@click.option("--from", "kept", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Make the contract of the records in this folder, and run no program.")  # fmt: skip
 @click.option("--source", metavar="FILE[::KERNEL]", help="The kernel's text, above which the contract belongs; needed on a GPU.")  # fmt: skip
 @click.option("--write", "writes", is_flag=True, help="Write the contract above the kernel in its file.")
 @click.option("--limit", type=Bytes(), default=LIMIT, show_default="64M", help="Record launches whose buffers have at most so many bytes together.")  # fmt: skip
@@ -70,10 +73,10 @@ option or the kernel's file needs a change; 3 this machine lacks something.""",
 @click.option("--shapes", type=click.IntRange(min=1), default=SHAPES, show_default=True, metavar="K", help="Record at most K launches of each shape.")  # fmt: skip
 @click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), default="auto", help="Where launches run: on the GPU, or in the emulator on arrays of the host.")  # fmt: skip
 @output_options()
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- PROGRAM [ARGUMENTS]...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGUMENTS]...")
 def capture(
-    kernel: str, to: Path | None, force: bool, source: str | None, writes: bool, limit: int, every: int, shapes: int,
-    backend: str, command: tuple[str, ...], **options: Any,
+    kernel: str, to: Path | None, force: bool, kept: Path | None, source: str | None, writes: bool, limit: int, every: int,
+    shapes: int, backend: str, command: tuple[str, ...], **options: Any,
 ) -> int:  # fmt: skip
     """Capture launches of a kernel while a program runs: its contract, inputs and expected outputs.
 
@@ -82,40 +85,80 @@ def capture(
     several launches; the reference returns the outputs of the captured launches, so that bench judges their sizes alone.
     """
     output = output_of(options)
-    from kernelmate.capture.records import CaptureSettings, base_name
+    if bool(command) == (kept is not None):
+        raise UsageError("capture takes either a program or --from.", hint=f"Write it as in a shell: {EXAMPLE}")
+    from kernelmate.capture.records import CaptureSettings, base_name, read_capture
+    from kernelmate.cli.programs import FinishedProgram
     from kernelmate.source import check_writable, load_kernel
 
     text = None if source is None else load_kernel(source if "::" in source else f"{source}::{base_name(kernel)}")
     if writes and text is not None:
         check_writable(Path(text.unit.path))
+    if kept is not None:
+        done = FinishedProgram(0, "", False, 0)
+        made = _make(kernel, read_capture(kept / "launches", shapes), text, done, kept, command)
+        return _finish(made, kept, done, writes, output)
     folder = to if to is not None else Path(f"{base_name(kernel)}.captured")
     _check_folder(folder, force)
-    with _partial_folder(folder) as part:
+    with _partial_folder(folder, force) as part:
         settings = CaptureSettings(part / "launches", kernel, limit, every, shapes)
         settings.folder.mkdir()
-        environment = _environment(settings, backend, text)
-        ended, recorded = _run(command, environment, settings, output)
-        found = _chosen(recorded, kernel, command, ended, limit)
-        made, subject = _made(found, text)
-        document = _document(made, found, ended, command)
-        from kernelmate.capture.files import contract_text, finished_contract, write_files
+        ended, recorded = _run(command, _environment(settings, backend, text), settings, output)
+        made = _make(kernel, recorded, text, ended, part, command)
+    return _finish(made, folder, ended, writes, output)
 
-        files = write_files(part, made, subject, shlex.join(command), document)
-        _put(part, folder, force)
-    owned = subject.unit.language != "text"
-    contract = finished_contract(made, folder, Path(subject.unit.path).parent if owned else folder)
-    written = [*(str(folder / name) for name in files), *(_write(subject, contract) if writes and owned else [])]
-    _show(contract_text(subject, contract), document, written, subject, folder, output)
+
+@dataclass(frozen=True, slots=True)
+class _MadeCapture:
+    """A capture whose files are written: its contract, the kernel that it belongs to, `capture.json`, and the files' names."""
+
+    captured: CapturedContract
+    kernel: Kernel
+    document: dict[str, Any]
+    files: list[str]
+
+
+def _make(
+    name: str, recorded: Capture, source: Kernel | None, ended: FinishedProgram, folder: Path, command: tuple[str, ...]
+) -> _MadeCapture:
+    """Make the contract of what was recorded, and write its files beside the records.
+
+    Raises:
+        UsageError: no launch of the kernel was recorded, its text is not known, or no contract is captured for its parameters.
+    """
+    from kernelmate.capture.contract import captured_contract
+    from kernelmate.capture.files import captured_kernel, write_files
+
+    _check_recorded(recorded, name, command, ended)
+    kernel = source if source is not None else captured_kernel(recorded)
+    if kernel is None:
+        raise UsageError(
+            f"The text of {recorded.launches[0].kernel} in CUDA is not known, so that it has no contract.",
+            hint="Name the CUDA kernel that has the same parameters: --source FILE::KERNEL.",
+        )
+    made = captured_contract(kernel, recorded)
+    document = _document(made, recorded, ended, command)
+    files = write_files(folder, made, kernel, shlex.join(command) or "kept records", document)
+    return _MadeCapture(made, kernel, document, files)
+
+
+def _finish(made: _MadeCapture, folder: Path, ended: FinishedProgram, writes: bool, output: Output) -> int:
+    """Shows a capture that is in its place, writes its contract above the kernel if asked to, and returns the exit status."""
+    from kernelmate.capture.files import contract_text, finished_contract
+
+    owned = made.kernel.unit.language != "text"
+    contract = finished_contract(made.captured, folder, Path(made.kernel.unit.path).parent if owned else folder)
+    written = [str(folder / one) for one in made.files]
+    written += _write(made.kernel, contract) if writes and owned else []
+    _show(contract_text(made.kernel, contract), made.document, written, made.kernel, folder, output)
     return ended.status
 
 
 def _check_folder(folder: Path, force: bool) -> None:
     """Refuses a folder that is no earlier capture, or that is one which may not be replaced."""
-    from kernelmate.capture.files import DESCRIPTION
-
     if not folder.exists():
         return
-    if not (folder / DESCRIPTION).is_file():
+    if not (folder / "launches").is_dir():
         raise UsageError(f"{folder} exists and is no capture.", hint="Give another folder with --to.")
     if not force:
         raise UsageError(
@@ -124,8 +167,11 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _partial_folder(folder: Path) -> Iterator[Path]:
-    """Gives a folder beside the capture's own for what is being recorded, and removes it if it has not been put in place."""
+def _partial_folder(folder: Path, force: bool) -> Iterator[Path]:
+    """Gives a folder beside the capture's own for what is being recorded, which replaces it if any launch has been recorded.
+
+    If no contract can be made of the records, they are kept all the same, and the error says so.
+    """
     part = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
     try:
         part.mkdir(parents=True)
@@ -133,6 +179,12 @@ def _partial_folder(folder: Path) -> Iterator[Path]:
         raise UsageError(f"{part} cannot be made: {error.strerror}.", hint="Give another folder with --to.") from None
     try:
         yield part
+        _put(part, folder, force)
+    except InputError as error:
+        if any((part / "launches").glob("[!.]*/launch.json")) and (force or not folder.exists()):
+            _put(part, folder, force)
+            error.hint = f"{error.hint or ''} The records are kept: continue with --from {folder}.".lstrip()
+        raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -210,24 +262,20 @@ def _tell(settings: CaptureSettings, over: threading.Event) -> None:
         last = count
 
 
-def _chosen(recorded: Capture, kernel: str, command: tuple[str, ...], ended: FinishedProgram, limit: int) -> Capture:
-    """Return the capture.
-
-    Raises:
-        UsageError: no launch of the kernel was recorded.
-    """
+def _check_recorded(recorded: Capture, kernel: str, command: tuple[str, ...], ended: FinishedProgram) -> None:
+    """Raises UsageError if no launch of the kernel was recorded; the message lists the kernels that were launched."""
     from kernelmate.capture.records import base_name
     from kernelmate.cli.programs import program_name
 
     if recorded.launches:
-        return recorded
+        return
     outcomes = recorded.outcomes
     how = f" (it ended with status {ended.status})" if ended.status else ""
     if outcomes:
         why = ", ".join(f"{count} {_REASONS[outcome]}" for outcome, count in outcomes.items())
         raise UsageError(
             f"No launch of {kernel} was recorded: {why}{how}.",
-            hint=f"Buffers up to {limit} bytes are recorded: raise --limit."
+            hint="Raise --limit, for instance to 1G."
             if outcomes["large"]
             else "Run it without CUDA graphs, or with inputs that the kernel accepts.",
         )
@@ -248,24 +296,6 @@ _REASONS = {
     "graph": "inside CUDA graphs, where nothing can be copied",
     "failed": "failed",
 }
-
-
-def _made(capture: Capture, source: Kernel | None) -> tuple[CapturedContract, Kernel]:
-    """Return the contract, and the kernel it belongs to.
-
-    Raises:
-        UsageError: the kernel's text is not known, or has a form that no contract is captured for.
-    """
-    from kernelmate.capture.contract import captured_contract
-    from kernelmate.capture.files import captured_kernel
-
-    kernel = source if source is not None else captured_kernel(capture)
-    if kernel is None:
-        raise UsageError(
-            f"The text of {capture.launches[0].kernel} in CUDA is not known, so that it has no contract.",
-            hint="Name the CUDA kernel that has the same parameters: --source FILE::KERNEL.",
-        )
-    return captured_contract(kernel, capture), kernel
 
 
 def _document(

@@ -199,6 +199,19 @@ def test_two_captures_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["other", "same"]
 
 
+def test_records_without_a_contract_are_kept_and_used_later(tmp_path: Path) -> None:
+    other = tmp_path / "other.cu"
+    other.write_text("__global__ void saxpy(float* x, int n) {}")
+    error = captured(tmp_path, "saxpy", "saxpy.py", "--source", str(other), status=2)
+    assert "has 2 parameters (x, n), and its launches passed 4" in error["message"]
+    assert error["hint"].endswith("The records are kept: continue with --from saxpy.captured.")
+    again = [sys.executable, "-m", "kernelmate", "capture", "saxpy", "--from", "saxpy.captured", "--json"]
+    done = subprocess.run(again, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '// y = "inout float32[n] align 16"' in json.loads(done.stdout)["captured"]["contract"]
+    assert (tmp_path / "saxpy.captured" / "saxpy.cu").exists()
+
+
 def test_a_source_that_cannot_be_used_is_refused_before_the_program_runs(tmp_path: Path) -> None:
     error = captured(tmp_path, "saxpy", "saxpy.py", "--source", "missing.cu", status=2)
     assert error["message"] == "There is no such file."
