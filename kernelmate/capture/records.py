@@ -34,6 +34,9 @@ Outcome = Literal["recorded", "sampled", "enough", "large", "graph", "failed"]
 """Result of a launch: recorded; left out by `--every`; its shape has enough records; its buffers exceed the limit; launched
 inside a CUDA graph, where nothing can be copied; the copies failed."""
 
+GRAPH = "(a CUDA graph)"
+"""Name under which launches of whole graphs are listed."""
+
 LARGEST_KEYED = 1 << 24
 """Whole numbers from here on are no part of a shape's key: the library cannot tell a float's bits from them."""
 

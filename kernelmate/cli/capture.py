@@ -86,7 +86,7 @@ def capture(
     """
     output = output_of(options)
     if bool(command) == (kept is not None):
-        raise UsageError("capture takes either a program or --from.", hint=f"Write it as in a shell: {EXAMPLE}")
+        raise UsageError("Either a program or --from is needed.", hint=f"Write it as in a shell: {EXAMPLE}")
     from kernelmate.capture.records import CaptureSettings, base_name, read_capture
     from kernelmate.cli.programs import FinishedProgram
     from kernelmate.source import check_writable, load_kernel
@@ -301,6 +301,7 @@ _REASONS = {
 def _document(
     made: CapturedContract, capture: Capture, ended: FinishedProgram, command: tuple[str, ...]
 ) -> dict[str, Any]:
+    from kernelmate.capture.records import GRAPH
     from kernelmate.report.json import SCHEMA
 
     launch = capture.launches[0]
@@ -309,6 +310,8 @@ def _document(
     missed = [f"{outcomes[name]} {_REASONS[name]}" for name in ("large", "graph", "failed") if name in outcomes]
     if missed:
         notes.append(f"not all launches could be recorded: {', '.join(missed)}")
+    if GRAPH in capture.names:
+        notes.append("the program launched CUDA graphs, whose kernels are not captured")
     notes += [f"a record was left out: {text}" for text in capture.damaged]
     if ended.signal:
         notes.append(f"the program was ended by {ended.signal}; what was recorded until then is kept")
@@ -322,6 +325,7 @@ def _document(
             {"size": dict(case.size), "launches": case.count, "recorded": len(case.launches)} for case in made.cases
         ],
         "outcomes": outcomes,
+        "kernels": list(capture.names),
         "notes": notes,
         "program": {
             "command": list(command),

@@ -6,6 +6,9 @@ has the same name in NumPy is NumPy's.
 
 from __future__ import annotations
 
+import kernelmate_here  # noqa: F401 -- first, since it explains a failure
+
+# isort: split
 import functools
 import importlib
 import sys
@@ -13,7 +16,6 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import kernelmate_here  # noqa: F401 -- first, since it explains a failure
 import numpy as np
 
 from kernelmate.capture import emulated
