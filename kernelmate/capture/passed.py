@@ -101,10 +101,12 @@ def passed_parameters(kernel: Kernel, launches: Sequence[CapturedLaunch]) -> lis
                 file=kernel.unit.path,
                 hint="Numba compiles a kernel for the arrays that it gets: give both the same type.",
             )
-        if dtype is None or (one.pointer and not pointer and kernel.unit.language != "triton"):
-            what = "a null pointer or host memory" if one.pointer and dtype is not None else f"of type {one.type}"
+        complex_number = dtype is not None and not pointer and numpy_dtype(dtype).kind == "c"
+        host = one.pointer and not pointer and kernel.unit.language != "triton"
+        if dtype is None or complex_number or host:
+            what = "a null pointer or host memory" if host and dtype is not None else f"of type {one.type}"
             raise UsageError(
-                f"{one.name} of {kernel.name} is {what}: contracts are captured for numbers and for pointers to numbers on the device.",
+                f"{one.name} of {kernel.name} is {what}: contracts are captured for real numbers and for pointers to numbers on the device.",
                 file=kernel.unit.path,
                 hint="The launches were recorded; write the contract by hand (docs/contract.md, Structs).",
             )

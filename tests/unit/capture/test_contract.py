@@ -146,6 +146,12 @@ def test_a_text_with_other_parameters_is_refused(records: Records, floats: Float
         captured_contract(other, records.read())
 
 
+def test_null_pointers_are_refused(records: Records, floats: Floats) -> None:
+    records.add([Passed(floats(4)), Passed(np.uint64(0)), Passed(np.float32(1)), Passed(np.int32(4))], (1, 1, 1))
+    with pytest.raises(UsageError, match="y of scale is a null pointer or host memory"):
+        captured_contract(kernel_of(SCALE), records.read())
+
+
 def test_structs_are_refused_with_the_parameter(records: Records, floats: Floats) -> None:
     records.add([Passed(floats(4)), Passed(np.void(b"12345678"))], (1, 1, 1))
     kernel = kernel_of("struct P { float a; int n; };\n__global__ void scale(float* x, P p) {}")
