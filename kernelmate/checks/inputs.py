@@ -178,9 +178,10 @@ def draw(
     shapes = argument_shapes(contract, size)
     arguments = [a for a in contract.args if a.shape is not None]
     if contract.inputs is not None:
-        drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**31)
+        drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**30)
+        # Parity tells a function that chooses among stored arrays which sets have to differ.
         return {
-            **made_inputs(contract, size, int(drawn), shapes, directory),
+            **made_inputs(contract, size, 2 * int(drawn) + (not first), shapes, directory),
             **varied(contract, size, style.vary, seed, zeros=style.zeros),
         }
     made: Arrays = varied(contract, size, style.vary, seed, zeros=style.zeros)

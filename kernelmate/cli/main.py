@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "kernelmate_torch.tracing.command:trace",
         "Trace a PyTorch program: which kernels ran, and why others did not.",
     ),
+    "capture": ("kernelmate.cli.capture:capture", "Record launches of a kernel in a program; write its contract."),
     "kernelbench": (
         "kernelmate_torch.kernelbench.command:kernelbench",
         "Audit KernelBench tasks; run candidates; report fast_p.",

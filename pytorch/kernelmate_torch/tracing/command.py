@@ -16,9 +16,9 @@ from kernelmate.cli.options import Output, output_of, output_options
 from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
+    from kernelmate.cli.programs import FinishedProgram
     from kernelmate_torch.tracing.loading_records import TracedProcess
     from kernelmate_torch.tracing.report import ProcessReport, RequiredKernel
-    from kernelmate_torch.tracing.running import FinishedProgram
 
 
 @click.command(
@@ -53,13 +53,19 @@ def trace(
     output = output_of(options)
     if share is not None and not required:
         raise UsageError("--share needs --require.", hint="Name the kernel: --require softmax --share 0.1")
+    from kernelmate.cli.programs import run_program
     from kernelmate_torch.tracing.loading_records import read_records
     from kernelmate_torch.tracing.report import check_required, reports
-    from kernelmate_torch.tracing.running import run_program
+    from kernelmate_torch.tracing.running import traced_environment
 
     with tempfile.TemporaryDirectory(prefix="kernelmate-trace-", ignore_cleanup_errors=True) as held:
         folder = Path(held)
-        ended = run_program(command, folder, output=sys.stderr.fileno() if output.as_json else None)
+        ended = run_program(
+            command,
+            traced_environment(folder, os.environ),
+            example="kernelmate trace -- python train.py",
+            output=sys.stderr.fileno() if output.as_json else None,
+        )
         processes = read_records(folder)
     made = reports(processes, required)
     checked = check_required(made, required, share or 0.0)
@@ -73,9 +79,9 @@ def _show(
     command: Sequence[str], ended: FinishedProgram, processes: Sequence[TracedProcess], made: Sequence[ProcessReport],
     checked: Sequence[RequiredKernel], out: Path | None, output: Output,
 ) -> None:  # fmt: skip
+    from kernelmate.cli.programs import program_name
     from kernelmate.report.json import SCHEMA
     from kernelmate_torch.tracing.report import document, lines
-    from kernelmate_torch.tracing.running import program_name
 
     notes = list(_notes(ended, processes))
     program = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kernelmate.cli.programs import program_name
 from kernelmate_torch.tracing.findings import find
 from kernelmate_torch.tracing.loading_records import TracedProcess, inner_launches
-from kernelmate_torch.tracing.running import program_name
 from kernelmate_torch.tracing.shares import FASTER, Share, is_named, launches_of, share_of
 from kernelmate_torch.tracing.visits import TraceFinding
 

@@ -155,6 +155,9 @@ def many(n):
 def shapeless(n):
     return {"a": np.zeros(n + 1), "b": np.zeros(n)}
 
+def parity(n, seed):
+    return np.full(n, seed % 2), np.arange(n)
+
 def raises(n):
     return [][n]
 """
@@ -164,15 +167,20 @@ def raises(n):
 def made(tmp_path):
     (tmp_path / "makers.py").write_text(MAKERS)
 
-    def make(name, seed=1):
+    def make(name, seed=1, first=False):
         arguments = (
             Argument("a", "in", "float32", ("n",)),
             Argument("b", "inout", "int32", ("n",)),
             Argument("c", "out", "float32", ("n",)),
         )
-        return draw(contract(*arguments, inputs=f"makers.py:{name}"), {"n": 5}, (seed,), NORMAL, tmp_path)
+        return draw(contract(*arguments, inputs=f"makers.py:{name}"), {"n": 5}, (seed,), NORMAL, tmp_path, first=first)
 
     return make
+
+
+def test_the_seed_is_even_for_the_first_set_of_inputs_and_odd_for_the_others(made) -> None:
+    assert all(not made("parity", seed, first=True)["a"].any() for seed in range(8))
+    assert all(made("parity", seed)["a"].all() for seed in range(8))
 
 
 def test_the_contracts_own_function_makes_the_inputs(made, capsys, tmp_path) -> None:

@@ -111,14 +111,16 @@ torch.cuda._register_triton_kernels()
 def test_a_triton_operator_runs_as_its_functions_in_compiled_code(tmp_path: Path) -> None:
     """torch.compile puts the Triton functions of a `triton_op` in its place; launches of compiled code need a GPU and are written in."""
     pytest.importorskip("triton", reason="Triton is not installed: make train-tools")
+    from kernelmate.cli.programs import run_program
     from kernelmate_torch.tracing.loading_records import read_records
     from kernelmate_torch.tracing.report import check_required, reports
-    from kernelmate_torch.tracing.running import run_program
+    from kernelmate_torch.tracing.running import traced_environment
 
     (tmp_path / "step.py").write_text(TRITON_OPERATOR)
     folder = tmp_path / "records"
     folder.mkdir()
-    assert run_program([sys.executable, str(tmp_path / "step.py")], folder).status == 0
+    environment = traced_environment(folder, os.environ)
+    assert run_program([sys.executable, str(tmp_path / "step.py")], environment, example="kernelmate trace").status == 0
     (process,) = read_records(folder)
     rows = f"triton:{tmp_path / 'step.py'}:rows"
     assert set(process.kernels) == {rows, "operator:my::double"}, "operators that PyTorch registers late are its own"
