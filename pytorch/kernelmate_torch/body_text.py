@@ -19,7 +19,7 @@ METHODS = {
     "aten.view.default": "reshape", "aten.reshape.default": "reshape", "aten.permute.default": "permute", "aten.transpose.int": "transpose",
     "aten.unsqueeze.default": "unsqueeze", "aten.squeeze.dim": "squeeze", "aten.flatten.using_ints": "flatten", "aten.t.default": "t",
     "aten.expand.default": "expand", "aten.contiguous.default": "contiguous", "aten.select.int": "select", "aten.clone.default": "clone",
-    "aten.split.Tensor": "split", "aten.chunk.default": "chunk", "aten.unbind.int": "unbind",
+    "aten.mm.default": "mm", "aten.bmm.default": "bmm", "aten.split.Tensor": "split", "aten.chunk.default": "chunk", "aten.unbind.int": "unbind",
 }  # fmt: skip
 """Operations that are written as methods of their first argument."""
 

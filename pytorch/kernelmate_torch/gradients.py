@@ -155,7 +155,7 @@ def _run(results: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> 
     def value(node: torch.fx.Node) -> Any:
         if node not in values:
             args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), value)
-            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            values[node] = node.target(*args, **kwargs)
         return values[node]
 
     for one in results:
@@ -209,7 +209,9 @@ class _Splitter:
         places = [one for one in nodes if one.op == "placeholder"]
         returned = [None if one is None else _plain(one) for one in nodes[-1].args[0]]
         results, self.gradients = returned[: len(outputs)], returned[len(outputs) :]
-        floating = [one for one, node in zip(outputs, results, strict=True) if node.meta["val"].is_floating_point()]
+        floating = [
+            one for one, node in zip(outputs, results, strict=True) if node and node.meta["val"].is_floating_point()
+        ]
         names = {one.name for one in (*inputs, *outputs)}
         into = {
             node: NamedValue(one.node, f"grad_{one.name}" + "_" * (f"grad_{one.name}" in names))
@@ -361,16 +363,16 @@ class _Splitter:
             return str(size)
         if "size" not in size:
             raise Refusal(f"its gradient needs a number that {value.target} makes of sizes", file=str(self.loaded.path))
-        return f"({size['size']})" if " " in size["size"] else str(size["size"])
+        return str(size["size"]) if size["size"].isidentifier() else f"({size['size']})"
 
 
 def _plain(node: torch.fx.Node) -> torch.fx.Node:
     """Returns the node whose value a node passes on, or that it copies over another one."""
     while True:
         if node.target in _SAME:
-            node = node.args[0]  # type: ignore[assignment]
+            node = node.args[0]
         elif node.target is aten.copy_.default and _described(node) == _described(node.args[1]):
-            node = node.args[1]  # type: ignore[assignment]
+            node = node.args[1]
         else:
             return node
 
@@ -383,17 +385,14 @@ def _simpler(node: torch.fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]
     source = node.args[0] if node.args else None
     if node.target is aten.view.default and isinstance(source, torch.fx.Node) and source.target is aten.sum.dim_IntList:
         x, axes, *keep = source.args
-        kept = [side for axis, side in enumerate(x.meta["val"].shape) if axis not in axes]  # type: ignore[union-attr, operator]
+        kept = [side for axis, side in enumerate(x.meta["val"].shape) if axis not in axes]
         if keep == [True] and str(kept) == str(list(node.meta["val"].shape)):
             return source.target, (x, axes), {}
     if node.target is aten.where.self:
-        condition, a, b = node.args
-        for target, one, args in (
-            (aten.where.ScalarSelf, a, lambda number: (condition, number, b)),
-            (aten.where.ScalarOther, b, lambda number: (condition, a, number)),
-        ):
+        for place, target in ((1, aten.where.ScalarSelf), (2, aten.where.ScalarOther)):
+            one = node.args[place]
             if isinstance(one, torch.fx.Node) and one.target is aten.scalar_tensor.default:
-                return target, args(one.args[0]), {}
+                return target, (*node.args[:place], one.args[0], *node.args[place + 1 :]), {}
     return node.target, node.args, dict(node.kwargs)
 
 

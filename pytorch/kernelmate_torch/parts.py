@@ -307,6 +307,8 @@ class _PartWriter:
 
     def _summary(self) -> str:
         words = [one.replace("_", " ") for one in self._words()] or ["part"]
+        if self.wanted:
+            words = [f"{self.wanted}'s {', '.join(self.variables[one] for one in self.outputs)}"]
         text = f"Computes {', '.join(words)}."
         return text if len(text) <= 100 else f"{text[:96].rpartition(',')[0]}, ..."
 

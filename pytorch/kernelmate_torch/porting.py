@@ -190,6 +190,8 @@ class Porter:
     def _longest(self, nodes: Sequence[GraphNode]) -> PortedPart:
         """Returns the longest part that begins with the first node, or this node, left eager."""
         why = "no kernel computes it"
+        if self.request.backward:
+            nodes = nodes[: _before_product(nodes)]
         for end in _ends(nodes):
             if self.request.until is not None and time.monotonic() > self.request.until:
                 return PortedPart((nodes[0],), why="the budget ended before its turn")
@@ -294,6 +296,21 @@ def _products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:
         order.insert(at, node)
         places = {one.name: place for place, one in enumerate(order)}
     return order
+
+
+def _before_product(nodes: Sequence[GraphNode]) -> int:
+    """Returns the number of nodes before the first product that takes a value which they compute.
+
+    With gradients this operand is needed again, so it is computed once and saved, not in each tile of the product.
+    """
+    computed: set[str] = set()
+    for place, node in enumerate(nodes):
+        taken = computed & set(nodes_in([*node.args, *node.kwargs.values()]))
+        if node.target in HEAVY and taken:
+            return place
+        if node.target not in VIEWS or taken:
+            computed.add(node.name)
+    return len(nodes)
 
 
 def _ends(nodes: Sequence[GraphNode]) -> Iterator[int]:
