@@ -42,6 +42,8 @@ class BodyWriter:
         self.symbols: dict[str, str] = {}
         self.boxed: set[str] = set()
         """Values without axes that are held as arrays of one element, as kernels take them."""
+        self.conditions: dict[str, str] = {}
+        """By value, the text of a condition without which nothing needs it; it is None then."""
         self.names: dict[str, str] = {}
         self._name_values()
 
@@ -58,7 +60,10 @@ class BodyWriter:
     def statements(self, *needed: str) -> Iterator[str]:
         """Yields the statements that compute some values."""
         for part in self.kept(*needed):
-            yield from self._kernel(part) if part.function is not None else self._eager(part)
+            made = part.function.outputs if part.function is not None else (part.nodes[0].name,)
+            condition = self.conditions.get(made[0], "") if len(made) == 1 else ""
+            for line in self._kernel(part) if part.function is not None else self._eager(part):
+                yield f"{line} if {condition} else None" if condition else line
 
     def sizes(self) -> Iterator[str]:
         """Yields the definitions of the sizes that were named so far."""

@@ -24,6 +24,7 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
     device = f"{inputs[0].target}.device" if inputs else ""
     writer = BodyWriter(program, gradient.parts, _unknown, device)
     writer.boxed = _boxed(writer, program)
+    writer.conditions = _conditions(program)
     body = list(writer.statements(*(one for one in program.outputs if one)))
     gradients = tuple("None" if name is None else _as_array(writer, name) for name in program.outputs)
     scalars = [one.target for one in inputs if not writer.rank(one.name) and one.name not in writer.boxed]
@@ -44,6 +45,20 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
     )
 
 
+def _conditions(program: ModelProgram) -> dict[str, str]:
+    """Returns, for what serves the gradient of one input of several alone, the condition that this input needs it."""
+    uses: dict[str, set[int]] = {}
+    for place, name in enumerate(program.outputs):
+        if name is not None:
+            uses.setdefault(name, set()).add(place)
+    for node in reversed(program.nodes):
+        for name in nodes_in([*node.args, *node.kwargs.values()]):
+            uses.setdefault(name, set()).update(uses.get(node.name, set()))
+    if sum(one is not None for one in program.outputs) < 2:
+        return {}
+    return {name: f"ctx.needs_input_grad[{place}]" for name, (place, *more) in uses.items() if not more}
+
+
 def _boxed(writer: BodyWriter, program: ModelProgram) -> set[str]:
     """Returns the inputs without axes that kernels alone take, as the arrays of one element that operators are given."""
     eager = {
@@ -58,7 +73,8 @@ def _boxed(writer: BodyWriter, program: ModelProgram) -> set[str]:
 def _as_array(writer: BodyWriter, name: str) -> str:
     """Returns a gradient's text with the shape of the operator's input: one without axes has one element."""
     bare = not writer.rank(name) and name not in writer.boxed
-    return writer.value(name) + (".reshape(1)" if bare else "")
+    condition = writer.conditions.get(name, "")
+    return writer.value(name) + (".reshape(1)" + f" if {condition} else None" * bool(condition) if bare else "")
 
 
 def _unknown(node: GraphNode) -> str:

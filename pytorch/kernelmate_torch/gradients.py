@@ -145,8 +145,23 @@ def _joint(captured: Captured, inputs: Sequence[str], outputs: Sequence[str]) ->
             used = {one.target for one in traced.graph.nodes if one.op == "call_function"}
             more = {one: decomposition_table[one] for one in used if _is_divided(one) and one not in table}
             if not more:
-                return traced
+                return _plain_operations(traced)
             table |= more
+
+
+def _plain_operations(traced: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Returns the graph with casts as ATen has them, and operations in place as those that return a new tensor.
+
+    That is the same in a traced graph, in which what follows takes the result.
+    """
+    for node in traced.graph.nodes:
+        name = _name(node.target)
+        if _is_mutable(node.target) and name.endswith("_") and hasattr(aten, name[:-1]):
+            overload = str(node.target).rpartition(".")[2]
+            node.target = getattr(getattr(aten, name[:-1]), overload, node.target)
+        elif node.target is torch.ops.prims.convert_element_type.default:
+            node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.args[1]}
+    return traced
 
 
 def _run(results: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:
@@ -176,9 +191,13 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _is_divided(target: Any) -> bool:
     """Returns True for an operation that has no translation as it is, and is made of others."""
-    if target not in decomposition_table or _name(target).lstrip("_").startswith(UNDIVIDED):
+    if target not in decomposition_table or _is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
         return False
     return not any(one == str(target) or one.startswith(f"{target}[") for one in OPERATIONS)
+
+
+def _is_mutable(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 def _name(target: Any) -> str:
@@ -278,7 +297,7 @@ class _Splitter:
 
     def _refuse_repeated(self, needed: set[torch.fx.Node]) -> None:
         for node in needed:
-            if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            if _is_mutable(node.target):
                 raise Refusal(f"its gradient changes a tensor in place, by {_name(node.target)}", file=str(self.loaded.path))  # fmt: skip
         for node in needed - self.after - set(self.leaves):
             target = str(node.target)
@@ -369,7 +388,8 @@ class _Splitter:
 def _plain(node: torch.fx.Node) -> torch.fx.Node:
     """Returns the node whose value a node passes on, or that it copies over another one."""
     while True:
-        if node.target in _SAME:
+        cast = node.target is aten._to_copy.default and _described(node) == _described(node.args[0])
+        if node.target in _SAME or cast:
             node = node.args[0]
         elif node.target is aten.copy_.default and _described(node) == _described(node.args[1]):
             node = node.args[1]

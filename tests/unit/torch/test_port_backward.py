@@ -24,6 +24,8 @@ from kernelmate_torch.program import Agreement
 from tests.unit.torch.ported_modules import DATA, first_kernel, module_file, port_command, ported
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
+TorchDispatchMode: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS")
 
 GELU_RESIDUAL = {
@@ -137,10 +139,9 @@ def test_the_operators_pass_opcheck_and_compile_whole(
         torch.library.opcheck(operator, small_arguments(part))
     _, new, inputs = pair(module)
     found = []
+    varying = [*new.parameters(), *(one.requires_grad_() for one in inputs if one.is_floating_point())]
     for model in (new, torch.compile(new, fullgraph=True, backend="aot_eager")):
-        new.zero_grad()
-        loss(model, inputs).backward()
-        found.append([one.grad.clone() for one in new.parameters()])
+        found.append(torch.autograd.grad(loss(model, inputs), varying))
     torch.testing.assert_close(found[1], found[0])
 
 
@@ -199,6 +200,33 @@ def test_products_are_not_computed_again_but_saved(port: Callable[[Path], Any], 
     assert not {node.target for one in gelu.gradient.parts for node in one.nodes} & operations.HEAVY
 
 
+def test_gradients_of_frozen_parameters_are_not_computed(
+    port: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    port(module_file(tmp_path, **GELU_RESIDUAL))
+    module = written_module(tmp_path / "new", monkeypatch)
+    old, new, inputs = pair(module)
+    for model in (old, new):
+        model.weight.requires_grad_(False)
+        with CountedProducts() as counted:
+            loss(model, inputs).backward()
+        assert model.weight.grad is None
+    torch.testing.assert_close(new.bias.grad, old.bias.grad)
+    assert counted.count == 0  # that of the new module's forward pass is a kernel
+
+
+class CountedProducts(TorchDispatchMode):
+    """Counts the matrix products that PyTorch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += str(func).split(".")[1] in ("mm", "addmm", "bmm")
+        return func(*args, **(kwargs or {}))
+
+
 def test_without_backward_the_files_are_those_of_before(
     process: ModuleProcess, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -220,8 +248,9 @@ def test_dropout_keeps_training_mode_eager(port: Callable[[Path], Any], tmp_path
     calls = []
     monkeypatch.setattr(module.Model, "forward", lambda self, x: calls.append(x) or x * 2)
     new = module.ModelNew()
-    for model in (new.train(), new.eval()):
-        model(torch.randn(4, 6))
+    new.train()(torch.randn(4, 6))
+    assert len(calls) == 1
+    new.eval()(torch.randn(4, 6))
     assert len(calls) == 1
 
 
@@ -287,7 +316,6 @@ def test_what_has_no_gradient_is_an_error_that_names_the_cause(case: str, proces
     assert caught.value.exit_code == 2
     assert Path(caught.value.file or "").name == "model.py"
     assert caught.value.line == line
-    process.export(path, "Model", "", 0)  # without gradients it can be ported, or is refused for another reason
 
 
 @pytest.mark.slow
