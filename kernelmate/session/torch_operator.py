@@ -108,7 +108,7 @@ def _kernel(plan: OperatorPlan, code: OperatorCode) -> Iterator[str]:
 def _operator(plan: OperatorPlan) -> Iterator[str]:
     mutated = ", ".join(_quoted(plan.names[a.name]) for a in plan.mutated) + ("," if len(plan.mutated) == 1 else "")
     yield f"@torch.library.custom_op({_quoted(f'{NAMESPACE}::{plan.name}')}, mutates_args=({mutated}))"
-    yield from _wrapped(f"def {plan.name}(", _typed(plan), f") -> {_returns(plan)}:")
+    yield from wrapped(f"def {plan.name}(", _typed(plan), f") -> {_returns(plan)}:")
     yield from _docstring(plan)
     yield f"    {_unpacked(plan)}"
     written = [plan.names[a.name] for a in (*plan.mutated, *plan.outputs)]
@@ -139,7 +139,7 @@ def _launch(plan: OperatorPlan) -> Iterator[str]:
     values = [plan.names[a.name] if a.shape is not None else _scalar(plan, a) for a in contract.args]
     more = [f"grid=({grid})", f"block={block}"]
     more += [] if contract.shared.strip() == "0" else [f"shared={plan.python(contract.shared)}"]
-    yield from _wrapped("    KERNEL.launch(", [*values, *more], ")")
+    yield from wrapped("    KERNEL.launch(", [*values, *more], ")")
 
 
 def _scalar(plan: OperatorPlan, argument: Argument) -> str:
@@ -152,7 +152,7 @@ def _scalar(plan: OperatorPlan, argument: Argument) -> str:
 
 def _fake(plan: OperatorPlan) -> Iterator[str]:
     yield f"@{plan.name}.register_fake"
-    yield from _wrapped("def _(", _plain(plan), "):")
+    yield from wrapped("def _(", _plain(plan), "):")
     if not plan.outputs:
         yield f"    _sizes({', '.join(_of_sizes(plan))})"
         return
@@ -166,7 +166,7 @@ def _sizes(plan: OperatorPlan) -> Iterator[str]:
     names = [plan.names[size] for size in plan.contract.sizes[0]]
     yield f"def _sizes({', '.join(_of_sizes(plan))}):"
     yield f'    """Returns {", ".join(names)}; raises ValueError with the reason if these do not fit the kernel."""'
-    yield from _wrapped("    KERNEL.check(", [f"{plan.names[a.name]}={plan.names[a.name]}" for a in plan.tensors], ")")
+    yield from wrapped("    KERNEL.check(", [f"{plan.names[a.name]}={plan.names[a.name]}" for a in plan.tensors], ")")
     yield from _solutions(plan)
     for size in plan.size_parameters:
         name = plan.names[size]
@@ -178,7 +178,7 @@ def _sizes(plan: OperatorPlan) -> Iterator[str]:
             yield f"    KERNEL.check_shape({_quoted(plan.names[a.name])}, {plan.names[a.name]}, ({shape}))"
     for text in plan.contract.require:
         at = [f"{plan.names[name]}={plan.names[name]}" for name in dict.fromkeys(name for name, _ in names_in(text))]
-        yield from _wrapped("    KERNEL.require(", [plan.python(text), _quoted(text), *at], ")")
+        yield from wrapped("    KERNEL.require(", [plan.python(text), _quoted(text), *at], ")")
     yield f"    return {', '.join(names)}"
 
 
@@ -263,7 +263,7 @@ def _gradient_call(plan: OperatorPlan, backward: BackwardPlan, outputs: Sequence
         yield f"{name} = torch.zeros(ctx.shape_of_{like}, {where})"
     returned = [backward.plan.names[a.name] for a in backward.plan.outputs]
     call = f"{', '.join(returned)} = {backward.plan.name}(" if returned else f"{backward.plan.name}("
-    yield from _wrapped(call, list(backward.sources), ")")
+    yield from wrapped(call, list(backward.sources), ")")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def gradient_registration(gradient: GradientRegistration) -> Iterator[str]:
         yield from (f"    {line}" for line in saving)
         yield ""
         yield ""
-    yield from _wrapped(f"def {backward}(", ["ctx", *gradient.into], "):")
+    yield from wrapped(f"def {backward}(", ["ctx", *gradient.into], "):")
     yield from (f"    {line}" for line in gradient.lacking)
     if gradient.saved:
         yield f"    {_targets(gradient.saved)} = ctx.saved_tensors"
@@ -433,7 +433,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if text.isprintable() and not set(text) & set('"\\') else repr(text)
 
 
-def _wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
+def wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
     """Yields a call or a signature in one line; where that is too long, in three, or with an item a line."""
     line = f"{start}{', '.join(items)}{end}"
     if len(line) <= _WIDE:

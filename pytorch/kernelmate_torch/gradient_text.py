@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.errors import SourceError
-from kernelmate.session.torch_operator import GradientRegistration, gradient_registration
+from kernelmate.session.torch_operator import GradientRegistration, gradient_registration, wrapped
 from kernelmate_torch.body_text import BodyWriter
 from kernelmate_torch.parts import PartFunction
 from kernelmate_torch.porting import PartGradient
@@ -25,7 +25,8 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
     writer = BodyWriter(program, gradient.parts, _unknown, device)
     writer.boxed = _boxed(writer, program)
     writer.conditions = _conditions(program)
-    body = list(writer.statements(*(one for one in program.outputs if one)))
+    lines = writer.statements(*(one for one in program.outputs if one))
+    body = [line for statement in lines for line in _lines(statement)]
     gradients = tuple("None" if name is None else _as_array(writer, name) for name in program.outputs)
     scalars = [one.target for one in inputs if not writer.rank(one.name) and one.name not in writer.boxed]
     heads = [*writer.sizes(), *(f"{name} = {name}.reshape(())" for name in scalars)]
@@ -43,6 +44,16 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
             prefix=f"_{function.name}_",
         )
     )
+
+
+def _lines(statement: str) -> Iterator[str]:
+    """Yields a statement of a function, a call that is too long in several lines."""
+    start, bracket, arguments = statement.partition("(")
+    if not bracket or not statement.endswith(")"):
+        yield statement
+        return
+    lines = wrapped(f"    {start}(", arguments.removesuffix(")").split(", "), ")")
+    yield from (line.removeprefix("    ") for line in lines)
 
 
 def _conditions(program: ModelProgram) -> dict[str, str]:

@@ -105,7 +105,7 @@ def differentiate(captured: Captured, loaded: LoadedModule, part: PartToDifferen
             size that follows from none of the saved tensors.
     """
     traced = _joint(captured, [one.node for one in part.inputs], [one.node for one in part.outputs])
-    return _Splitter(traced, loaded, part).backward()
+    return _BackwardBuilder(traced, loaded, part).backward()
 
 
 def _joint(captured: Captured, inputs: Sequence[str], outputs: Sequence[str]) -> torch.fx.GraphModule:
@@ -219,7 +219,7 @@ def _nll_loss_backward(
     return torch.where(picked, -grad.unsqueeze(1), 0.0)
 
 
-class _Splitter:
+class _BackwardBuilder:
     """Takes the backward graph out of a joint graph: what its gradients need, with the saved values as inputs."""
 
     def __init__(self, traced: torch.fx.GraphModule, loaded: LoadedModule, part: PartToDifferentiate) -> None:
@@ -329,6 +329,8 @@ class _Splitter:
         same = _unchanged(node, args)
         if same is None:
             name = NAMES.get(translated_element(node) or str(target), node.name)
+            if target is aten._to_copy.default:
+                name = f"{args[0].name}_{str(node.meta['val'].dtype).removeprefix('torch.')}"
             same = self.graph.create_node(node.op, target, args, kwargs, name=name)
             same.meta["val"] = node.meta["val"]
         made[node] = same

@@ -278,7 +278,19 @@ class Porter:
         found = load_python_function(f"{path}:{function.name}")
         size = dict(function.size) if self.request.real_sizes else judged_size(function)
         target = self.request.folder / "kernels" / f"{function.name}.cu"
-        return KernelRequest(found, Examples(function.arguments, size), target, function.name, require=function.require)
+        return KernelRequest(
+            found, Examples(function.arguments, size), target, function.name, require=function.require,
+            results=() if self.graph is None else self._dtypes(function, found.results),
+        )  # fmt: skip
+
+    def _dtypes(self, function: PartFunction, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Returns the dtypes of results of the backward graph, which computes in float32 where its inputs are shorter."""
+        names = names or ["out"]
+        taken = {one.name for one in function.arguments} | {function.name}
+        specs = [self.program.node(name).tensor for name in function.outputs]
+        if len(names) != len(specs) or taken & set(names):
+            return ()
+        return tuple((name, one.dtype) for name, one in zip(names, specs, strict=True) if one and "float" in one.dtype)
 
 
 def _products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:

@@ -71,7 +71,12 @@ class ModuleServer:
 
     def _differentiate(self, part: PartToDifferentiate) -> DerivedGraph:
         loaded, captured = self._known()
-        self._graphs.append(differentiate(captured, loaded, part))
+        try:
+            self._graphs.append(differentiate(captured, loaded, part))
+        except Refusal:
+            raise
+        except Exception as error:  # noqa: BLE001 -- torch raises many kinds
+            raise refusal_of(error, loaded.path, "autograd cannot trace its gradients") from None
         return replace(self._graphs[-1].derived, number=len(self._graphs) - 1)
 
     def _check(self, reference: Path, parts: list[dict[str, Any]], seed: int, graph: int | None) -> list[Agreement]:
@@ -177,6 +182,17 @@ class _Recorder(torch.fx.Interpreter):
         return value
 
 
+class _DoubleRecorder(_Recorder):
+    """Keeps values in float64 where the graph casts to a floating dtype for more or less precision."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Returns the node's value."""
+        value = super().run_node(n)
+        if n.target is torch.ops.aten._to_copy.default and value.is_floating_point():
+            value = self.values[n.name] = self.fetch_args_kwargs_from_env(n)[0][0].double()
+        return value
+
+
 def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
     """Returns the values of all nodes of the program, in float64."""
     exported = captured.exported
@@ -206,7 +222,7 @@ def _gradient_values(graph: BackwardGraph, values: Mapping[str, Any], seed: int)
     given = [values[one.node] for one in graph.derived.saved]
     for one in graph.derived.into:
         given.append(torch.randn(values[one.node].shape, generator=generator, dtype=torch.float64))
-    recorder = _Recorder(graph.module)
+    recorder = _DoubleRecorder(graph.module)
     with torch.no_grad():
         recorder.run(*given)
     return recorder.values

@@ -193,6 +193,22 @@ def test_the_text_names_what_is_saved_and_registers_the_gradient(port: Callable[
     assert "no backward" not in text
 
 
+def test_statistics_of_bfloat16_stay_in_float32(port: Callable[[Path], Any], tmp_path: Path):
+    path = module_file(
+        tmp_path,
+        "return F.layer_norm(x, (32,), self.scale)",
+        init="self.scale = nn.Parameter(torch.rand(32, dtype=torch.bfloat16))",
+        inputs="torch.randn(18, 32, dtype=torch.bfloat16)",
+    )
+    parts, agreement = port(path)
+    assert agreement.wrong == ""
+    (part,) = kernels(parts)
+    first = part.gradient.steps[0]
+    made = {one.name: one.dtype for one in first.kernel.contract.args if one.direction == "out"}
+    assert made["rstd"] == "float32"
+    assert made["grad_x"] == "bfloat16"
+
+
 def test_products_are_not_computed_again_but_saved(port: Callable[[Path], Any], tmp_path: Path):
     parts, _ = port(module_file(tmp_path, **GELU_RESIDUAL))
     gelu = next(one for one in kernels(parts) if any(node.target == "aten.gelu.default" for node in one.nodes))
