@@ -206,12 +206,13 @@ class Porter:
     def _written(self, nodes: Sequence[GraphNode]) -> tuple[PortedPart | None, str]:
         """Returns the part with its kernel, or the reason why there is none."""
         why = ""
-        for literal in (False, True):
+        # Derivatives have fixed dimensions as factors, so that these cannot vary in a backward graph.
+        for literal in (False, True) if self.graph is None else (True,):
             try:
                 function = part_function(self.program, nodes, self._taken, literal=literal, name=self.name)
             except Untranslated as reason:
                 return None, str(reason)
-            if literal and not why:
+            if literal and not why and self.graph is None:
                 break
             path = self._file(function)
             asked = self._asked(function, path)
