@@ -108,7 +108,7 @@ def _kernel(plan: OperatorPlan, code: OperatorCode) -> Iterator[str]:
 def _operator(plan: OperatorPlan) -> Iterator[str]:
     mutated = ", ".join(_quoted(plan.names[a.name]) for a in plan.mutated) + ("," if len(plan.mutated) == 1 else "")
     yield f"@torch.library.custom_op({_quoted(f'{NAMESPACE}::{plan.name}')}, mutates_args=({mutated}))"
-    yield from _wrapped(f"def {plan.name}(", _typed(plan), f") -> {_returns(plan)}:")
+    yield from wrapped(f"def {plan.name}(", _typed(plan), f") -> {_returns(plan)}:")
     yield from _docstring(plan)
     yield f"    {_unpacked(plan)}"
     written = [plan.names[a.name] for a in (*plan.mutated, *plan.outputs)]
@@ -139,7 +139,7 @@ def _launch(plan: OperatorPlan) -> Iterator[str]:
     values = [plan.names[a.name] if a.shape is not None else _scalar(plan, a) for a in contract.args]
     more = [f"grid=({grid})", f"block={block}"]
     more += [] if contract.shared.strip() == "0" else [f"shared={plan.python(contract.shared)}"]
-    yield from _wrapped("    KERNEL.launch(", [*values, *more], ")")
+    yield from wrapped("    KERNEL.launch(", [*values, *more], ")")
 
 
 def _scalar(plan: OperatorPlan, argument: Argument) -> str:
@@ -152,7 +152,7 @@ def _scalar(plan: OperatorPlan, argument: Argument) -> str:
 
 def _fake(plan: OperatorPlan) -> Iterator[str]:
     yield f"@{plan.name}.register_fake"
-    yield from _wrapped("def _(", _plain(plan), "):")
+    yield from wrapped("def _(", _plain(plan), "):")
     if not plan.outputs:
         yield f"    _sizes({', '.join(_of_sizes(plan))})"
         return
@@ -166,7 +166,7 @@ def _sizes(plan: OperatorPlan) -> Iterator[str]:
     names = [plan.names[size] for size in plan.contract.sizes[0]]
     yield f"def _sizes({', '.join(_of_sizes(plan))}):"
     yield f'    """Returns {", ".join(names)}; raises ValueError with the reason if these do not fit the kernel."""'
-    yield from _wrapped("    KERNEL.check(", [f"{plan.names[a.name]}={plan.names[a.name]}" for a in plan.tensors], ")")
+    yield from wrapped("    KERNEL.check(", [f"{plan.names[a.name]}={plan.names[a.name]}" for a in plan.tensors], ")")
     yield from _solutions(plan)
     for size in plan.size_parameters:
         name = plan.names[size]
@@ -178,7 +178,7 @@ def _sizes(plan: OperatorPlan) -> Iterator[str]:
             yield f"    KERNEL.check_shape({_quoted(plan.names[a.name])}, {plan.names[a.name]}, ({shape}))"
     for text in plan.contract.require:
         at = [f"{plan.names[name]}={plan.names[name]}" for name in dict.fromkeys(name for name, _ in names_in(text))]
-        yield from _wrapped("    KERNEL.require(", [plan.python(text), _quoted(text), *at], ")")
+        yield from wrapped("    KERNEL.require(", [plan.python(text), _quoted(text), *at], ")")
     yield f"    return {', '.join(names)}"
 
 
@@ -226,45 +226,100 @@ def _gradient(plan: OperatorPlan) -> Iterator[str]:
 
 def _backward(plan: OperatorPlan, backward: BackwardPlan) -> Iterator[str]:
     """Yields the registration of a backward kernel."""
-    yield "def _setup_context(ctx, inputs, output):"
     read = {*backward.saved, *backward.kept, *(like for _, like in backward.zeros)}
-    if set(plan.arguments) & read or _needs_sizes(plan, backward):
-        yield f"    {_targets(plan.arguments)} = inputs"
+    needs_sizes = _needs_sizes(plan, backward)
     outputs = [plan.names[a.name] for a in plan.outputs]
-    if set(outputs) & set(backward.saved):
-        yield f"    {', '.join(outputs)} = output"
-    if backward.saved:
-        yield f"    ctx.save_for_backward({', '.join(backward.saved)})"
-    if _needs_sizes(plan, backward):
-        yield f"    {_unpacked(plan)}"
-    for name in backward.kept:
-        yield f"    ctx.{name} = {name}"
-    for _, like in backward.zeros:
-        yield f"    ctx.shape_of_{like} = {like}.shape"
-    yield ""
-    yield ""
-    yield from _wrapped("def _backward(", ["ctx", *(f"grad_{name}" for name in outputs)], "):")
-    tensors = [plan.names[a.name] for a in plan.tensors]
-    lacking = [name for name in tensors if name not in backward.gradients]
-    for name in lacking:
-        yield f"    if ctx.needs_input_grad[{plan.arguments.index(name)}]:"
-        yield f'        raise RuntimeError("{backward.plan.name} gives no gradient of {name}: detach {name}.")'
-    if backward.saved:
-        yield f"    {_targets(backward.saved)} = ctx.saved_tensors"
+    keeping = [_unpacked(plan)] if needs_sizes else []
+    keeping += [f"ctx.{name} = {name}" for name in backward.kept]
+    keeping += [f"ctx.shape_of_{like} = {like}.shape" for _, like in backward.zeros]
+    yield from gradient_registration(
+        GradientRegistration(
+            plan.name, tuple(plan.arguments), tuple(outputs), backward.saved,
+            tuple(f"grad_{name}" for name in outputs), tuple(_gradient_call(plan, backward, outputs)),
+            tuple(backward.gradients.get(name, "None") for name in plan.arguments),
+            keeping=tuple(keeping), reads_inputs=bool(set(plan.arguments) & read or needs_sizes),
+            lacking=tuple(_lacking(plan, backward)),
+        )
+    )  # fmt: skip
+
+
+def _lacking(plan: OperatorPlan, backward: BackwardPlan) -> Iterator[str]:
+    """Yields statements that raise for a gradient that the backward kernel does not compute."""
+    for a in plan.tensors:
+        name = plan.names[a.name]
+        if name not in backward.gradients:
+            yield f"if ctx.needs_input_grad[{plan.arguments.index(name)}]:"
+            yield f'    raise RuntimeError("{backward.plan.name} gives no gradient of {name}: detach {name}.")'
+
+
+def _gradient_call(plan: OperatorPlan, backward: BackwardPlan, outputs: Sequence[str]) -> Iterator[str]:
+    """Yields the statements that launch a backward kernel."""
     for name in outputs:
         if any(f"grad_{name}" == source for source in backward.sources):
-            yield f"    grad_{name} = grad_{name}.contiguous()  # that of a sum, for one, is a view of one element"
+            yield f"grad_{name} = grad_{name}.contiguous()  # that of a sum, for one, is a view of one element"
     dtypes = {plan.names[a.name]: a.dtype for a in plan.tensors}
     for name, like in backward.zeros:
         where = f"dtype=torch.{dtypes[like]}, device=grad_{outputs[0]}.device"
-        yield f"    {name} = torch.zeros(ctx.shape_of_{like}, {where})"
+        yield f"{name} = torch.zeros(ctx.shape_of_{like}, {where})"
     returned = [backward.plan.names[a.name] for a in backward.plan.outputs]
     call = f"{', '.join(returned)} = {backward.plan.name}(" if returned else f"{backward.plan.name}("
-    yield from _wrapped(f"    {call}", list(backward.sources), ")")
-    yield f"    return {', '.join(backward.gradients.get(name, 'None') for name in plan.arguments)}"
+    yield from wrapped(call, list(backward.sources), ")")
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRegistration:
+    """The gradient of an operator, as text.
+
+    Attributes:
+        operator: the operator's name in the text.
+        arguments: names of what it takes.
+        outputs: names of what it returns.
+        saved: those of both that are saved.
+        into: names of the gradients of its results.
+        body: statements that compute the gradients of its arguments.
+        gradients: for each argument, its gradient.
+        keeping: statements that keep more than tensors.
+        reads_inputs: the statements that save read arguments.
+        lacking: statements before the saved tensors are read, which raise for gradients that there are not.
+        prefix: of the names of both functions.
+    """
+
+    operator: str
+    arguments: tuple[str, ...]
+    outputs: tuple[str, ...]
+    saved: tuple[str, ...]
+    into: tuple[str, ...]
+    body: tuple[str, ...]
+    gradients: tuple[str, ...]
+    keeping: tuple[str, ...] = ()
+    reads_inputs: bool = True
+    lacking: tuple[str, ...] = ()
+    prefix: str = "_"
+
+
+def gradient_registration(gradient: GradientRegistration) -> Iterator[str]:
+    """Yields the lines that register an operator's gradient with torch.library."""
+    setup, backward = f"{gradient.prefix}setup_context", f"{gradient.prefix}backward"
+    saving = [f"{_targets(gradient.arguments)} = inputs"] if gradient.reads_inputs else []
+    if set(gradient.outputs) & set(gradient.saved):
+        saving.insert(0 if "output" in gradient.arguments else len(saving), f"{', '.join(gradient.outputs)} = output")
+    saving += [f"ctx.save_for_backward({', '.join(gradient.saved)})"] if gradient.saved else []
+    saving += gradient.keeping
+    if saving:
+        yield f"def {setup}(ctx, inputs, output):"
+        yield from (f"    {line}" for line in saving)
+        yield ""
+        yield ""
+    yield from wrapped(f"def {backward}(", ["ctx", *gradient.into], "):")
+    yield from (f"    {line}" for line in gradient.lacking)
+    if gradient.saved:
+        yield f"    {_targets(gradient.saved)} = ctx.saved_tensors"
+    yield from (f"    {line}" for line in gradient.body)
+    yield f"    return {', '.join(gradient.gradients)}"
     yield ""
     yield ""
-    yield f"{plan.name}.register_autograd(_backward, setup_context=_setup_context)"
+    context = f", setup_context={setup}" if saving else ""
+    yield f"{gradient.operator}.register_autograd({backward}{context})"
 
 
 def _needs_sizes(plan: OperatorPlan, backward: BackwardPlan) -> bool:
@@ -378,7 +433,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if text.isprintable() and not set(text) & set('"\\') else repr(text)
 
 
-def _wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
+def wrapped(start: str, items: Sequence[str], end: str) -> Iterator[str]:
     """Yields a call or a signature in one line; where that is too long, in three, or with an item a line."""
     line = f"{start}{', '.join(items)}{end}"
     if len(line) <= _WIDE:

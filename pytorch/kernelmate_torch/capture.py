@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelmate_torch.comparing import copies
 from kernelmate_torch.loading import LoadedModule, Refusal, refusal_of
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.program import GraphNode, ModelProgram, TensorSpec
@@ -42,7 +43,8 @@ def capture(loaded: LoadedModule) -> Captured:
     """
     try:
         with torch.no_grad():
-            copy.deepcopy(loaded.model)(*_copies(loaded.inputs))
+            model, inputs = copied(loaded)
+            model(*inputs)
     except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
         raise refusal_of(error, loaded.path, "The module failed") from None
     raw = _exported(loaded, loaded.model)
@@ -61,8 +63,9 @@ def capture(loaded: LoadedModule) -> Captured:
     return Captured(exported, program)
 
 
-def _copies(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(one.clone() if torch.is_tensor(one) else one for one in inputs)
+def copied(loaded: LoadedModule) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """Returns copies of a module and its inputs, which it may change."""
+    return copy.deepcopy(loaded.model), copies(loaded.inputs)
 
 
 def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.ExportedProgram:
@@ -76,7 +79,7 @@ def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.Expo
     first: Exception | None = None
     for dynamic in (shapes, None):
         try:
-            return torch.export.export(model, _copies(loaded.inputs), dynamic_shapes=dynamic, strict=False)
+            return torch.export.export(model, copies(loaded.inputs), dynamic_shapes=dynamic, strict=False)
         except Exception as error:  # noqa: BLE001 -- torch raises many kinds; the second attempt's is reported
             first = error
     assert first is not None
@@ -157,7 +160,7 @@ def _described(loaded: LoadedModule, exported: torch.export.ExportedProgram, *, 
     given = dict(zip(loaded.names, loaded.inputs, strict=True))
     fixed = {name: repr(one) for name, one in given.items() if not torch.is_tensor(one)}
     with torch.no_grad():
-        returned = copy.deepcopy(loaded.model)(*_copies(loaded.inputs))
+        returned = copy.deepcopy(loaded.model)(*copies(loaded.inputs))
     several = isinstance(returned, tuple | list)
     if not several and not torch.is_tensor(returned):
         raise Refusal(
@@ -190,7 +193,7 @@ def _nodes(
     constants = signature.inputs_to_lifted_tensor_constants
     user = iter(loaded.names)
     for node in exported.graph.nodes:
-        tensor = _spec(node.meta.get("val"), symbols)
+        tensor = tensor_spec(node.meta.get("val"), symbols)
         if node.op == "placeholder":
             if node.name in parameters:
                 yield GraphNode(node.name, "parameter", parameters[node.name], tensor=tensor)
@@ -202,22 +205,22 @@ def _nodes(
                 yield GraphNode(node.name, "constant", constants[node.name], tensor=tensor, literal=literal)
             else:
                 yield GraphNode(node.name, "input", next(user), tensor=tensor)
-        elif node.op == "call_function" and _element(node) is not None:
+        elif node.op == "call_function" and translated_element(node) is not None:
             producer = node.args[0]
             yield GraphNode(
-                node.name, "call", str(_element(node)), tuple(_argument(one, symbols) for one in producer.args),
-                {name: _argument(one, symbols) for name, one in producer.kwargs.items()}, tensor, _line(producer, loaded),
+                node.name, "call", str(translated_element(node)), tuple(argument_record(one, symbols) for one in producer.args),
+                {name: argument_record(one, symbols) for name, one in producer.kwargs.items()}, tensor, _line(producer, loaded),
             )  # fmt: skip
         elif node.op == "call_function":
             yield GraphNode(
-                node.name, "call", _target(node.target), tuple(_argument(one, symbols) for one in node.args),
-                {name: _argument(one, symbols) for name, one in node.kwargs.items()}, tensor, _line(node, loaded),
+                node.name, "call", target_text(node.target), tuple(argument_record(one, symbols) for one in node.args),
+                {name: argument_record(one, symbols) for name, one in node.kwargs.items()}, tensor, _line(node, loaded),
             )  # fmt: skip
         elif node.op == "get_attr":
             raise Refusal("The module has control flow of higher order (torch.cond, map).", file=str(loaded.path))
 
 
-def _element(node: torch.fx.Node) -> str | None:
+def translated_element(node: torch.fx.Node) -> str | None:
     """Returns the name of an operation's one result, `aten.max.dim[0]`, if that has a translation of its own."""
     if getattr(node.target, "__name__", "") != "getitem" or not isinstance(node.args[0], torch.fx.Node):
         return None
@@ -225,12 +228,14 @@ def _element(node: torch.fx.Node) -> str | None:
     return name if name in OPERATIONS else None
 
 
-def _target(target: Any) -> str:
+def target_text(target: Any) -> str:
+    """Returns an operation's name; that of a Python function with `python` before it."""
     text = str(target)
     return text if "." in text and "<" not in text else f"python.{getattr(target, '__name__', text)}"
 
 
-def _spec(value: Any, symbols: dict[str, int]) -> TensorSpec | None:
+def tensor_spec(value: Any, symbols: dict[str, int]) -> TensorSpec | None:
+    """Returns shape and dtype of a tensor, and adds its symbols; None for another value."""
     if not isinstance(value, torch.Tensor):
         return None
     dims = tuple(_dim(one, symbols) for one in value.shape)
@@ -256,7 +261,8 @@ def _hint(shape_env: Any, symbol: Any) -> int:
     return int(shape_env.size_hint(symbol))
 
 
-def _argument(value: Any, symbols: dict[str, int]) -> Any:
+def argument_record(value: Any, symbols: dict[str, int]) -> Any:
+    """Returns an argument of an operation as `GraphNode` has it, and adds its symbols."""
     if isinstance(value, torch.fx.Node):
         held = value.meta.get("val")
         if isinstance(held, torch.SymInt):
@@ -264,7 +270,7 @@ def _argument(value: Any, symbols: dict[str, int]) -> Any:
             return held if isinstance(held, int) else {"size": held}
         return {"node": value.name}
     if isinstance(value, list | tuple):
-        return [_argument(one, symbols) for one in value]
+        return [argument_record(one, symbols) for one in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return {"number": repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
@@ -281,7 +287,7 @@ def _line(node: torch.fx.Node, loaded: LoadedModule) -> int:
 def _line_of_change(loaded: LoadedModule) -> int:
     """Returns the line of the first operation in place."""
     with torch.no_grad():
-        graph = torch.export.export(loaded.model, _copies(loaded.inputs), strict=False).graph
+        graph = torch.export.export(loaded.model, copies(loaded.inputs), strict=False).graph
     changing = (one for one in graph.nodes if one.op == "call_function" and re.search(r"_\.|_$", str(one.target)))
     return next((line for one in changing if (line := _line(one, loaded))), 0)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ Examples:
   kernelmate port model.py:Block --to block_new
   kernelmate port layers.py:gelu_linear --inputs "x=float32[64, 128], w=float32[256, 128], b=float32[256]"
   kernelmate port model.py --all --budget 300         also what a library computes as fast; five minutes at most
+  kernelmate port model.py --backward                 also kernels for gradients, so that training runs through them
 
 \b
 Written are model_new.py with ModelNew, kernels/*.cu with contracts, reference.py with what each computes in NumPy,
@@ -52,6 +54,7 @@ pip install 'kernelmate[torch]')."""
 @click.option("--to", "folder", metavar="DIR", help="The folder for the files; by default MODEL_new beside FILE.py.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--all", "everything", is_flag=True, help="Also write kernels for lone matrix products and convolutions, which libraries compute as fast.")  # fmt: skip
+@click.option("--backward", is_flag=True, help="Also write kernels for the gradients of each part, registered with torch.library; gradients are compared with float64.")  # fmt: skip
 @click.option("--schedules", type=click.IntRange(1, 8), default=1, show_default=True, help="Kernels to judge for each part; the fastest right one is taken.")  # fmt: skip
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Begin no further part after this time.")  # fmt: skip
 @click.option("--module-timeout", type=click.FloatRange(min=0, min_open=True), default=MODULE_TIMEOUT_S, show_default=True, metavar="SECONDS", help="Seconds for one run of the module.")  # fmt: skip
@@ -61,14 +64,17 @@ pip install 'kernelmate[torch]')."""
 @compile_options
 @output_options()
 def port(
-    module: str, inputs: str, folder: str | None, force: bool, everything: bool, schedules: int, budget: float | None,
-    module_timeout: float, **options: Any,
+    module: str, inputs: str, folder: str | None, force: bool, everything: bool, backward: bool, schedules: int,
+    budget: float | None, module_timeout: float, **options: Any,
 ) -> int:  # fmt: skip
     """Port a PyTorch module or function: write ModelNew, whose parts are CUDA kernels.
 
     torch.export gives the graph in a confined process. It is cut into parts that are worth one kernel; each is written as by
     `kernelmate write`, judged, and left to PyTorch if no kernel is right. ModelNew keeps constructor and state dict, and is
     compared with the module in float64 on several seeds, distributions and sizes, in eval and training mode.
+
+    With --backward, autograd gives the backward graph of each part, which is cut into parts in the same way. Training then runs
+    through the kernels; without it, the original forward runs where gradients are needed.
     """
     output = output_of(options)
     settings = settings_of(options)
@@ -77,7 +83,7 @@ def port(
     target = Path(folder) if folder is not None else path.parent / f"{path.stem}_new"
     _refuse_taken(target, force=force)
     until = None if budget is None else time.monotonic() + budget
-    asked = _Asked(file, text, target, inputs, everything, schedules, until, module_timeout)
+    asked = _Asked(file, text, target, inputs, everything, backward, schedules, until, module_timeout)
     ported = _ported(settings, asked, output)
     written: list[Path] = []
     if ported.good:
@@ -88,22 +94,26 @@ def port(
     return 0 if ported.good else 1
 
 
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """The command's options."""
 
-    def __init__(
-        self, file: PortedFile, text: str, target: Path, inputs: str, everything: bool, schedules: int,
-        until: float | None, timeout_s: float,
-    ) -> None:  # fmt: skip
-        self.file, self.text, self.target, self.inputs = file, text, target, inputs
-        self.everything, self.schedules, self.until, self.timeout_s = everything, schedules, until, timeout_s
+    file: PortedFile
+    text: str
+    target: Path
+    inputs: str
+    everything: bool
+    backward: bool
+    schedules: int
+    until: float | None
+    timeout_s: float
 
 
 class _Ported:
     """A ported module: its parts, the verification, and the files' texts; no files if there is nothing to write."""
 
-    def __init__(self, program: ModelProgram, parts: list[PortedPart], seed: int) -> None:
-        self.program, self.parts, self.seed = program, parts, seed
+    def __init__(self, program: ModelProgram, parts: list[PortedPart], seed: int, *, backward: bool) -> None:
+        self.program, self.parts, self.seed, self.backward = program, parts, seed, backward
         self.agreement: Agreement | None = None
         self.files: Mapping[str, str] = {}
 
@@ -155,9 +165,12 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
         staging = Path(held).resolve()
         progress.step(f"exporting {asked.file.name}")
         program = process.export(
-            asked.file.path, asked.file.name, asked.inputs, seed, real_sizes=session.backend == "cuda"
+            asked.file.path, asked.file.name, asked.inputs, seed, real_sizes=session.backend == "cuda",
+            backward=asked.backward,
+        )  # fmt: skip
+        request = PortRequest(
+            staging, asked.everything, asked.schedules, asked.until, seed, session.backend == "cuda", asked.backward
         )
-        request = PortRequest(staging, asked.everything, asked.schedules, asked.until, seed, session.backend == "cuda")
         porter = Porter(session, process, program, request, progress.schedule)
         parts: list[PortedPart] = []
         for part in porter.parts():
@@ -165,7 +178,7 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
             if part.computes and not output.as_json:
                 with progress.paused():
                     _tell_part(part, asked.file, output)
-        made = _Ported(program, parts, seed)
+        made = _Ported(program, parts, seed, backward=asked.backward)
         tell_notices(session)
         if any(one.kernel is not None for one in parts):
             progress.step("comparing ModelNew with the module")
@@ -180,7 +193,7 @@ def _verify(made: _Ported, asked: _Asked, staging: Path, process: Any) -> None:
     from kernelmate_torch.compiling import compiled_operator
     from kernelmate_torch.model_text import new_files
 
-    made.files = new_files(asked.file, asked.text, made.program, made.parts, asked.target)
+    made.files = new_files(asked.file, asked.text, made.program, made.parts, asked.target, backward=asked.backward)
     folder = staging / "new"
     write_all(folder, made.files, force=True)
     for path in made.files:
@@ -189,7 +202,7 @@ def _verify(made: _Ported, asked: _Asked, staging: Path, process: Any) -> None:
             kernel = load_kernel(str(folder / path))
             compiled_operator(kernel, contract_for(kernel))
     try:
-        made.agreement = process.verify(folder, made.seed)
+        made.agreement = process.verify(folder, made.seed, backward=asked.backward)
     except SourceError as error:
         from kernelmate_torch.program import Agreement
 
@@ -200,16 +213,25 @@ def _tell_part(part: PortedPart, file: PortedFile, output: Output) -> None:
     console = output.stdout()
     line = next((one.line for one in part.nodes if one.line), 0)
     where = f"{file.path.name}:{line}" if line else file.path.name
+    for text in _part_lines(part):
+        console.print(f"{where}: {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _part_lines(part: PortedPart) -> Iterator[str]:
+    """Yields what became of a part, then what became of its gradient's parts."""
     if part.kernel is None or part.function is None:
-        name = part.nodes[0].target.removeprefix("aten.").split(".")[0]
-        console.print(f"{where}: {name} stays eager: {part.why}", soft_wrap=True, markup=False, highlight=False)
+        yield f"{part.nodes[0].target.removeprefix('aten.').split('.')[0]} stays eager: {part.why}"
         return
     timing = part.kernel.verdict.timing
     time_text = "" if timing is None else f", {timing.median_us:.3g} us {'predicted' if timing.kind == 'predicted' else ''}".rstrip()  # fmt: skip
-    console.print(
-        f"{where}: {part.function.name}: kernel {part.kernel.schedule}, judged right{time_text}",
-        soft_wrap=True, markup=False, highlight=False,
-    )  # fmt: skip
+    yield f"{part.function.name}: kernel {part.kernel.schedule}, judged right{time_text}"
+    if part.gradient is None:
+        return
+    saved = ", ".join(one.name for one in part.gradient.derived.saved)
+    yield f"{part.function.name}: its gradients need {saved or 'nothing saved'}"
+    for one in part.gradient.parts:
+        if one.computes:
+            yield from (f"  {text}" for text in _part_lines(one))
 
 
 def _show(made: _Ported, written: list[Path], output: Output) -> None:
@@ -225,8 +247,9 @@ def _show(made: _Ported, written: list[Path], output: Output) -> None:
     if made.agreement.wrong:
         console.print(f"nothing was written: ModelNew disagrees: {made.agreement.wrong}", soft_wrap=True, markup=False)
         return
+    gradients = " and its gradients agree" if made.backward else " agrees"
     console.print(
-        f"ModelNew agrees with the module in float64: {made.agreement.compared} comparisons, largest deviation "
+        f"ModelNew{gradients} with the module in float64: {made.agreement.compared} comparisons, largest deviation "
         f"{made.agreement.deviation:.2g} of the largest value",
         soft_wrap=True, markup=False, highlight=False,
     )  # fmt: skip
@@ -234,7 +257,10 @@ def _show(made: _Ported, written: list[Path], output: Output) -> None:
         sizes = ", ".join(f"{name} = {value}" for name, value in made.program.smaller.items())
         remark(f"note: the file's own inputs are too large here, so it was ported and compared with {sizes}", output)
     if not made.program.same_in_training:
-        remark("note: training mode computes something else (statistics, random numbers) and stays eager", output)
+        more = ", its gradients included" if made.backward else ""
+        remark(
+            f"note: training mode computes something else (statistics, random numbers) and stays eager{more}", output
+        )
     for path in written:
         remark(f"written: {path}", output)
 
@@ -242,18 +268,24 @@ def _show(made: _Ported, written: list[Path], output: Output) -> None:
 def _document(made: _Ported, written: list[Path]) -> dict[str, Any]:
     from kernelmate.report.json import SCHEMA, verdict_json
 
-    parts = [
-        {
+    def described(one: PortedPart) -> dict[str, Any]:
+        gradient = None
+        if one.gradient is not None:
+            gradient = {
+                "saved": [saved.name for saved in one.gradient.derived.saved],
+                "parts": [described(part) for part in one.gradient.parts if part.computes],
+            }
+        return {
             "name": one.nodes[0].name if one.function is None else one.function.name,
             "operations": [node.target for node in one.nodes],
             "line": next((node.line for node in one.nodes if node.line), None),
             "schedule": None if one.kernel is None else one.kernel.schedule,
             "eager": one.why or None,
             "verdict": None if one.kernel is None else verdict_json(one.kernel.verdict),
+            "gradient": gradient,
         }
-        for one in made.parts
-        if one.computes
-    ]
+
+    parts = [described(one) for one in made.parts if one.computes]
     agreement = made.agreement
     ported = {
         "parts": parts,

@@ -78,6 +78,11 @@ def doubled(inputs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(one.double() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs)
 
 
+def copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns inputs of which the tensors are copies."""
+    return tuple(one.detach().clone() if torch.is_tensor(one) else one for one in inputs)
+
+
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """Returns a module's results as a tuple."""
     return tuple(value) if isinstance(value, tuple | list) else (value,)
@@ -115,3 +120,60 @@ def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | Non
         allowed = MARGIN * own + EPSILONS * torch.finfo(made.dtype).eps * largest
     wrong = "" if error <= allowed else f"deviates by {error:.3g}, and {allowed:.3g} is allowed"
     return error / largest, wrong
+
+
+def gradients_agree(
+    new: torch.nn.Module, old: torch.nn.Module, inputs: Sequence[Any], seed: int, *, random: bool
+) -> tuple[float, str]:
+    """Compare the gradients of a module's parameters and inputs with those of another one in float64.
+
+    Args:
+        new: the module to be judged.
+        old: the other one, in its own dtype, whose gradients' deviation from float64 bounds that of `new`.
+        inputs: of both.
+        seed: of the gradients of results, which are normal, and of numbers that the modules draw.
+        random: the modules draw random numbers, so that they are compared in their own dtype.
+
+    Returns:
+        The largest deviation, relative to the largest gradient of a tensor, and what is wrong; empty if they agree.
+    """
+    new.load_state_dict(old.state_dict())
+    exact = copy.deepcopy(old) if random else in_double(old)
+    try:
+        wanted = _gradients(exact, inputs if random else doubled(inputs), seed)
+        usual = _gradients(old, inputs, seed)
+    except Exception:  # noqa: BLE001 -- the module itself has no gradients there
+        return 0.0, ""
+    try:
+        made = _gradients(new, inputs, seed)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
+        return 0.0, f"a gradient of the new module raised {type(error).__name__}: {error}"
+    most = 0.0
+    for name, want in wanted.items():
+        got, eager = made[name], usual[name]
+        if got is None or want is None or eager is None:
+            if got is not want and (got is None) != (want is None):
+                return most, f"the gradient of {name} is {'missing' if got is None else 'there, and eager has none'}"
+            continue
+        relative, wrong = deviation(got, want, eager)
+        if wrong:
+            return most, f"the gradient of {name} {wrong}"
+        most = max(most, relative)
+    return most, ""
+
+
+def _gradients(model: torch.nn.Module, inputs: Sequence[Any], seed: int) -> dict[str, torch.Tensor | None]:
+    """Returns the gradients of a module's parameters and floating inputs, by name."""
+    inputs = copies(inputs)
+    varying = {f"input {place}": one for place, one in enumerate(inputs) if torch.is_tensor(one) and one.is_floating_point()}  # fmt: skip
+    varying |= dict(model.named_parameters())
+    for one in varying.values():
+        one.requires_grad_()
+    torch.manual_seed(seed)
+    results = [one for one in as_tuple(model(*inputs)) if torch.is_tensor(one) and one.requires_grad]
+    generator = torch.Generator().manual_seed(seed)
+    into = [torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one.dtype) for one in results]
+    if not results:
+        return dict.fromkeys(varying)
+    found = torch.autograd.grad(results, list(varying.values()), into, allow_unused=True)
+    return dict(zip(varying, found, strict=True))

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import ast
-import keyword
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernelmate.errors import SourceError
-from kernelmate.source.examples import UNNAMED
+from kernelmate_torch.body_text import BodyWriter
 from kernelmate_torch.comparing_sizes import small_sizes
-from kernelmate_torch.numpy_text import substituted
-from kernelmate_torch.operations import RANDOM
+from kernelmate_torch.gradient_text import gradient_lines
 from kernelmate_torch.parts import reference_file
 from kernelmate_torch.porting import PortedPart
-from kernelmate_torch.program import GraphNode, ModelProgram, nodes_in
-
-_OWN = {"self", "torch", "kernels", "Path", "HERE", "operator", "super"}
+from kernelmate_torch.program import GraphNode, ModelProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,13 @@ def read_file(path: Path, name: str, text: str) -> PortedFile:
 
 
 def new_files(
-    file: PortedFile, text: str, program: ModelProgram, parts: Sequence[PortedPart], folder: Path
+    file: PortedFile,
+    text: str,
+    program: ModelProgram,
+    parts: Sequence[PortedPart],
+    folder: Path,
+    *,
+    backward: bool = False,
 ) -> dict[str, str]:
     """Returns the texts of the new module's files, by path relative to its folder.
 
@@ -84,11 +85,16 @@ def new_files(
         program: of the module.
         parts: in order.
         folder: where the files are for.
+        backward: the parts have gradients.
 
     Raises:
         SourceError: the module holds a large constant tensor, which no state dict has.
     """
-    made = {"model_new.py": _ModelWriter(file, program, parts, folder).text(), f"{file.copy}.py": text}
+    made = {
+        "model_new.py": _ModelWriter(file, program, parts, folder, backward=backward).text(),
+        f"{file.copy}.py": text,
+    }
+    parts = [one for part in parts for one in (part, *(part.gradient.parts if part.gradient is not None else ()))]
     functions = [one.function for one in parts if one.function is not None]
     if functions:
         title = f"The parts of {file.name} of {file.path.name} that have kernels, in NumPy."
@@ -97,26 +103,27 @@ def new_files(
         if part.kernel is not None and part.function is not None:
             kernel = re.sub(r"attempt_\d+\.py:", "reference.py:", part.kernel.kernel.unit.text)
             made[f"kernels/{part.function.name}.cu"] = kernel
-    made["test_model_new.py"] = _test_text(file, program)
+    made["test_model_new.py"] = _test_text(file, program, backward=backward)
     return made
 
 
 class _ModelWriter:
     """Writes `model_new.py`."""
 
-    def __init__(self, file: PortedFile, program: ModelProgram, parts: Sequence[PortedPart], folder: Path) -> None:
-        self.file, self.program, self.parts, self.folder = file, program, parts, folder
-        self.by_name = {one.name: one for one in program.nodes}
-        self.symbols: dict[str, str] = {}
-        self.names: dict[str, str] = {}
-        self._name_values()
+    def __init__(
+        self, file: PortedFile, program: ModelProgram, parts: Sequence[PortedPart], folder: Path, *, backward: bool
+    ) -> None:
+        self.file, self.program, self.parts, self.folder, self.backward = file, program, parts, folder, backward
+        self.writer = BodyWriter(program, parts, self._outside)
 
     def text(self) -> str:
         kernels = [one.function.name for one in self.parts if one.function is not None]
+        backward = [one.function.name for one in self._backward_parts() if one.function is not None]
         body = list(self._body())
-        heads = [*self._guards(), *self._sizes()]
+        heads = [*self._guards(), *self.writer.sizes()]
         what = f"{self.file.name} of {self.file.path.name}"
         count = f"{len(kernels)} CUDA kernel{'' if len(kernels) == 1 else 's'}"
+        count += f" and {len(backward)} for gradients" if backward else ""
         lines = [
             f'"""{what} with {count}: {"the same constructor and state dict" if self.file.is_class else "as a module"}."""',
             "",
@@ -130,8 +137,9 @@ class _ModelWriter:
             *(self._path_beside() if self.file.beside else []),
             f"from {self.file.copy} import {', '.join(sorted({self.file.name, *self.file.helpers}))}  # noqa: E402, F401",
             "",
-            *(f'{name}_kernel = operator(HERE / "kernels" / "{name}.cu")' for name in kernels),
+            *(f'{name}_kernel = operator(HERE / "kernels" / "{name}.cu")' for name in (*kernels, *backward)),
             "",
+            *self._gradients(),
             "",
             f"class ModelNew({self.file.name if self.file.is_class else 'torch.nn.Module'}):",
             f'    """{what}, with kernels for {", ".join(kernels) if kernels else "nothing"}."""',
@@ -140,6 +148,17 @@ class _ModelWriter:
             *(f"        {line}" for line in [*self._training(), *heads, *body]),
         ]
         return "\n".join(lines) + "\n"
+
+    def _backward_parts(self) -> list[PortedPart]:
+        return [one for part in self.parts if part.gradient is not None for one in part.gradient.parts]
+
+    def _gradients(self) -> Iterator[str]:
+        """Yields the registrations of the gradients."""
+        for part in self.parts:
+            if part.function is not None and part.gradient is not None:
+                yield ""
+                yield from gradient_lines(part.function, part.gradient)
+                yield ""
 
     def _path_beside(self) -> Iterator[str]:
         place = os.path.relpath(self.file.path.resolve().parent, self.folder.resolve()).replace(os.sep, "/")
@@ -151,7 +170,7 @@ class _ModelWriter:
         if not self.program.same_in_training:
             yield "if self.training:  # it computes something else in training mode: statistics or random numbers"
             yield f"    return {eager}"
-        elif any(one.function for one in self.parts):
+        elif not self.backward and any(one.function for one in self.parts):
             yield "if self.training and torch.is_grad_enabled():  # the kernels have no backward"
             yield f"    return {eager}"
 
@@ -172,119 +191,20 @@ class _ModelWriter:
             yield f"if not ({' and '.join(met)}):"
             yield f'    raise ValueError(f"{node.target} has to be {shape}, and it is {{{node.target}.dtype}}{{list({node.target}.shape)}}.")'
 
-    def _sizes(self) -> Iterator[str]:
-        for symbol, name in self.symbols.items():
-            for node in self.program.nodes:
-                if node.kind == "input" and node.tensor is not None and symbol in node.tensor.shape:
-                    yield f"{name} = {node.target}.shape[{node.tensor.shape.index(symbol)}]"
-                    break
-
     def _body(self) -> Iterator[str]:
         """Yields the statements of `forward` after its checks."""
-        needed = {*(one for one in self.program.outputs if one), *self.program.written.values()}
-        kept: list[PortedPart] = []
-        for part in reversed(self.parts):
-            made = set(part.function.outputs) if part.function is not None else {part.nodes[0].name}
-            if made & needed or (part.function is None and _is_random(part.nodes[0])):
-                kept.append(part)
-                needed |= set(part.function.inputs) if part.function is not None else set(_used(part.nodes[0]))
-        for part in reversed(kept):
-            yield from self._kernel(part) if part.function is not None else self._eager(part)
+        writer = self.writer
+        yield from writer.statements(*(one for one in self.program.outputs if one), *self.program.written.values())
         for path, name in self.program.written.items():
-            yield f"{self._attribute(path)}.copy_({self._value(name)})"
-        values = ["None" if one is None else self._value(one) for one in self.program.outputs]
+            yield f"{self._attribute(path)}.copy_({writer.value(name)})"
+        values = ["None" if one is None else writer.value(one) for one in self.program.outputs]
         several = f"({', '.join(values)}{',' if len(values) == 1 else ''})"
         yield f"return {several if self.program.several else values[0]}"
 
-    def _kernel(self, part: PortedPart) -> Iterator[str]:
-        function = part.function
-        assert function is not None
-        given = [self._value(one) + ("" if self._rank(one) else ".reshape(1)") for one in function.inputs]
-        names = [self._value(one) for one in function.outputs]
-        call = f"{function.name}_kernel({', '.join(given)})"
-        if len(names) == 1 and not self._rank(function.outputs[0]):
-            call += ".reshape(())"
-        yield f"{', '.join(names)} = {call}"
-        if len(names) > 1:
-            yield from (f"{name} = {name}.reshape(())" for name, one in zip(names, function.outputs, strict=True) if not self._rank(one))  # fmt: skip
-
-    def _eager(self, part: PortedPart) -> Iterator[str]:
-        node = part.nodes[0]
-        operation = node.target.removeprefix("python.").removeprefix("aten.").split(".")[0]
-        if node.target == "python.getitem":
-            yield f"{self._value(node.name)} = {self._text(node.args[0])}[{self._text(node.args[1])}]"
-            return
-        if node.target.startswith("python.") or operation.startswith(("sym_", "_assert")):
-            return  # sizes stand in the text as expressions
-        given = [self._text(one) for one in node.args]
-        given += [f"{name}={self._text(one)}" for name, one in node.kwargs.items() if not (name in ("device", "layout", "pin_memory", "memory_format") and one is None)]  # fmt: skip
-        called = METHODS.get(node.target)
-        if called is not None and not node.kwargs:
-            yield f"{self._value(node.name)} = {given[0]}.{called}({', '.join(given[1:])})"
-        else:
-            name, bracket, place = node.target.partition("[")
-            yield f"{self._value(node.name)} = torch.ops.{name}({', '.join(given)}){bracket}{place}"
-
-    def _rank(self, name: str) -> int:
-        spec = self.by_name[name].tensor
-        return 0 if spec is None else len(spec.shape)
-
-    def _text(self, value: Any) -> str:
-        if isinstance(value, list | tuple):
-            return f"[{', '.join(self._text(one) for one in value)}]"
-        if not isinstance(value, dict):
-            return repr(value)
-        if "node" in value:
-            return self._value(value["node"])
-        if "size" in value:
-            return self._expression(value["size"])
-        if "number" in value:
-            return f'float("{value["number"]}")'
-        text = str(value["torch"])
-        return f"torch.device({text!r})" if text in ("cpu", "meta") or text.startswith("cuda") else text
-
-    def _expression(self, text: str) -> str:
-        return substituted(text, {symbol: self._symbol(symbol) for symbol in re.findall(r"[A-Za-z_]\w*", text)})[0]
-
-    def _symbol(self, symbol: str) -> str:
-        if symbol not in self.symbols:
-            wanted = ["n"]
-            for node in self.program.nodes:
-                if node.kind == "input" and node.tensor is not None and symbol in node.tensor.shape:
-                    usual = UNNAMED.get(len(node.tensor.shape), ())
-                    wanted = [usual[node.tensor.shape.index(symbol)]] if usual else wanted
-                    break
-            taken = {*self.symbols.values(), *self.names.values(), *_OWN}
-            self.symbols[symbol] = next(
-                one for one in (*wanted, *(f"n{number}" for number in range(2, 99))) if one not in taken
-            )
-        return self.symbols[symbol]
-
-    def _name_values(self) -> None:
-        for node in self.program.nodes:
-            if node.kind == "input":
-                self.names[node.name] = node.target
-        for node in self.program.nodes:
-            if node.kind == "call":
-                wanted = node.name
-                while (
-                    keyword.iskeyword(wanted)
-                    or wanted in _OWN
-                    or wanted in self.names.values()
-                    or wanted.endswith("_kernel")
-                ):
-                    wanted += "_"
-                self.names[node.name] = wanted
-
-    def _value(self, name: str) -> str:
-        node = self.by_name[name]
+    def _outside(self, node: GraphNode) -> str:
+        """Returns the text of a parameter, a buffer or a constant."""
         if node.kind in ("parameter", "buffer"):
             return self._attribute(node.target)
-        if node.kind == "constant":
-            return self._constant(node)
-        return self.names[name]
-
-    def _constant(self, node: GraphNode) -> str:
         spec = node.tensor
         if node.literal is None or spec is None:
             raise SourceError(
@@ -302,28 +222,13 @@ class _ModelWriter:
         return f"dict([*self.named_parameters(), *self.named_buffers()])[{path!r}]"
 
 
-METHODS = {
-    "aten.view.default": "reshape", "aten.reshape.default": "reshape", "aten.permute.default": "permute", "aten.transpose.int": "transpose",
-    "aten.unsqueeze.default": "unsqueeze", "aten.squeeze.dim": "squeeze", "aten.flatten.using_ints": "flatten", "aten.t.default": "t",
-    "aten.expand.default": "expand", "aten.contiguous.default": "contiguous", "aten.select.int": "select", "aten.clone.default": "clone",
-    "aten.split.Tensor": "split", "aten.chunk.default": "chunk", "aten.unbind.int": "unbind",
-}  # fmt: skip
-"""Operations that are written as methods of their first argument."""
-
-
-def _used(node: GraphNode) -> list[str]:
-    return nodes_in([*node.args, *node.kwargs.values()])
-
-
-def _is_random(node: GraphNode) -> bool:
-    return any(one in node.target for one in RANDOM)
-
-
-def _test_text(file: PortedFile, program: ModelProgram) -> str:
+def _test_text(file: PortedFile, program: ModelProgram, *, backward: bool) -> str:
     """Returns the text of a test that compares the new module with the old one in float64."""
     from importlib import resources
 
-    text = resources.files("kernelmate_torch").joinpath("ported_test.txt").read_text(encoding="utf-8")
+    templates = ("ported_test.txt", "ported_gradient_test.txt") if backward else ("ported_test.txt",)
+    texts = (resources.files("kernelmate_torch").joinpath(one).read_text(encoding="utf-8") for one in templates)
+    text = "".join(texts)
     small = small_sizes(program)
     shapes = {
         one.target: [dim if isinstance(dim, int) else small.get(dim, program.symbols[dim]) for dim in one.tensor.shape]
@@ -342,6 +247,9 @@ def _test_text(file: PortedFile, program: ModelProgram) -> str:
             for name, value in program.smaller.items()
         ),
         "IMPORT": f"import {file.copy}  # noqa: E402\n" if program.smaller else "",
+        "MODE": "train" if program.same_in_training else "eval",  # where the kernels run
+        "NEW_IMPORT": "import model_new  # noqa: E402\n" if backward else "",
+        "CASES_IMPORT": "from kernelmate_torch.operator_cases import contract_cases\n" if backward else "",
         "SHAPES": repr({name: tuple(shapes.get(name, ())) for name in program.inputs}),
     }
     for key, value in values.items():

@@ -18,7 +18,14 @@ import msgspec
 
 from kernelmate.environment import allowed
 from kernelmate.errors import EnvironmentFailed, InputError, SourceError
-from kernelmate_torch.program import Agreement, ModelProgram, ModuleFailure, PartToCheck
+from kernelmate_torch.program import (
+    Agreement,
+    DerivedGraph,
+    ModelProgram,
+    ModuleFailure,
+    PartToCheck,
+    PartToDifferentiate,
+)
 
 LAST_PRINTED = 400
 """Characters of what the process printed last that its end is reported with."""
@@ -82,7 +89,9 @@ class ModuleProcess:
         """Returns the folder that the process may write to."""
         return Path(self._scratch.name)
 
-    def export(self, path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False) -> ModelProgram:
+    def export(
+        self, path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False, backward: bool = False
+    ) -> ModelProgram:
         """Load the module and export it.
 
         Args:
@@ -91,30 +100,50 @@ class ModuleProcess:
             inputs: example inputs as text; empty for those of `get_inputs`.
             seed: of the parameters and inputs.
             real_sizes: keep the sizes of large inputs as long as they fit into memory.
+            backward: refuse a module without gradients.
 
         Raises:
             InputError: the file, the module or its inputs need a change. EnvironmentFailed: PyTorch is missing.
         """
         self._path = path
         request = {"do": "export", "path": str(path), "name": name, "inputs": inputs, "seed": seed}
-        return self.ask(request | {"real_sizes": real_sizes}, ModelProgram)
+        return self.ask(request | {"real_sizes": real_sizes, "backward": backward}, ModelProgram)
 
-    def check(self, reference: Path, parts: list[PartToCheck], seed: int) -> list[Agreement]:
+    def differentiate(self, part: PartToDifferentiate) -> DerivedGraph:
+        """Derive the backward graph of a part of the exported module.
+
+        Raises:
+            SourceError: it would repeat work of the forward pass that is not cheap; the message continues "PART: ".
+        """
+        return self.ask({"do": "differentiate", "part": part}, DerivedGraph)
+
+    def check(self, reference: Path, parts: list[PartToCheck], seed: int, graph: int | None = None) -> list[Agreement]:
         """Compare reference functions in NumPy with the module's own values, in float64, part by part.
+
+        Args:
+            reference: the file of the functions.
+            parts: what they compute.
+            seed: of the inputs.
+            graph: the number of the backward graph that they are parts of; None for the module's own.
 
         Raises:
             InputError: the module fails at all of the inputs.
         """
-        request = {"do": "check", "reference": str(reference), "parts": parts, "seed": seed}
+        request = {"do": "check", "reference": str(reference), "parts": parts, "seed": seed, "graph": graph}
         return self.ask(request, list[Agreement])
 
-    def verify(self, folder: Path, seed: int) -> Agreement:
+    def verify(self, folder: Path, seed: int, *, backward: bool = False) -> Agreement:
         """Compare the new module, with its kernels in the emulator, with the old one in float64.
+
+        Args:
+            folder: of the new module.
+            seed: of the inputs.
+            backward: compare gradients of parameters and inputs, too.
 
         Raises:
             InputError: the new module cannot be loaded, or does not keep the state dict.
         """
-        return self.ask({"do": "verify", "folder": str(folder), "seed": seed}, Agreement)
+        return self.ask({"do": "verify", "folder": str(folder), "seed": seed, "backward": backward}, Agreement)
 
     def ask(self, request: dict[str, Any], kind: type[_Answer]) -> _Answer:
         """Send one request, and return the answer.

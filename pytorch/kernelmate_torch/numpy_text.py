@@ -12,6 +12,10 @@ class Untranslated(Exception):
     """An operation, or one of its options, that has no translation; the message is the reason."""
 
 
+class UnknownSize(Untranslated):
+    """A size that follows from no input of the part; with more inputs it may."""
+
+
 class NumpyValue(str):
     """A value's name in a reference's text, with its shape and dtype."""
 
@@ -94,7 +98,7 @@ class SizeTexts:
             return str(dim)
         text, missing = substituted(dim, {str(key): name for key, name in self.names.items() if isinstance(key, str)})
         if missing:
-            raise Untranslated(f"its size {dim} follows from no input of the part")
+            raise UnknownSize(f"its size {dim} follows from no input of the part")
         return f"({text})" if not text.isidentifier() else text
 
     def shape(self, dims: Sequence[Dim]) -> str:

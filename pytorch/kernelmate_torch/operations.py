@@ -357,6 +357,7 @@ _PLAIN: dict[str, Translation] = {
     "prod.default": _reduction("prod"), "prod.dim_int": _reduction("prod"), "amax.default": _extreme("max"), "amin.default": _extreme("min"),
     "max.default": _extreme("max"), "min.default": _extreme("min"), "argmax.default": _extreme("argmax"), "argmin.default": _extreme("argmin"),
     "any.default": _extreme("any"), "any.dim": _extreme("any"), "all.default": _extreme("all"), "all.dim": _extreme("all"),
+    "var_mean.correction[0]": _var, "var_mean.correction[1]": lambda sizes, out, x, axis=None, **given: f"{x}.mean({along_text(axis, x, bool(given.get('keepdim')))})",
     "var.default": _var, "var.dim": _var, "var.correction": _var, "std.default": _std, "std.dim": _std, "std.correction": _std,
     "linalg_vector_norm.default": _norm, "norm.ScalarOpt_dim": _norm, "norm.Scalar": _norm, "logsumexp.default": _logsumexp, "cumsum.default": _cumulative("cumsum"), "cumprod.default": _cumulative("cumprod"), "matmul.default": _compare("@"), "mm.default": _compare("@"), "bmm.default": _compare("@"), "mv.default": _compare("@"), "dot.default": _compare("@"), "outer.default": lambda sizes, out, a, b: f"{a}[:, None] * {b}",
     "view.default": _reshaped, "reshape.default": _reshaped, "_unsafe_view.default": _reshaped, "flatten.using_ints": _reshaped, "unflatten.int": _reshaped, "view_as.default": _reshaped,

@@ -90,7 +90,7 @@ class PartFunction:
 
 
 def part_function(
-    program: ModelProgram, nodes: Sequence[GraphNode], taken: set[str], *, literal: bool = False
+    program: ModelProgram, nodes: Sequence[GraphNode], taken: set[str], *, literal: bool = False, name: str = ""
 ) -> PartFunction:
     """Write a function for some nodes, which follow one another in a program.
 
@@ -99,11 +99,12 @@ def part_function(
         nodes: in order.
         taken: names of functions that exist.
         literal: keep numbers of dimensions, and name free sizes alone.
+        name: of the function, with a number where it is taken; by default made of its operations.
 
     Raises:
         Untranslated: a node has no translation, or its sizes follow from no input.
     """
-    return _PartWriter(program, nodes, taken, literal=literal).function()
+    return _PartWriter(program, nodes, taken, literal=literal, name=name).function()
 
 
 def reference_file(functions: Sequence[PartFunction], title: str) -> str:
@@ -119,8 +120,10 @@ def reference_file(functions: Sequence[PartFunction], title: str) -> str:
 class _PartWriter:
     """Writes one function."""
 
-    def __init__(self, program: ModelProgram, nodes: Sequence[GraphNode], taken: set[str], *, literal: bool) -> None:
-        self.program, self.nodes, self.taken, self.literal = program, nodes, taken, literal
+    def __init__(
+        self, program: ModelProgram, nodes: Sequence[GraphNode], taken: set[str], *, literal: bool, name: str
+    ) -> None:
+        self.program, self.nodes, self.taken, self.literal, self.wanted = program, nodes, taken, literal, name
         self.by_name = {one.name: one for one in program.nodes}
         inside = {one.name for one in nodes}
         used = [name for node in nodes for name in nodes_in([*node.args, *node.kwargs.values()])]
@@ -295,7 +298,7 @@ class _PartWriter:
         words = self._words() or ["part"]
         if len(words) > MOST_WORDS:
             words = [*words[: MOST_WORDS - 1], words[-1]]
-        base = "_".join(words)
+        base = self.wanted or "_".join(words)
         wanted, number = base, 2
         given = {self.variables[one] for one in self.inputs}
         while wanted in self.taken or wanted in given or wanted in _RESERVED or keyword.iskeyword(wanted):
@@ -304,6 +307,8 @@ class _PartWriter:
 
     def _summary(self) -> str:
         words = [one.replace("_", " ") for one in self._words()] or ["part"]
+        if self.wanted:
+            words = [f"{self.wanted}'s {', '.join(self.variables[one] for one in self.outputs)}"]
         text = f"Computes {', '.join(words)}."
         return text if len(text) <= 100 else f"{text[:96].rpartition(',')[0]}, ..."
 

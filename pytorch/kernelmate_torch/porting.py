@@ -13,15 +13,26 @@ from kernelmate.session.writing import NewKernel, why_not_written, write_kernel
 from kernelmate.source.examples import Examples, load_python_function
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_torch.module_process import ModuleProcess
-from kernelmate_torch.numpy_text import Untranslated
+from kernelmate_torch.numpy_text import UnknownSize, Untranslated
 from kernelmate_torch.operations import HEAVY, OPERATIONS, RANDOM, VIEWS
 from kernelmate_torch.parts import PartFunction, judged_size, part_function, reference_file
-from kernelmate_torch.program import GraphNode, ModelProgram, PartToCheck
+from kernelmate_torch.program import (
+    DerivedGraph,
+    GraphNode,
+    ModelProgram,
+    NamedValue,
+    PartToCheck,
+    PartToDifferentiate,
+    nodes_in,
+)
 
 MOST_NODES = 40
 """Operations of the largest part that is tried."""
 MOST_HEAVY = 3
 """Matrix products and convolutions of the largest part: attention has two."""
+
+MOST_STEPS = 6
+"""Kernels and operations that the gradients of a part may take; with more of them, PyTorch's own derivative is no slower."""
 
 LIBRARY = "a library's kernel alone, which is as fast"
 VIEW = "views, which compute nothing"
@@ -37,17 +48,37 @@ class PortedPart:
         function: its function in NumPy; None if it stays eager.
         kernel: its kernel; None if it stays eager.
         why: for an eager part, the reason.
+        gradient: what computes the gradients of its inputs; None if there are none, or they were not asked for.
     """
 
     nodes: tuple[GraphNode, ...]
     function: PartFunction | None = None
     kernel: NewKernel | None = None
     why: str = ""
+    gradient: PartGradient | None = None
 
     @property
     def computes(self) -> bool:
         """Returns True unless it only changes shapes."""
         return self.why not in (VIEW, NOT_TENSOR)
+
+
+@dataclass(frozen=True, slots=True)
+class PartGradient:
+    """The gradients of a part.
+
+    Attributes:
+        derived: the backward graph.
+        parts: its parts, in order of execution.
+    """
+
+    derived: DerivedGraph
+    parts: tuple[PortedPart, ...]
+
+    @property
+    def steps(self) -> tuple[PortedPart, ...]:
+        """Returns the parts that compute something."""
+        return tuple(one for one in self.parts if one.computes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +91,7 @@ class PortRequest:
         schedules: kernels that are judged for each part; the fastest right one is taken.
         until: time on `time.monotonic` after which no further part is begun; None for no limit.
         real_sizes: judge at the example's sizes, however large (on a GPU).
+        backward: also write kernels for gradients.
     """
 
     folder: Path
@@ -68,6 +100,7 @@ class PortRequest:
     until: float | None = None
     seed: int = 0
     real_sizes: bool = False
+    backward: bool = False
 
 
 @dataclass
@@ -80,6 +113,8 @@ class Porter:
         program: of the module.
         request: how.
         on_part: called with a line about what is being done.
+        graph: the number of the backward graph that the program describes; None for the module's own.
+        name: of the kernels' functions; by default made of their operations.
     """
 
     session: Session
@@ -87,6 +122,8 @@ class Porter:
     program: ModelProgram
     request: PortRequest
     on_part: Callable[[str], None] = lambda line: None
+    graph: int | None = None
+    name: str = ""
     _taken: set[str] = field(default_factory=set)
     _attempts: int = 0
 
@@ -98,11 +135,13 @@ class Porter:
         """
         (self.request.folder / "kernels").mkdir(parents=True, exist_ok=True)
         run: list[GraphNode] = []
-        for node in (one for one in self.program.nodes if one.kind == "call"):
+        calls = [one for one in self.program.nodes if one.kind == "call"]
+        for node in _products_first(calls) if self.request.backward and self.graph is None else calls:
             reason = self._why_eager(node)
-            if reason:
+            if reason or node.name in self.program.starts:
                 yield from self._run(run)
                 run = []
+            if reason:
                 yield PortedPart((node,), why=reason)
             else:
                 run.append(node)
@@ -124,6 +163,8 @@ class Porter:
         try:
             part_function(self._alone(node), [node], set())
         except Untranslated as reason:
+            if self.graph is not None and isinstance(reason, UnknownSize):
+                return ""  # another node of its part may have it
             random = " (its sequence stays PyTorch's)" if "random" in str(reason) else ""
             return f"{reason}{random}"
         return ""
@@ -149,6 +190,8 @@ class Porter:
     def _longest(self, nodes: Sequence[GraphNode]) -> PortedPart:
         """Returns the longest part that begins with the first node, or this node, left eager."""
         why = "no kernel computes it"
+        if self.request.backward:
+            nodes = nodes[: _before_product(nodes)]
         for end in _ends(nodes):
             if self.request.until is not None and time.monotonic() > self.request.until:
                 return PortedPart((nodes[0],), why="the budget ended before its turn")
@@ -163,12 +206,13 @@ class Porter:
     def _written(self, nodes: Sequence[GraphNode]) -> tuple[PortedPart | None, str]:
         """Returns the part with its kernel, or the reason why there is none."""
         why = ""
-        for literal in (False, True):
+        # Derivatives have fixed dimensions as factors, so that these cannot vary in a backward graph.
+        for literal in (False, True) if self.graph is None else (True,):
             try:
-                function = part_function(self.program, nodes, self._taken, literal=literal)
+                function = part_function(self.program, nodes, self._taken, literal=literal, name=self.name)
             except Untranslated as reason:
                 return None, str(reason)
-            if literal and not why:
+            if literal and not why and self.graph is None:
                 break
             path = self._file(function)
             asked = self._asked(function, path)
@@ -177,9 +221,11 @@ class Porter:
                 why = why_not_written(self.session, asked, libraries=any(one.target in HEAVY for one in nodes))
                 if why:
                     continue
-                (agreement,) = self.process.check(path, [PartToCheck(function.name, function.inputs, function.outputs)], self.request.seed)  # fmt: skip
+                part = PartToCheck(function.name, function.inputs, function.outputs)
+                (agreement,) = self.process.check(path, [part], self.request.seed, self.graph)
                 if agreement.wrong or not agreement.compared:
                     return None, agreement.wrong or "its reference could not be compared"
+                derived = self._derived(function) if self.request.backward and self.graph is None else None
                 self.on_part(f"{function.name}: judging")
                 outcome = write_kernel(self.session, asked, self.request.schedules)
             except InputError as error:
@@ -187,9 +233,40 @@ class Porter:
                 continue
             if outcome.best is not None:
                 self._taken.add(function.name)
-                return PortedPart(tuple(nodes), function, outcome.best), ""
+                gradient = None if derived is None else self._gradient(function, derived)
+                if gradient is not None and len(gradient.steps) > MOST_STEPS:
+                    return None, f"its gradients would take more than {MOST_STEPS} kernels"
+                return PortedPart(tuple(nodes), function, outcome.best, gradient=gradient), ""
             why = next(iter(outcome.notes), "no kernel was judged right")
         return None, why
+
+    def _derived(self, function: PartFunction) -> DerivedGraph | None:
+        """Returns the backward graph of a function; None where no input or no result is a floating number.
+
+        Raises:
+            InputError: it would compute products of the forward pass again.
+        """
+        dtypes = [[self.program.node(name).tensor for name in names] for names in (function.inputs, function.outputs)]
+        if not all(any(one is not None and "float" in one.dtype for one in some) for some in dtypes):
+            return None
+        inputs = tuple(
+            NamedValue(name, one.name) for name, one in zip(function.inputs, function.arguments, strict=True)
+        )
+        outputs = tuple(NamedValue(name, name) for name in function.outputs)
+        return self.process.differentiate(PartToDifferentiate(inputs, outputs))
+
+    def _gradient(self, function: PartFunction, derived: DerivedGraph) -> PartGradient:
+        porter = Porter(
+            self.session, self.process, derived.program, self.request, self.on_part, derived.number,
+            f"{function.name}_backward", self._taken, self._attempts,
+        )  # fmt: skip
+        parts: list[PortedPart] = []
+        for part in porter.parts():
+            parts.append(part)
+            if sum(one.computes for one in parts) > MOST_STEPS:
+                break
+        self._attempts = porter._attempts
+        return PartGradient(derived, tuple(parts))
 
     def _file(self, function: PartFunction) -> Path:
         """Writes the function into a file of its own, and returns its path."""
@@ -202,7 +279,51 @@ class Porter:
         found = load_python_function(f"{path}:{function.name}")
         size = dict(function.size) if self.request.real_sizes else judged_size(function)
         target = self.request.folder / "kernels" / f"{function.name}.cu"
-        return KernelRequest(found, Examples(function.arguments, size), target, function.name, require=function.require)
+        return KernelRequest(
+            found, Examples(function.arguments, size), target, function.name, require=function.require,
+            results=() if self.graph is None else self._dtypes(function, found.results),
+        )  # fmt: skip
+
+    def _dtypes(self, function: PartFunction, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """Returns the dtypes of results of the backward graph, which computes in float32 where its inputs are shorter."""
+        names = names or ["out"]
+        taken = {one.name for one in function.arguments} | {function.name}
+        specs = [self.program.node(name).tensor for name in function.outputs]
+        if len(names) != len(specs) or taken & set(names):
+            return ()
+        return tuple((name, one.dtype) for name, one in zip(names, specs, strict=True) if one and "float" in one.dtype)
+
+
+def _products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:
+    """Returns nodes in an order in which products come as early as their operands allow.
+
+    What is between two products is then next to each other, as silu and product in `silu(gate(x)) * up(x)`. With gradients
+    it is a part of its own, since the products' results are saved.
+    """
+    order: list[GraphNode] = []
+    places: dict[str, int] = {}
+    for node in nodes:
+        at = len(order)
+        if node.target in HEAVY:
+            at = max((places[name] + 1 for name in nodes_in([*node.args, *node.kwargs.values()]) if name in places), default=0)  # fmt: skip
+        order.insert(at, node)
+        places = {one.name: place for place, one in enumerate(order)}
+    return order
+
+
+def _before_product(nodes: Sequence[GraphNode]) -> int:
+    """Returns the number of nodes before the first product that takes a value which they compute.
+
+    With gradients this operand is needed again, so it is computed once and saved, not in each tile of the product.
+    """
+    computed: set[str] = set()
+    for place, node in enumerate(nodes):
+        taken = computed & set(nodes_in([*node.args, *node.kwargs.values()]))
+        if node.target in HEAVY and taken:
+            return place
+        if node.target not in VIEWS or taken:
+            computed.add(node.name)
+    return len(nodes)
 
 
 def _ends(nodes: Sequence[GraphNode]) -> Iterator[int]:

@@ -5,6 +5,7 @@ A dimension is a whole number, or the text of an expression over symbols ("s0", 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -60,6 +61,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
         same_in_training: True if training mode computes the same.
         smaller: numbers of the module's file that were made smaller, so that its example inputs fit into memory.
         notes: remarks for the user.
+        starts: nodes with which a new part has to begin, since what is before them computes something else.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -72,6 +74,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
     same_in_training: bool = True
     smaller: dict[str, int] = {}
     notes: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
     def node(self, name: str) -> GraphNode:
         """Returns the node of a name."""
@@ -96,6 +99,37 @@ class PartToCheck(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
 
 
+class NamedValue(msgspec.Struct, frozen=True):
+    """A node of a program, and the name that a part's text has for it."""
+
+    node: str
+    name: str
+
+
+class PartToDifferentiate(msgspec.Struct, frozen=True):
+    """A part whose gradients are asked for: what it takes and what it returns, in order, with the names of its text."""
+
+    inputs: tuple[NamedValue, ...]
+    outputs: tuple[NamedValue, ...]
+
+
+class DerivedGraph(msgspec.Struct, frozen=True):
+    """The backward graph of a part.
+
+    Attributes:
+        number: by which the module's process knows it.
+        program: its description. Its inputs are `saved` and `into`, in order; its outputs the gradients of the part's inputs,
+            None where there is none.
+        saved: what it reads of the part's inputs and results: the node of the forward program, and the input's name.
+        into: the same for the gradients of results.
+    """
+
+    number: int
+    program: ModelProgram
+    saved: tuple[NamedValue, ...]
+    into: tuple[NamedValue, ...]
+
+
 class Agreement(msgspec.Struct, frozen=True):
     """Comparison of what was ported with the module in float64.
 
@@ -116,4 +150,13 @@ def nodes_in(value: Any) -> list[str]:
         return [value["node"]] if "node" in value else [name for one in value.values() for name in nodes_in(one)]
     if isinstance(value, list | tuple):
         return [name for one in value for name in nodes_in(one)]
+    return []
+
+
+def sizes_in(value: Any) -> list[str]:
+    """Returns the symbols of sizes that an argument, or nested arguments, contain."""
+    if isinstance(value, dict):
+        return re.findall(r"[A-Za-z_]\w*", value["size"]) if "size" in value else []
+    if isinstance(value, list | tuple):
+        return [name for one in value for name in sizes_in(one)]
     return []

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import convert
 from msgspec.structs import replace
 
 from kernelmate_torch.capture import Captured, capture
-from kernelmate_torch.comparing import as_tuple, cases, deviation, doubled, in_double
+from kernelmate_torch.comparing import as_tuple, cases, copies, deviation, doubled, gradients_agree, in_double
+from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
 from kernelmate_torch.loading import LoadedModule, Refusal, load, refusal_of
 from kernelmate_torch.operations import RANDOM
-from kernelmate_torch.program import Agreement, ModelProgram, ModuleFailure
+from kernelmate_torch.program import Agreement, DerivedGraph, PartToDifferentiate
 
 LARGEST_CHECKED = 64
 """Largest free size at which reference functions are compared in NumPy."""
@@ -34,8 +36,9 @@ class ModuleServer:
     def __init__(self) -> None:
         self._loaded: LoadedModule | None = None
         self._captured: Captured | None = None
+        self._graphs: list[BackwardGraph] = []
 
-    def answer(self, request: Mapping[str, Any]) -> ModelProgram | list[Agreement] | Agreement | ModuleFailure:
+    def answer(self, request: Mapping[str, Any]) -> Any:
         """Returns the answer to one request, or the reason why there is none."""
         try:
             match request["do"]:
@@ -47,12 +50,17 @@ class ModuleServer:
                         request["seed"],
                         real_sizes=request["real_sizes"],
                     )
+                    self._graphs = []
+                    if request["backward"]:
+                        refuse_without_gradient(self._loaded)
                     self._captured = capture(self._loaded)
                     return replace(self._captured.program, smaller=dict(self._loaded.smaller))
                 case "check":
-                    return self._check(Path(request["reference"]), request["parts"], request["seed"])
+                    return self._check(Path(request["reference"]), request["parts"], request["seed"], request["graph"])
+                case "differentiate":
+                    return self._differentiate(convert(request["part"], PartToDifferentiate))
                 case _:
-                    return self._verify(Path(request["folder"]), request["seed"])
+                    return self._verify(Path(request["folder"]), request["seed"], backward=request["backward"])
         except Refusal as refusal:
             return refusal.failure
 
@@ -61,7 +69,17 @@ class ModuleServer:
         assert self._captured is not None
         return self._loaded, self._captured
 
-    def _check(self, reference: Path, parts: list[dict[str, Any]], seed: int) -> list[Agreement]:
+    def _differentiate(self, part: PartToDifferentiate) -> DerivedGraph:
+        loaded, captured = self._known()
+        try:
+            self._graphs.append(differentiate(captured, loaded, part))
+        except Refusal:
+            raise
+        except Exception as error:  # noqa: BLE001 -- torch raises many kinds
+            raise refusal_of(error, loaded.path, "autograd cannot trace its gradients") from None
+        return replace(self._graphs[-1].derived, number=len(self._graphs) - 1)
+
+    def _check(self, reference: Path, parts: list[dict[str, Any]], seed: int, graph: int | None) -> list[Agreement]:
         """Returns, for each part, how its function in NumPy compares with the module's own values."""
         loaded, captured = self._known()
         module = _module_of(reference, "kernelmate_port_reference")
@@ -70,6 +88,8 @@ class ModuleServer:
         for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED):
             try:
                 values = _values(captured, model, doubled(inputs))
+                if graph is not None:
+                    values = _gradient_values(self._graphs[graph], values, seed)
             except Exception:  # noqa: BLE001, S112 -- the module itself does not take such inputs
                 continue
             for place, part in enumerate(parts):
@@ -77,7 +97,7 @@ class ModuleServer:
                     found[place] = _compared(getattr(module, part["function"]), part, values, found[place], described)
         return found
 
-    def _verify(self, folder: Path, seed: int) -> Agreement:
+    def _verify(self, folder: Path, seed: int, *, backward: bool) -> Agreement:
         loaded, captured = self._known()
         sys.path.insert(0, str(folder))
         for name in [
@@ -101,6 +121,9 @@ class ModuleServer:
                 old = copy.deepcopy(loaded.model).train(training)
                 drawn = random or (training and not captured.program.same_in_training)
                 tried, wrong = _verified(new.train(training), old, inputs, seed, random=drawn)
+                if backward and tried is not None and not wrong:
+                    more, wrong = gradients_agree(new, old, inputs, seed, random=drawn)
+                    tried = max(tried, more)
                 if wrong:
                     mode = "training" if training else "eval"
                     return Agreement(compared, most, f"{wrong} ({mode} mode, {described})")
@@ -122,14 +145,14 @@ def _verified(
     with torch.no_grad():
         try:
             torch.manual_seed(seed)
-            exact = as_tuple(exact_model(*(_copies(inputs) if random else doubled(_copies(inputs)))))
+            exact = as_tuple(exact_model(*(copies(inputs) if random else doubled(copies(inputs)))))
             torch.manual_seed(seed)
-            eager = as_tuple(old(*_copies(inputs)))
+            eager = as_tuple(old(*copies(inputs)))
         except Exception:  # noqa: BLE001 -- the module itself does not take such inputs
             return None, ""
         try:
             torch.manual_seed(seed)
-            made = as_tuple(new(*_copies(inputs)))
+            made = as_tuple(new(*copies(inputs)))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
             return 0.0, f"the new module raised {type(error).__name__}: {error}"
     most = 0.0
@@ -145,10 +168,6 @@ def _verified(
     return most, ""
 
 
-def _copies(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(one.clone() if torch.is_tensor(one) else one for one in inputs)
-
-
 class _Recorder(torch.fx.Interpreter):
     """Runs a graph, and keeps the values of its nodes."""
 
@@ -160,6 +179,17 @@ class _Recorder(torch.fx.Interpreter):
         """Returns the node's value."""
         value = super().run_node(n)
         self.values[n.name] = value.clone() if torch.is_tensor(value) else value
+        return value
+
+
+class _DoubleRecorder(_Recorder):
+    """Keeps values in float64 where the graph casts to a floating dtype for more or less precision."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Returns the node's value."""
+        value = super().run_node(n)
+        if n.target is torch.ops.aten._to_copy.default and value.is_floating_point():
+            value = self.values[n.name] = self.fetch_args_kwargs_from_env(n)[0][0].double()
         return value
 
 
@@ -181,6 +211,18 @@ def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...])
         else:
             given.append(next(user))
     recorder = _Recorder(exported.graph_module)
+    with torch.no_grad():
+        recorder.run(*given)
+    return recorder.values
+
+
+def _gradient_values(graph: BackwardGraph, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Returns the values of all nodes of a backward graph, in float64, for normal gradients of the part's results."""
+    generator = torch.Generator().manual_seed(seed)
+    given = [values[one.node] for one in graph.derived.saved]
+    for one in graph.derived.into:
+        given.append(torch.randn(values[one.node].shape, generator=generator, dtype=torch.float64))
+    recorder = _DoubleRecorder(graph.module)
     with torch.no_grad():
         recorder.run(*given)
     return recorder.values

@@ -254,7 +254,9 @@ class _StagedRows:
         for key in walk(plan):
             name = str(plan.node(key).data[0]) if plan.node(key).op == "input" else ""
             if name.startswith("@"):
-                array = self.arrays[int(name[1:])]
+                array = self.arrays.get(int(name[1:]))
+                if array is None:
+                    raise Refused("a result of it is also an operand of a product")
                 expressions.hints[key] = self.kernel.names.element_name(array)
         reduction = stage.reduction
         if reduction is None:

@@ -115,3 +115,10 @@ def test_results_of_different_lengths_are_refused(make: Any, tmp_path: Path) -> 
 def test_values_that_are_used_twice_again_and_again_are_followed_once(make: Any, tmp_path: Path) -> None:
     twice = "def reference(x, w1, w2):\n    h = np.maximum(x @ w1, 0)\n    for _ in range(60):\n        h = h * h + h\n    return x + h @ w2"
     assert first(*make(ARGS, twice, sizes=SIZES), tmp_path).schedule.startswith("staged-rows-")
+
+
+def test_a_result_that_is_also_an_operand_is_refused(make: Any, tmp_path: Path) -> None:
+    args = ARGS | {"z": "out float32[rows, n]"}
+    masked = "def reference(x, w1, w2):\n    kept = np.where(x <= 0, 0, x @ w1 @ w2)\n    return kept, kept @ w1"
+    with pytest.raises(Refused):
+        first(*make(args, masked, sizes=SIZES), tmp_path)

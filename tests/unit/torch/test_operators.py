@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from kernelmate.session.torch_operator import GradientRegistration, gradient_registration
+
 torch: Any = pytest.importorskip(
     "torch", reason="operators need torch: make train-tools, or pip install 'kernelmate[torch]'"
 )
@@ -29,6 +31,15 @@ def test_softmax_is_torchs_softmax_with_its_gradient(operator: Operator) -> None
     (got,) = torch.autograd.grad((y * weight).sum(), x)
     (want,) = torch.autograd.grad((torch.softmax(x, -1) * weight).sum(), x)
     torch.testing.assert_close(got, want)
+
+
+def test_a_gradient_that_reads_nothing_of_the_forward_pass_saves_nothing() -> None:
+    gradient = GradientRegistration("twice", ("x",), ("y",), (), ("grad_y",), ("grad_x = 2 * grad_y",), ("grad_x",), reads_inputs=False)  # fmt: skip
+    twice = torch.library.custom_op("kernelmate_test::twice", lambda x: 2 * x, mutates_args=(), schema="(Tensor x) -> Tensor")  # fmt: skip
+    exec("\n".join(gradient_registration(gradient)), {"twice": twice})
+    x = torch.randn(3, requires_grad=True)
+    twice(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0))
 
 
 def test_the_second_derivative_is_refused_and_not_zero(operator: Operator) -> None:

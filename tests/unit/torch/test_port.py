@@ -8,35 +8,25 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from kernelmate.cli.main import cli
-from kernelmate.cli.stopping import tell
 from kernelmate.config import load_settings
 from kernelmate.errors import EnvironmentFailed, InputError
-from kernelmate.session import Session, writing
-from kernelmate.session.exporting import write_all
+from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel
-from kernelmate.synthesis.draft import KernelRequest
-from kernelmate.synthesis.placing import placed
-from kernelmate.synthesis.write import kernels_for
 from kernelmate_torch import operations, porting
-from kernelmate_torch.compiling import compiled_operator
-from kernelmate_torch.model_text import new_files, read_file
 from kernelmate_torch.module_process import ModuleProcess
-from kernelmate_torch.porting import PortedPart, Porter, PortRequest
-from kernelmate_torch.program import Agreement, ModelProgram
+from kernelmate_torch.porting import Porter, PortRequest
+from kernelmate_torch.program import Agreement
+from tests.unit.torch.ported_modules import DATA, eager, first_kernel, module_file, port_command, ported
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS"),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make train-tools"),
 ]
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "port"
 MODULES = sorted(one.stem for one in DATA.glob("*.py"))
 
 EAGER = {
@@ -62,37 +52,7 @@ def session() -> Iterator[Session]:
 @pytest.fixture
 def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes each part's first kernel without a verdict; the comparison of ModelNew is left to find errors."""
-
-    def first(session: Session, asked: KernelRequest, most: int = 1) -> Any:
-        traced = writing._traced(session, asked)
-        assert not isinstance(traced, writing.WriteOutcome), traced.notes
-        kernel, contract, graph = traced
-        written = next(one for one in kernels_for(graph, kernel, contract) if not one.another)
-        new, in_force = placed(kernel, contract, written)
-        return SimpleNamespace(
-            best=writing.NewKernel(written.schedule, written.why, new, in_force, SimpleNamespace(timing=None)), notes=()
-        )  # type: ignore[arg-type]
-
-    monkeypatch.setattr(porting, "write_kernel", first)
-
-
-def ported(
-    process: ModuleProcess, session: Session, path: Path, folder: Path, name: str = "Model", inputs: str = "", **asked: Any
-) -> tuple[ModelProgram, list[PortedPart], Agreement]:  # fmt: skip
-    program = process.export(path, name, inputs, 0)
-    parts = list(Porter(session, process, program, PortRequest(folder / "staging", **asked)).parts())
-    text = path.read_text()
-    files = new_files(read_file(path, name, text), text, program, parts, folder / "new")
-    write_all(folder / "new", files, force=True)
-    for one in files:
-        if one.endswith(".cu"):
-            kernel = load_kernel(str(folder / "new" / one))
-            compiled_operator(kernel, contract_for(kernel))
-    return program, parts, process.verify(folder / "new", 0)
-
-
-def eager(parts: list[PortedPart]) -> list[str]:
-    return [one.nodes[0].target.split(".")[1] for one in parts if one.kernel is None and one.computes]
+    monkeypatch.setattr(porting, "write_kernel", first_kernel)
 
 
 def test_there_are_twenty_modules_and_more():
@@ -114,15 +74,7 @@ def test_each_part_gets_a_kernel_and_the_new_module_agrees(
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
     """`run("port", ...)` in a folder of the test's own, on the emulator."""
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(*args: str) -> Result:
-        result = CliRunner().invoke(cli, ["port", *args, "--backend", "emulator"], standalone_mode=False)
-        code = result.return_value if result.exception is None else tell(result.exception, list(args))
-        result.exit_code = int(code or 0)
-        return result
-
-    return invoke
+    return lambda *args: port_command(tmp_path, monkeypatch, *args)
 
 
 @pytest.mark.slow
@@ -190,20 +142,6 @@ def test_a_wrong_kernel_is_found_by_the_comparison_of_the_new_module(
 
 
 # ------------------------------------------------------------------------------------------------- what is kept
-
-HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\n\nclass Model(nn.Module):\n"
-
-
-def module_file(folder: Path, forward: str, *, inputs: str = "torch.randn(4, 6)", init: str = "") -> Path:
-    made = "".join(f"        {line}\n" for line in init.splitlines())
-    start = f"    def __init__(self):\n        super().__init__()\n{made}\n" if init else ""
-    names = ", ".join("xyz"[: len(inputs.split("), "))])
-    body = "".join(f"        {line}\n" for line in forward.splitlines())
-    path = folder / "model.py"
-    path.write_text(
-        f"{HEAD}{start}    def forward(self, {names}):\n{body}\n\ndef get_inputs():\n    return [{inputs}]\n"
-    )
-    return path
 
 
 def test_dropout_and_random_numbers_stay_eager_and_keep_their_sequence(
