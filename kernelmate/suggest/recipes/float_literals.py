@@ -1,4 +1,7 @@
-"""Replaces double literals and functions in float code: `0.5` makes the whole expression double, on some GPUs 64 times slower."""
+"""Replaces double literals and functions in float code.
+
+`0.5` makes the whole expression double, which some GPUs execute at 1/64 of the float rate.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def _literal_macros(kernel: Kernel) -> dict[str, LiteralMacro]:
 
 
 def _tops(tree: Tree, macros: dict[str, LiteralMacro]) -> Iterator[Node]:
-    """Yields the largest arithmetic expression around each double literal or double function, each once."""
+    """Yields the largest arithmetic expression around each double literal or function, each once."""
     seen: set[int] = set()
     for node in tree.walk("number_literal", "call_expression", "identifier"):
         if node.type == "number_literal" and not DOUBLE_LITERAL.fullmatch(tree.text(node)):

@@ -15,7 +15,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A loop that only combines one value. `value` is the text combined in each iteration, with locals substituted."""
+    """A loop that only combines one value; `value` is the combined expression, with locals of the loop substituted."""
 
     loop: CountingLoop
     carried: CarriedValue
@@ -52,7 +52,7 @@ def _straight(loop: CountingLoop) -> bool:
 
 
 def _value(tree: Tree, loop: CountingLoop, carried: CarriedValue) -> str | None:
-    """Returns the value that the last statement combines, in terms of the loop variable and names from outside the loop."""
+    """Returns the value that the last statement combines, in terms of the loop variable and names outside the loop."""
     last = loop.body[-1]
     node: Node | None
     if last.type == "if_statement":
