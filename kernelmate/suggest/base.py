@@ -33,10 +33,15 @@ class SuggestRequest:
         judge: judges one candidate in the worker; results are cached by content.
         versions: returns all versions judged so far for this kernel, best first by the objective.
         stop: returns True once the user has cancelled or the budget is spent; suggesters check it between candidates.
-        earlier: returns the results of earlier searches for this kernel on the same target, best first by the objective.
-        quick_evaluation: evaluates one candidate at several times lower cost than `judge`: by static facts if they suffice, else by a run at the headline size alone. Its result is shown only if it rejects the candidate. None if not available.
-        trace: returns the text of the graph of the contract's reference, traced in the worker; raises `ReferenceFailed`. None without a worker.
-        expect: called with candidates that will probably be evaluated next, so that they are compiled in advance; `full` if they will be judged without a quick evaluation before.
+        earlier: returns the results of earlier searches for this kernel on the same target, best first by the
+            objective.
+        quick_evaluation: evaluates one candidate at several times lower cost than `judge`: by static facts if they
+            suffice, else by a run at the headline size alone. Its result is shown only if it rejects the candidate.
+            None if not available.
+        trace: returns the text of the graph of the contract's reference, traced in the worker; raises
+            `ReferenceFailed`. None without a worker.
+        expect: called with candidates that will probably be evaluated next, so that they are compiled in advance;
+            `full` if they will be judged without a quick evaluation before.
     """
 
     kernel: Kernel
@@ -73,7 +78,8 @@ class AuthorFailed(Exception):
     """An author cannot answer; the message is one line, with a remedy if there is one.
 
     Attributes:
-        kind: `missing`, `key`, `consent`, `budget`, `refused`, `truncated`, `limit`, `overloaded`, `timeout`, `connection`, `server`, `request`, `malformed`, `cancelled`.
+        kind: `missing`, `key`, `consent`, `budget`, `refused`, `truncated`, `limit`, `overloaded`, `timeout`,
+            `connection`, `server`, `request`, `malformed`, `cancelled`.
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -55,11 +55,13 @@ class AugmentationRates:
     Attributes:
         names: probability that placeholders are renumbered.
         numbers: probability that line numbers begin at another number.
-        facts: fraction of the prompt's facts that is left out; also the probability that their order changes, and that the prompt requests an optimization that the answer applies.
+        facts: fraction of the prompt's facts that is left out; also the probability that their order changes, and that
+            the prompt requests an optimization that the answer applies.
         words: probability that functions and constants are exchanged, equally before and after.
         lines: probability that operators are exchanged in lines that the answer does not change.
         offers: fraction of the offered rewrites that is left out, except those in the answer.
-        code: probability that a random fraction of the kernel's lines is left out if the answer is a choice, so that the choice must also follow from the other facts.
+        code: probability that a random fraction of the kernel's lines is left out if the answer is a choice, so that
+            the choice must also follow from the other facts.
     """
 
     names: float = 0.0

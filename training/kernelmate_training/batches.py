@@ -63,7 +63,8 @@ class Packer:
         length: tokens of a row.
         weights: share of each task among drawn examples.
         seed: seed of the draws.
-        prompt_weight: weight of prompt tokens in the loss. Answer tokens have weight 1, more in answers shorter than `least_answer`, less in answers whose speedup is below `full_gain`.
+        prompt_weight: weight of prompt tokens in the loss. Answer tokens have weight 1, more in answers shorter than
+            `least_answer`, less in answers whose speedup is below `full_gain`.
         pad: the token that fills rows.
         varying: augmentation of each drawn example; None for none.
     """

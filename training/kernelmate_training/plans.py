@@ -16,7 +16,8 @@ class Schedule:
     """The learning rate over a run.
 
     Attributes:
-        form: `wsd` warms up, stays constant, and decays linearly (Hu et al., "MiniCPM"); `cosine` decays by half a cosine.
+        form: `wsd` warms up, stays constant, and decays linearly (Hu et al., "MiniCPM"); `cosine` decays by half a
+            cosine.
         warmup: fraction of the run in which the rate grows from zero.
         decay: fraction in which `wsd` decays.
         final: ratio of the last rate to the highest.
@@ -103,14 +104,18 @@ class TrainingPlan:
         clip: largest norm of the gradient.
         task_weights: shares of the tasks among drawn examples.
         prompt_weight: weight of prompt tokens in the loss.
-        least_answer: an answer with fewer tokens has the weight of one with this many, so that one-token choices count; 0 gives all answer tokens equal weights.
-        full_gain: speedup from which an answer has full weight; smaller ones are weighted by their logarithm, since small gains may be noise. 0 gives all equal weights.
+        least_answer: an answer with fewer tokens has the weight of one with this many, so that one-token choices count;
+            0 gives all answer tokens equal weights.
+        full_gain: speedup from which an answer has full weight; smaller ones are weighted by their logarithm, since
+            small gains may be noise. 0 gives all equal weights.
         seed: seed of the initial weights and of all draws.
         checkpoint_s: seconds between checkpoints.
         log_steps: steps between log entries.
         held_out_s: seconds between evaluations of the held-out loss; 0 for none.
-        held_out_steps: steps between these evaluations, so that a resumed run repeats them; takes precedence over `held_out_s`.
-        patience: number of held-out losses in a row, smoothed, that may be no better than the best. After that the rate decays within `cooldown` of the steps so far, and the best model is the result. 0 disables both.
+        held_out_steps: steps between these evaluations, so that a resumed run repeats them; takes precedence over
+            `held_out_s`.
+        patience: number of held-out losses in a row, smoothed, that may be no better than the best. After that the rate
+            decays within `cooldown` of the steps so far, and the best model is the result. 0 disables both.
         dropout: dropout of what each layer adds to the residual stream.
         augment: rates as in `AugmentationRates`; empty for none.
         workers: processes that make batches; 0 makes them in a thread.

@@ -157,7 +157,8 @@ class RoundsSection(Section):
     """`[rounds]`: further training on a model's own judged answers.
 
     Attributes:
-        kind: `self` learns correct and better answers; `contrastive` shows judged versions in the prompt and weights answers by their reward; `both` alternates these; `grpo` is policy optimisation; `none`.
+        kind: `self` learns correct and better answers; `contrastive` shows judged versions in the prompt and weights
+            answers by their reward; `both` alternates these; `grpo` is policy optimisation; `none`.
         rounds: number of rounds.
         prompts: number of questions of a round.
         k: answers to each.

@@ -165,7 +165,8 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     """Sample a model's answers to the exam's prompts, on the GPU if there is one.
 
     Returns:
-        A file with one JSON object per line: `goal`, `sample` (0 is greedy), `text` and figures of the answer. None if the configuration names no prompts.
+        A file with one JSON object per line: `goal`, `sample` (0 is greedy), `text` and figures of the answer. None if
+        the configuration names no prompts.
 
     Raises:
         UsageError: there are no prompts of the model's codec, or no model.

@@ -79,7 +79,8 @@ class Question:
         tried: earlier versions and their results, the best first.
         size: the size whose time counts; None for the contract's headline.
         offers: names of applicable rewrites with their numbers of variants; None to compute them when needed.
-        seed: seed of the random numbering of placeholders, which keeps a model from memorising numbers; None numbers them in order.
+        seed: seed of the random numbering of placeholders, which keeps a model from memorising numbers; None numbers
+            them in order.
     """
 
     text: str
@@ -106,7 +107,8 @@ class DecodedAnswer:
     Attributes:
         version: the changed version; None if the task asks for none.
         analysis: limits of the kernel and the changes made, one sentence each.
-        tags: the analysis as the codec's tags, and the names of the applied recipes; empty for codecs without tags. `Codec.answer` needs them to reproduce the answer.
+        tags: the analysis as the codec's tags, and the names of the applied recipes; empty for codecs without tags.
+            `Codec.answer` needs them to reproduce the answer.
         rewrites: names of the built-in rewrites that alone made the version; empty if the model wrote any text itself.
     """
 

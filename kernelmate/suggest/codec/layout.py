@@ -38,7 +38,8 @@ def replaced(
 
     Args:
         old: the original unit.
-        edits: start and stop of each edit among the shown lines (from 0, stop exclusive), and the tokens of its new lines.
+        edits: start and stop of each edit among the shown lines (from 0, stop exclusive), and the tokens of its new
+            lines.
     """
     new: dict[int, list[list[str]]] = {}
     for start, _, lines in edits:

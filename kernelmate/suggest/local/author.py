@@ -51,10 +51,12 @@ class LocalModel:
         stop: returns True once the user has cancelled.
         timeout_s: seconds without data after which a request fails.
         answer_s: largest duration of an answer in seconds.
-        agree: shown each text before it leaves this machine, with secrets removed, and returns the user's consent; None for a local server.
+        agree: shown each text before it leaves this machine, with secrets removed, and returns the user's consent; None
+            for a local server.
         codec: name of the model's codec in `kernelmate.suggest.codec`.
         taught: fingerprint of the rewrites that the model was trained to choose among; None if it chooses none.
-        notes: remarks for the user, one line each: that other rewrites are installed, or that probabilities are missing.
+        notes: remarks for the user, one line each: that other rewrites are installed, or that probabilities are
+            missing.
         last_cost: tokens of the last answer.
     """
 

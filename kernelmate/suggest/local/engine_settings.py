@@ -18,7 +18,8 @@ class EngineSettings:
         key: the key that clients must send.
         context: context length in tokens of one conversation.
         parallel: number of simultaneous conversations.
-        gpu_layers: number of layers on a GPU; 0 keeps the model on the CPU, where it does not disturb kernels being timed.
+        gpu_layers: number of layers on a GPU; 0 keeps the model on the CPU, where it does not disturb kernels being
+            timed.
         threads: number of CPU threads; None for as many as there are cores.
     """
 

@@ -52,7 +52,8 @@ def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechni
         old: the kernel before the change.
         new: the kernel after the change.
         ended: techniques that the change ends.
-        method: a sentence on the method of the new kernel. It replaces the first comment outside the kernel that describes the old method.
+        method: a sentence on the method of the new kernel. It replaces the first comment outside the kernel that
+            describes the old method.
     """
     if old.source == new.source:
         return new

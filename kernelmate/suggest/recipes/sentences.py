@@ -30,11 +30,13 @@ class EndedTechnique:
         words: a pattern of the words by which comments name it.
         instead: the replacement, a template of the pattern's groups; empty to remove the words.
         still: a pattern of code in which the changed kernel still uses the technique.
-        whole: True if the words are a statement, so that the whole clause is replaced; else only the words are, if they are a clause or follow a preposition.
+        whole: True if the words are a statement, so that the whole clause is replaced; else only the words are, if they
+            are a clause or follow a preposition.
         phrase: True to replace the words anywhere.
         unless: a pattern of clauses in which the words have another meaning.
         spares_head: True to keep the clause that states what the kernel computes, if the words are only a part of it.
-        explains: True if a clause with the words after the first sentence explains the method, and is removed as a whole.
+        explains: True if a clause with the words after the first sentence explains the method, and is removed as a
+            whole.
     """
 
     words: str

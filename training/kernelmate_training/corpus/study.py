@@ -131,7 +131,8 @@ class _Study:
     """Study of one group.
 
     Attributes:
-        size: the size that a GPU times: the headline or one that fills the GPU, each in half of the groups; None without a GPU.
+        size: the size that a GPU times: the headline or one that fills the GPU, each in half of the groups; None
+            without a GPU.
         other: the other one of these two sizes.
     """
 

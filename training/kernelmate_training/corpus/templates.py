@@ -4,9 +4,14 @@ A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${
 begin with `%` are statements, flaws are boolean names, and a style's roles are names too (`$row`, `$acc`). The rendered
 text is read line by line:
 
-- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text` give the launch, and a line above the contract; `@head text` precedes the name. `@const always` or `restrict` declares inputs `const` in every version, or if pointers are `__restrict__`; the default is that of `Code.drafted`.
-- `@for i = 0 .. n` or `@for i = t .. n by 32` is a loop in the style's form. `@guard i < n, j < m` excludes threads out of range; `@leave i < n` does so by a return in any style. `@if condition` puts statements in braces if the style does.
-- `@end` or `}` ends a block, and a line that ends in `{` begins one; blocks still open at the end are closed. All other lines are statements.
+- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text` give the launch, and a line above the contract;
+  `@head text` precedes the name. `@const always` or `restrict` declares inputs `const` in every version, or if pointers
+  are `__restrict__`; the default is that of `Code.drafted`.
+- `@for i = 0 .. n` or `@for i = t .. n by 32` is a loop in the style's form. `@guard i < n, j < m` excludes threads out
+  of range; `@leave i < n` does so by a return in any style. `@if condition` puts statements in braces if the style
+  does.
+- `@end` or `}` ends a block, and a line that ends in `{` begins one; blocks still open at the end are closed. All other
+  lines are statements.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class Terms:
 
     Attributes:
         k: number of the model's answers.
-        recipes: largest number of recipes' versions to judge; 0 leaves them out. They end with the first version that meets the goal.
+        recipes: largest number of recipes' versions to judge; 0 leaves them out. They end with the first version that
+            meets the goal.
         again: True to judge the best version of each author that meets the goal once more, with other inputs.
         synthesis: True to judge kernels written from the reference too.
     """

@@ -30,7 +30,8 @@ class Goal:
         kernel: the file's name in `kernels`, without suffix.
         prompt: the user's words.
         metric: the metric that the prompt must be read as.
-        most: largest value of the metric that meets the goal, as `kernelmate.decide.metrics.metric_value` gives it (bytes, registers or tolerances); None if any gain beyond noise suffices.
+        most: largest value of the metric that meets the goal, as `kernelmate.decide.metrics.metric_value` gives it
+            (bytes, registers or tolerances); None if any gain beyond noise suffices.
     """
 
     name: str

@@ -105,7 +105,8 @@ class Wanted:
         goals: names of goals or kernels; empty for all.
         backend: backend that judges; `cuda` measures.
         answers: a file of answers; None to ask the local model `model`.
-        together: files of several models instead of one's. Their versions are not judged again with other inputs; `apart` separates their results.
+        together: files of several models instead of one's. Their versions are not judged again with other inputs;
+            `apart` separates their results.
         codec: codec of the file's prompts.
         model: name of the local model to ask, "" for the selected one; None asks none.
         terms: conditions of the attempts.

@@ -64,7 +64,8 @@ class RowProgram:
         element: expression to store for each element; None if only rows have results.
         values: expressions to store for each row, by output.
         moments: True if the first two passes are a mean and a variance, which one pass can compute.
-        online: the summed value if the first two passes are a maximum and a sum of exponentials relative to it, which one pass can compute.
+        online: the summed value if the first two passes are a maximum and a sum of exponentials relative to it, which
+            one pass can compute.
     """
 
     inputs: tuple[str, ...]
