@@ -331,7 +331,7 @@ def statement_expression(node: Node | None) -> Node | None:
 
 
 def is_barrier(tree: Tree, node: Node | None) -> bool:
-    """True if the node is the statement `__syncthreads();`."""
+    """Returns True if the node is the statement `__syncthreads();`."""
     expression = statement_expression(node)
     return expression is not None and tree.text(expression).replace(" ", "") == "__syncthreads()"
 

@@ -115,7 +115,7 @@ def calls(tree: Tree, node: Node | None = None) -> set[str]:
 
 
 def only_pure_calls(tree: Tree, node: Node, also: frozenset[str] = frozenset()) -> bool:
-    """True if only functions without side effects, and those in `also`, are called below a node."""
+    """Returns True if only functions without side effects, and those in `also`, are called below a node."""
     return all(_PURE.fullmatch(name) or name in also for name in calls(tree, node))
 
 
@@ -129,7 +129,7 @@ def declared_names(tree: Tree, node: Node) -> set[str]:
 
 
 def constant_after_start(tree: Tree, name: str) -> bool:
-    """True if the variable is initialised in its declaration and never assigned after it."""
+    """Returns True if the variable is initialised in its declaration and never assigned after it."""
     variable = tree.variable(name)
     if variable is None or variable.dims:
         return False
@@ -148,7 +148,7 @@ def element_accesses(tree: Tree, node: Node | None = None) -> Iterator[Node]:
 
 
 def is_written(tree: Tree, element: Node) -> bool:
-    """True if the element is assigned or incremented, or its address is taken."""
+    """Returns True if the element is assigned or incremented, or its address is taken."""
     node = element
     while node.parent is not None and node.parent.type in {"parenthesized_expression", "field_expression"}:
         node = node.parent
@@ -162,7 +162,7 @@ def is_written(tree: Tree, element: Node) -> bool:
 
 
 def stores_in_part(tree: Tree, body: Node, arrays: Collection[str]) -> bool:
-    """True if an element of one of the arrays is stored only under a condition."""
+    """Returns True if an element of one of the arrays is stored only under a condition."""
     for element in element_accesses(tree, body):
         name = root_name(tree, element)
         if name not in arrays or not is_written(tree, element):

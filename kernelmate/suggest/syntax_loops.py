@@ -193,7 +193,7 @@ def enclosing_loops(node: Node) -> list[Node]:
 
 
 def invariant(tree: Tree, expression: Node, loop: Node) -> bool:
-    """True if an expression is loop-invariant: the loop declares or writes none of its names."""
+    """Returns True if an expression is loop-invariant: the loop declares or writes none of its names."""
     inside = written_names(tree, loop) | _declared_inside(tree, loop)
     return "?" not in inside and not names(tree, expression) & inside
 
@@ -331,7 +331,7 @@ def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str |
 
 
 def is_grid_stride(tree: Tree, step: str, axis: str = "x") -> bool:
-    """True if the text is the number of threads of the whole grid, or a variable with that value."""
+    """Returns True if the text is the number of threads of the whole grid, or a variable with that value."""
     wanted = {f"gridDim.{axis}*blockDim.{axis}", f"blockDim.{axis}*gridDim.{axis}"}
     text = re.sub(r"\s+", "", step).strip("()")
     if text in wanted:

@@ -27,7 +27,7 @@ class FinishedSteps:
         self._path = folder / FILE
 
     def has(self, step: str, key: str) -> bool:
-        """True if the step was done with the inputs of this key."""
+        """Returns True if the step was done with the inputs of this key."""
         return self._read().get(step) == key
 
     def mark(self, step: str, key: str) -> None:

@@ -105,7 +105,7 @@ def _invariant_index(tree: Tree, index: Node, loop: Node) -> bool:
 
 
 def _all_known(tree: Tree, loop: Node, array: str, inside: list[Node]) -> bool:
-    """True if the loop uses the array only at indices with equal text or with a constant difference."""
+    """Returns True if the loop uses the array only at indices with equal text or with a constant difference."""
     uses = [use for use in tree.uses(array) if loop.start_byte <= use.start_byte < loop.end_byte]
     if len(uses) != len(inside) or _pointers_into(tree, array):
         return False

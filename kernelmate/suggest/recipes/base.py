@@ -114,7 +114,7 @@ def covered(side: str) -> tuple[str, str] | None:
 
 
 def _one_argument(text: str) -> bool:
-    """True if the text is one argument: its parentheses are balanced, and no comma is outside of them."""
+    """Returns True if the text is one argument: its parentheses are balanced, and no comma is outside of them."""
     depth = 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

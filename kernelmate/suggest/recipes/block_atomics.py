@@ -86,7 +86,7 @@ def _array(tree: Tree, place: Node) -> str | None:
 
 
 def _same_for_block(tree: Tree, place: Node) -> bool:
-    """True if the address depends only on parameters, numbers and blockIdx."""
+    """Returns True if the address depends only on parameters, numbers and blockIdx."""
     parameters = {parameter.name for parameter in tree.kernel.signature.parameters}
     return names(tree, place) <= parameters | {"blockIdx"}
 

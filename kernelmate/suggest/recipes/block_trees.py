@@ -142,7 +142,7 @@ def _guard(tree: Tree, statement: Node, offset: str) -> str | None:
 
 
 def _is_thread(tree: Tree, text: str) -> bool:
-    """True if the expression is threadIdx.x, or a variable that always equals it."""
+    """Returns True if the expression is threadIdx.x, or a variable that always equals it."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -231,7 +231,7 @@ def reduced_arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict
 
 
 def _is_result(tree: Tree, use: Node) -> bool:
-    """True if a use reads `a[0]`."""
+    """Returns True if a use reads `a[0]`."""
     element = use.parent
     if element is None or element.type != "subscript_expression" or not _plain(tree, element).endswith("[0]"):
         return False

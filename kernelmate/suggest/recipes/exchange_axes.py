@@ -109,7 +109,7 @@ def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
 
 
 def _alone(tree: Tree) -> bool:
-    """True if threads do not communicate, and read their position only in the declarations of coordinates."""
+    """Returns True if threads do not communicate, and read their position only in the declarations of coordinates."""
     text = tree.kernel.source
     if any(
         word in text

@@ -73,7 +73,7 @@ def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
 
 
 def _float_arguments(tree: Tree, call: Node) -> bool:
-    """True if all variables in the arguments are floats, and there are no casts or double literals."""
+    """Returns True if all variables in the arguments are floats, and there are no casts or double literals."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or next(tree.walk("cast_expression", under=arguments), None) is not None:
         return False

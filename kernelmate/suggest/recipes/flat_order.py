@@ -148,7 +148,7 @@ def _span(variable: DeclaredVariable | None) -> tuple[int, int]:
 
 
 def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
-    """True if the flat index itself is used as an index, which the rewrite would not follow."""
+    """Returns True if the flat index itself is used as an index, which the rewrite would not follow."""
     spans = [_span(tree.variable(other)) for other in parts]
     for use in tree.uses(number):
         node = use

@@ -98,7 +98,7 @@ def _top(tree: Tree, node: Node) -> Node:
 
 
 def _carries_type(parent: Node, node: Node) -> bool:
-    """True if the parent's type depends on this operand's."""
+    """Returns True if the parent's type depends on this operand's."""
     if parent.type == "binary_expression":
         return operator_of(parent) in {"+", "-", "*", "/"}
     if parent.type == "conditional_expression":
@@ -112,7 +112,7 @@ def _is_condition(parent: Node, node: Node) -> bool:
 
 
 def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> bool:
-    """True if the result is stored as a float, compared with one, or is an argument of a float function."""
+    """Returns True if the result is stored as a float, compared with one, or is an argument of a float function."""
     parent = top.parent
     if parent is None:
         return False
@@ -147,7 +147,7 @@ def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macr
 
 
 def _only_spelling(tree: Tree, node: Node, macros: dict[str, LiteralMacro]) -> bool:
-    """True if an expression is double only because of its literals and functions."""
+    """Returns True if an expression is double only because of its literals and functions."""
     expression = ArithmeticExpression()
     kind_of(tree, node, expression, macros)
     return expression.convertible and bool(expression.literals or expression.functions)

@@ -63,7 +63,7 @@ def _read_arrays(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _own_element(tree: Tree, loop: CountingLoop, name: str, own: set[str]) -> bool:
-    """True if the loop accesses the array at one index only, which depends on the loop variable."""
+    """Returns True if the loop accesses the array at one index only, which depends on the loop variable."""
     variable = tree.variable(name)
     if variable is None or not variable.pointers:
         return False

@@ -77,7 +77,7 @@ def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
 
 
 def _is_worker(tree: Tree, node: Node) -> bool:
-    """True if the expression is the thread's index in the grid, or the variable that holds it."""
+    """Returns True if the expression is the thread's index in the grid, or the variable that holds it."""
     if node.type == "identifier":
         return global_index(tree) == tree.text(node)
     return is_global_index(tree, node)

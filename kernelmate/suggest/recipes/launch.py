@@ -166,7 +166,7 @@ def _integer(literal: str) -> int | None:
 
 
 def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
-    """True if another kernel of the unit uses the constant too, so that it cannot change."""
+    """Returns True if another kernel of the unit uses the constant too, so that it cannot change."""
     return any(
         other.start != kernel.start and re.search(rf"\b{constant.name}\b", other.source)
         for other in find_kernels(kernel.unit)
@@ -338,7 +338,7 @@ def _rewrite(
 
 
 def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
-    """True if the constant that an edit changes determines the size of a shared array."""
+    """Returns True if the constant that an edit changes determines the size of a shared array."""
     tree = read_tree(kernel)
     name = next(c.name for c in integer_constants(kernel.unit.text).values() if c.span == edit[:2])
     arrays = [] if tree is None else tree.shared_arrays()

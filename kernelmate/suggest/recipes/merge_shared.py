@@ -75,7 +75,7 @@ def _buffers(tree: Tree, statements: list[Node]) -> Iterator[SharedBuffer]:
 
 
 def _is_element(use: Node) -> bool:
-    """True if the use is an indexed element, so that no pointer to the buffer remains."""
+    """Returns True if the use is an indexed element, so that no pointer to the buffer remains."""
     parent = use.parent
     if parent is None or parent.type != "subscript_expression":
         return False
@@ -102,7 +102,7 @@ def _statement_of(statements: list[Node], use: Node) -> int | None:
 
 
 def _alike(early: SharedBuffer, late: SharedBuffer) -> bool:
-    """True if one can replace the other: same type, and both one-dimensional or of equal dimensions."""
+    """Returns True if one can replace the other: same type, and both one-dimensional or of equal dimensions."""
     one, other = early.variable, late.variable
     return one.type == other.type and (one.dims == other.dims or len(one.dims) == len(other.dims) == 1)
 

@@ -148,7 +148,7 @@ def _given_address(tree: Tree, name: str) -> bool:
 
 
 def _is_address(tree: Tree, cast: Node) -> bool:
-    """True if the operand of the cast is a pointer, an array, or an address computed from one."""
+    """Returns True if the operand of the cast is a pointer, an array, or an address computed from one."""
     operand = cast.child_by_field_name("value")
     if operand is None:
         return False
@@ -157,7 +157,7 @@ def _is_address(tree: Tree, cast: Node) -> bool:
 
 
 def _names_address(tree: Tree, node: Node) -> bool:
-    """True if a name denotes a pointer or an array here, and not an element of it."""
+    """Returns True if a name denotes a pointer or an array here, and not an element of it."""
     variable = tree.variable(tree.text(node))
     levels = 0 if variable is None else variable.pointers + len(variable.dims)
     at = node
@@ -216,7 +216,7 @@ def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
 
 
 def _has_32_bits(tree: Tree, node: Node, narrow: set[str]) -> bool:
-    """True if a name is a builtin variable, or is declared with 32 bits everywhere."""
+    """Returns True if a name is a builtin variable, or is declared with 32 bits everywhere."""
     name = tree.text(node)
     if name in BUILTINS or name in narrow:
         return True

@@ -115,7 +115,7 @@ def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
 
 
 def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestRequest) -> bool:
-    """True if neighbouring lanes access different rows: an index before the last depends on the lane."""
+    """Returns True if neighbouring lanes access different rows: an index before the last depends on the lane."""
     lane = _lane_names(tree, request)
     for use in tree.uses(variable.name):
         indices = _indices(tree, use, len(variable.dims)) or []

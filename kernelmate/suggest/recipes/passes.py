@@ -47,7 +47,7 @@ def _read(tree: Tree, loop: CountingLoop) -> Pass | None:
 
 
 def _straight(loop: CountingLoop) -> bool:
-    """True if the body consists of declarations and one combining statement."""
+    """Returns True if the body consists of declarations and one combining statement."""
     return all(node.type == "declaration" for node in loop.body[:-1]) and bool(loop.body)
 
 
@@ -97,7 +97,7 @@ def with_variable(text: str, name: str, other: str) -> str:
 
 
 def _unchanged(tree: Tree, early: Pass, late: Pass) -> bool:
-    """True if no array that is read is written before the end of the second loop."""
+    """Returns True if no array that is read is written before the end of the second loop."""
     arrays = {root_name(tree, element) for element in tree.walk("subscript_expression", under=early.loop.block)}
     for place in writes(tree, tree.body):
         if place.start_byte < late.loop.node.end_byte and root_name(tree, place) in arrays:

@@ -37,7 +37,7 @@ class Between:
     written: set[str] = field(default_factory=set)
 
     def conflicts(self, other: Between) -> bool:
-        """True if one side writes what the other reads or writes."""
+        """Returns True if one side writes what the other reads or writes."""
         return bool(self.written & (other.read | other.written) or other.written & self.read)
 
 
@@ -101,7 +101,7 @@ def _add(tree: Tree, statement: Node, steps: list[Node | Between]) -> None:
 
 
 def _separates(steps: list[Node | Between], barrier: Node) -> bool:
-    """True if at any occurrence of the barrier an access before it conflicts with one after it."""
+    """Returns True if at any occurrence of the barrier an access before it conflicts with one after it."""
     for place, step in enumerate(steps):
         if isinstance(step, Between) or step.id != barrier.id:
             continue

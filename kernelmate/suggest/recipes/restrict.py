@@ -62,7 +62,7 @@ def only_read(tree: Tree, name: str) -> bool:
 
 
 def _reads(tree: Tree, use: Node) -> bool:
-    """True if a use of a pointer reads an element, or is pointer arithmetic whose result is only read."""
+    """Returns True if a use of a pointer reads an element, or is pointer arithmetic whose result is only read."""
     node = use
     while node.parent is not None:
         parent = node.parent
@@ -90,7 +90,7 @@ def _const_pointer(tree: Tree, declarator: Node) -> bool:
 
 
 def _value_is_read(tree: Tree, element: Node) -> bool:
-    """True if an element is used as a value: not assigned, not incremented, its address not taken."""
+    """Returns True if an element is used as a value: not assigned, not incremented, its address not taken."""
     node = element
     while node.parent is not None and node.parent.type in {
         "parenthesized_expression",
@@ -151,7 +151,7 @@ def _declared_elsewhere(kernel: Kernel) -> bool:
 
 
 def _launched_with_one_array_twice(kernel: Kernel) -> bool:
-    """True if a launch of the unit passes the same pointer for two parameters, which then alias."""
+    """Returns True if a launch of the unit passes the same pointer for two parameters, which then alias."""
     pointers = [index for index, parameter in enumerate(kernel.signature.parameters) if parameter.pointer]
     for site in kernel.launches:
         arguments = _arguments(kernel.unit.text[site.start : site.end])

@@ -49,7 +49,7 @@ class EndedTechnique:
     explains: bool = False
 
     def holds_for(self, code: str) -> bool:
-        """True if the changed kernel still uses the technique."""
+        """Returns True if the changed kernel still uses the technique."""
         return bool(self.still) and re.search(self.still, code) is not None
 
 
@@ -105,7 +105,7 @@ def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
 
 
 def _coded(name: str) -> bool:
-    """True if the name cannot be an English word."""
+    """Returns True if the name cannot be an English word."""
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 

@@ -150,7 +150,7 @@ def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
 
 
 def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
-    """True if values stored in a loop are read again only by the lane that stored them."""
+    """Returns True if values stored in a loop are read again only by the lane that stored them."""
     stored: dict[str | None, set[str]] = {}
     for element in element_accesses(tree):
         if is_written(tree, element):

@@ -189,7 +189,7 @@ def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _plain_sum(tree: Tree, loop: CountingLoop, operands: tuple[Operand, ...]) -> bool:
-    """True if the loop adds products of the two elements, so that zeros outside the matrices change nothing."""
+    """Returns True if the loop adds products of the two elements, so that zeros outside the matrices change nothing."""
     a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
     text = "".join(tree.text(loop.block).split()).strip("{}")
     return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
@@ -322,7 +322,7 @@ def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, i
 
 
 def _names_outside(tree: Tree, product: Product) -> bool:
-    """True if the loop variable is used other than to index the two matrices."""
+    """Returns True if the loop variable is used other than to index the two matrices."""
     spans = [(e.start_byte, e.end_byte) for e in element_accesses(tree, product.loop.block)]
     return any(
         tree.text(node) == product.loop.name and not any(low <= node.start_byte < high for low, high in spans)

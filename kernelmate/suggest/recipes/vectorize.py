@@ -257,7 +257,7 @@ def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:
-    """True if the loop starts at the thread's index and advances by the number of threads."""
+    """Returns True if the loop starts at the thread's index and advances by the number of threads."""
     if is_global_index(tree, start) or _is(tree, start, is_global=True):
         return is_grid_stride(tree, step)
     squeezed = "".join(step.split())

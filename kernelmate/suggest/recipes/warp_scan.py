@@ -145,7 +145,7 @@ def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
 
 
 def _is_length(tree: Tree, text: str, threads: int) -> bool:
-    """True if the text is the number of threads of the block."""
+    """Returns True if the text is the number of threads of the block."""
     if text == "blockDim.x" or integer_value(text, integer_constants(tree.kernel.unit.text)) == threads:
         return True
     variable = tree.variable(text)
@@ -157,7 +157,7 @@ def _is_length(tree: Tree, text: str, threads: int) -> bool:
 
 
 def is_thread(tree: Tree, text: str) -> bool:
-    """True if the text is threadIdx.x, or a variable with its value."""
+    """Returns True if the text is threadIdx.x, or a variable with its value."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -356,7 +356,7 @@ def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edi
 
 
 def _barrier_follows(tree: Tree, loop: Node) -> bool:
-    """True if a barrier follows the scan in its block, so that the next iteration may write the buffer."""
+    """Returns True if a barrier follows the scan in its block, so that the next iteration may write the buffer."""
     node = loop.next_named_sibling
     while node is not None and not is_barrier(tree, node):
         node = node.next_named_sibling

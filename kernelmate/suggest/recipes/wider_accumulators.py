@@ -65,7 +65,7 @@ def _is_local(variable: DeclaredVariable) -> bool:
 
 
 def _gathers(tree: Tree, name: str) -> bool:
-    """True if the variable accumulates: a value assigned to it depends on itself."""
+    """Returns True if the variable accumulates: a value assigned to it depends on itself."""
     for node in tree.walk("assignment_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is None or right is None or root_name(tree, left) != name:

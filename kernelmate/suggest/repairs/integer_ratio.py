@@ -41,7 +41,7 @@ REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _whole(tree: Tree, node: Node) -> bool:
-    """True if the expression has an integer type, as far as its names show."""
+    """Returns True if the expression has an integer type, as far as its names show."""
     node = strip_parentheses(node)
     if node.type == "number_literal":
         return re.fullmatch(r"\d+[uUlL]*|0[xX][\da-fA-F]+[uUlL]*", tree.text(node)) is not None

@@ -85,7 +85,7 @@ def _of_update(tree: Tree, node: Node) -> tuple[str, str] | None:
 
 
 def _begins_with(tree: Tree, name: str, node: Node) -> bool:
-    """True if the variable's first use in the text is an accumulation."""
+    """Returns True if the variable's first use in the text is an accumulation."""
     uses = tree.uses(name)
     return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 

@@ -332,7 +332,7 @@ def divides(expr: Expr) -> bool:
 
 
 def has(expr: Expr, *ops: str) -> bool:
-    """True if any of these operations occurs."""
+    """Returns True if any of these operations occurs."""
     return expr.op in ops or any(has(arg, *ops) for arg in expr.args)
 
 
