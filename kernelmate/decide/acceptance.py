@@ -55,8 +55,8 @@ class Decision:
 
     `accepted` is None if nothing rejects the candidate but the evidence does not suffice: a predicted time
     (`objective.met` is None too if the prediction's error hides the gain), a guessed contract, or no reference.
-    `trade_offs` are figures that got worse without rejecting it. `times` are both versions' times at each listed size.
-    `speedup` is weighted by the contract's weights; None without weights, or if a size has no ratio.
+    `trade_offs` are sentences about metrics that got worse within their limits. `times` are both versions' times at
+    each listed size. `speedup` is weighted by the contract's weights; None without weights, or if a size has no ratio.
     """
 
     objective: ObjectiveResult | None
@@ -83,13 +83,13 @@ with buffer addresses; errors vary with the order of additions among threads.
 """
 
 LEAST_GAIN = 1.02
-"""Smallest lower end of a measured speedup's 95% interval that counts as faster."""
+"""Lower bound that the 95% interval of a measured speedup must reach for a version to count as faster."""
 
 TOLD = 0.02
-"""Fraction by which a predicted time must rise to be reported, even within the prediction's error."""
+"""Smallest rise of a predicted time, as a fraction, that is reported even if it is within the prediction's error."""
 
 TOLD_ERROR = 0.1
-"""Largest error, in tolerances, up to which a larger error than the baseline's is not reported as a trade-off."""
+"""Error, in tolerances, above which an error larger than the baseline's is reported as a trade-off."""
 
 KEPT = 0.02
 """Allowed slowdown, beyond its interval, of a version whose objective cannot be measured."""

@@ -50,7 +50,7 @@ def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled) -
 
 
 def suits(objective: Objective, author: str) -> int:
-    """Returns the number of preferred structures in an author's versions; negative if they have one to be avoided."""
+    """Returns how many preferred structures an author's versions have; minus the number of avoided ones, if any."""
     named = [one for one in objective.preferences if re.search(one.authors, author)]
     avoided = sum(one.avoid for one in named)
     return -avoided if avoided else len(named)

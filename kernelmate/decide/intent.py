@@ -1,7 +1,7 @@
-"""The intent of a prompt: a search, an explanation, a step with what was found, or nothing that is understood.
+"""Classification of prompts: search, explanation, acceptance or undo of a change, or no known intent.
 
-The command line, notebooks and the editor decide by `read_intent` alone what to do with a prompt; `objective.py` reads
-what a search aims at.
+`read_intent` is the only such decision of the command line, notebooks and the editor; `objective.py` reads the
+objective of a search.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _IMPOSSIBLE: tuple[tuple[str, str], ...] = (
         "A search changes what a kernel computes with, not what belongs around it ({0}).",
     ),
 )
-"""Wishes that nothing installed can meet, with the reason."""
+"""Patterns of requests that no suggester can meet, each with the reason as a format string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _searched(prompt: str, baseline: Verdict | None, *, after_nothing: bool) -> 
 
 
 def _continued(prompt: str, text: str, earlier: Objective, baseline: Verdict | None) -> Intent:
-    """Returns the intent of a follow-up: the earlier objective with what it adds, or with its own metric instead."""
+    """Returns the intent of a follow-up: the earlier objective with its modifiers, and its metric if it names one."""
     rest = _FOLLOWS.sub("", text).strip(" ,.;!")
     joined = restated(earlier)
     if not rest and not re.search(r"\b(?:again|same|once more)\b", text):
@@ -186,7 +186,7 @@ def _continued(prompt: str, text: str, earlier: Objective, baseline: Verdict | N
 
 
 def merged(earlier: Objective, added: Objective, *, changes_metric: bool) -> Objective:
-    """Returns an objective that continues an earlier one: what is said later wins over the same kind said before."""
+    """Returns an objective that continues an earlier one; a later modifier replaces an earlier one of the same kind."""
     kinds = {one.kind for one in added.constraints}
     named = {one.words for one in added.preferences}
     first = added if changes_metric else earlier
@@ -203,12 +203,7 @@ def merged(earlier: Objective, added: Objective, *, changes_metric: bool) -> Obj
 
 
 def restated(objective: Objective, *, without: str | None = None) -> str:
-    """Returns a prompt that is read as this objective: `make it faster, at most 32 registers, no atomics`.
-
-    Args:
-        objective: the objective.
-        without: one of `wish_prompts` that is left out.
-    """
+    """Returns a prompt that is read as this objective, such as `make it faster, at most 32 registers, no atomics`."""
     head = [] if objective.keep and objective.constraints else [METRIC_PROMPTS[objective.metric]]
     return ", ".join(head + [words for words in wish_prompts(objective) if words != without])
 
@@ -226,7 +221,7 @@ def removable(objective: Objective) -> list[tuple[str, str]]:
 
 
 def wish_prompts(objective: Objective) -> list[str]:
-    """Returns what must hold besides the metric, each as words that can be removed from a restated prompt."""
+    """Returns an objective's modifiers (constraints, structure, limits, sizes, tolerance), as words of a prompt."""
     limits = [metric for metric in METRICS if metric in objective.limits and metric != objective.metric]
     tolerance = objective.tolerance
     return [

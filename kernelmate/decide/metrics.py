@@ -9,7 +9,7 @@ from kernelmate.records import Counters, FindingCode, MetricName, Verdict
 NOT_THE_KERNELS = frozenset(
     {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Findings that say that nothing could be found out, where correctness is left open."""
+"""Codes of findings that end a judgement without showing a fault of the kernel; correctness stays undecided."""
 
 SECTOR_BYTES = 32
 """Bytes of one sector, the unit in which global memory is moved on every architecture from sm_75 on."""

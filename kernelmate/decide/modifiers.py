@@ -38,7 +38,7 @@ _WORDS = """
 """
 
 FILLERS = frozenset(_WORDS.split())
-"""English words around a request, and words about kernels that request nothing by themselves."""
+"""English stopwords, and words about kernels that request nothing by themselves."""
 
 
 NOT = (
@@ -63,7 +63,7 @@ BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
     (rf"{REGISTERS}(?: count| usage| per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
 )
-"""Patterns of an upper bound of registers, each with the amount to subtract from its number."""
+"""Patterns of an upper bound of registers, each with the amount to subtract from the matched number."""
 
 SHARED_BOUND = (
     rf"(?:{AT_MOST}|{BELOW}) (\d+) ?(k|kb|kib|bytes?|b)(?: of)? {SHARED}"
@@ -157,9 +157,9 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ("using atomics", r"atomic", r"(?:use|using|with|by) (?:block[ -]level )?atomics?(?: ?adds?)?"),
     ("launch bounds", r"launch-bounds", r"launch[ -]bounds|max ?n?reg\w*"),
 )  # fmt: skip
-"""Code structures that prompts can name: display name, regular expression of authors, and pattern.
+"""Code structures that a prompt can name: display name, regular expression of their authors, and pattern of the words.
 
-The most specific first.
+The most specific pattern comes first.
 """
 
 BLOCK = r"(?:blocks? (?:of |size (?:of |= ?)?)|use |with )?(\d+) threads(?: per| a| in a| in each)? ?(?:block)?|block ?size (?:of |= ?|to )?(\d+)"
@@ -185,7 +185,7 @@ _QUESTION = re.compile(
 
 @dataclass(slots=True)
 class PromptModifiers:
-    """Modifiers found in a prompt, and the rest of its folded text."""
+    """Modifiers found in a prompt, and the folded text without them."""
 
     text: str
     constraints: list[Constraint] = field(default_factory=list)

@@ -113,7 +113,7 @@ PERMITTED = re.compile(
     r"\b(?:(?:low(?:er)?|less|reduced) )?(?:precision|accuracy|tolerance|errors?)\b[^.;,]{0,30}?"
     r"\b(?:to|of|within|below|under) (\d+(?:\.\d*)?(?:e-\d+)?) ?(%|percent\b)?"
 )
-"""Patterns of a permitted error, such as "lower precision is fine to 1e-3" or "an error of 0.1 % is fine"."""
+"""Pattern of a permitted error, such as "lower precision is fine to 1e-3" or "an error of 0.1 % is fine"."""
 
 WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only if nothing else is named: "optimize memory usage" is about memory."""
@@ -126,7 +126,7 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 GUARD_WORDS = (
     r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
 )
-"""Words before a metric that must not get worse and is not the objective."""
+"""Words before a metric that must not get worse, as in "without more registers"; it is not the objective."""
 
 LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
 RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
@@ -269,7 +269,7 @@ def names_a_metric(text: str) -> bool:
 
 
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
-    """Returns metric, whether it must only be kept, and the sentence, for a prompt of only constraints, structure or sizes."""
+    """Returns the metric, whether it must only not get worse, and the sentence, for a prompt that names no metric."""
     bounded = [
         one for one in modifiers.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")
     ]
@@ -338,7 +338,7 @@ def _single(asked: Asked, baseline: Verdict | None) -> MetricName:
 
 
 def _memory(baseline: Verdict | None) -> tuple[MetricName, str]:
-    """Returns the metric that "memory usage" means for this kernel (shared, else local, else global), and a sentence."""
+    """Returns the metric that "memory usage" means for a kernel (shared, else local, else global), and the reason."""
     if baseline is None:
         return "shared_bytes", "since nothing is known of the kernel yet"
     shared = metric_value("shared_bytes", baseline)
@@ -378,9 +378,10 @@ def _spell(word: str) -> str:
 
 
 def _one_slip(word: str, known: str) -> bool:
-    """Returns True for words one typing error apart.
+    """Returns True if a word is a mistyped form of a known word.
 
-    A changed, missing, doubled or extra letter, or two neighbours swapped (two errors from 9 letters on).
+    An error is a changed, missing, doubled or extra letter, or a swap of two neighbours. One is allowed, two for known
+    words of 9 letters or more; the first letters must be equal.
     """
     allowed = 2 if len(known) >= 9 else 1
     if word[0] != known[0] or abs(len(word) - len(known)) > allowed:
@@ -389,7 +390,7 @@ def _one_slip(word: str, known: str) -> bool:
 
 
 def _slips(left: str, right: str) -> int:
-    """Optimal string alignment distance (Damerau's, with each swap of neighbours counted once)."""
+    """Returns the optimal string alignment distance: insertions, deletions, changes and swaps of neighbours."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):

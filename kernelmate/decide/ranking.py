@@ -51,10 +51,7 @@ def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float
 
 
 def complexity(judged: Judged, kernel: Kernel, contract: Contract) -> tuple[int, bool, int]:
-    """Returns the complexity of a version, to be minimised.
-
-    New assumptions, a second copy of the kernel, changed lines.
-    """
+    """Returns a sort key for a version's complexity: added `require` conditions, a duplicated kernel, changed lines."""
     candidate = judged.candidate
     assumed = len(set(candidate.contract.require) - set(contract.require))
     before, after = kernel.unit.text, candidate.kernel.unit.text

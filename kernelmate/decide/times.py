@@ -91,9 +91,9 @@ def median_us(times: SizeTimes, of: Literal["before", "after"]) -> float | None:
 
 
 def never_vetoes(times: SizeTimes) -> bool:
-    """Returns True for a size that never rejects.
+    """Returns True for a size at which a slowdown never rejects a version.
 
-    Weight 0, or unweighted with times dominated by launch overhead and under 1 us apart.
+    Its weight is 0, or it is unweighted with times that launch overhead dominates and that differ by less than 1 us.
     """
     if times.weight is not None:
         return times.weight == 0

@@ -49,7 +49,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     elif not path.exists():
         raise FileNotFoundError(path)
     with translated(path):
-        # In a read-only folder, SQLite opens a file only with the promise (`immutable`) that nobody else writes it.
+        # In a read-only folder, SQLite opens a file only as `immutable`, which asserts that no other process writes it.
         frozen = not os.access(path.parent, os.W_OK)
         name = f"{path.absolute().as_uri()}?immutable=1" if frozen and not write else str(path)
         connection = sqlite3.connect(
@@ -70,7 +70,7 @@ class Snapshot(sqlite3.Connection):
 
 
 def _snapshot(path: Path, unusual: Exception) -> Snapshot:
-    """Copies a file into memory that cannot be opened normally, for example because a full disk has no room for side files.
+    """Returns an in-memory copy of a file that cannot be opened normally, for example because the disk is full.
 
     Args:
         path: the file.

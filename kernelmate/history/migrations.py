@@ -65,7 +65,7 @@ CREATE INDEX judgements_parent ON judgements (parent);
 _STEPS = """
 ALTER TABLE judgements ADD COLUMN steps TEXT;
 """
-"""Schema change: the author's steps to a version, as a JSON list of sentences; NULL if unknown."""
+"""Schema 2: a column with the author's steps to a version, as a JSON list of sentences; NULL if unknown."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _STEPS)
 

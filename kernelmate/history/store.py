@@ -45,7 +45,7 @@ class History:
         self._turn = threading.Lock()
 
     def __enter__(self) -> History:
-        """Opens nothing yet: the file is opened on first use."""
+        """Returns the history; the file is opened on first use."""
         return self
 
     def __exit__(self, *_: object) -> None:

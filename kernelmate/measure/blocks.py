@@ -16,7 +16,7 @@ import numpy.typing as npt
 from kernelmate.records import Speedup
 
 BOOTSTRAP_FROM = 6
-"""Number of blocks from which the bootstrap is used: the median of six lies between their extremes in 97 of 100 cases."""
+"""Fewest blocks for the bootstrap: in 97 of 100 cases the true median lies between the extremes of six blocks."""
 
 RESAMPLES = 2000
 

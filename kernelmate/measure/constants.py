@@ -1,4 +1,4 @@
-"""Constants of the performance model that documents state, each with its source; `fit.py` has the fitted ones.
+"""Constants of the performance model that documents state, each with its source; `fit.json` has the fitted ones.
 
 "Guide" is NVIDIA's CUDA C++ Programming Guide 13.0, "Tuning" its tuning guides. Entries marked "Assumption" have no
 published source. `statistics.MODEL_FACTOR` bounds the error of all of them together.

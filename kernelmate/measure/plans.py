@@ -13,7 +13,10 @@ BLOCKS, FEWEST_BLOCKS = 12, 6
 """Number of timing blocks, each with its own memory placement; the second is the minimum for small budgets."""
 
 SLOW_US, SLOW_BLOCKS, LONG_BLOCKS = 20_000.0, 4, 2
-"""Kernel time in microseconds from which fewer blocks are used, and those counts; Student's t then widens the interval."""
+"""Kernel time in microseconds from which fewer blocks are used, and their number from there and from `LONG_US` on.
+
+With fewer than `blocks.BOOTSTRAP_FROM` blocks, Student's t gives the interval.
+"""
 
 ORDER = (0, 1, 1, 0, 1, 0, 0, 1)
 """Order of the two versions' launches in a block: it cancels linear and quadratic drift.
@@ -39,7 +42,10 @@ GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """Desired duration of a CUDA graph in microseconds (starting one costs about 10 us), and bounds of its number of launches."""
 
 FEW_US, FEW_IN_GRAPH = 2_000.0, 3
-"""Kernel time in microseconds from which a graph has few launches, whose gaps are under a thousandth of it; their number."""
+"""Kernel time in microseconds from which a graph has few launches, and their number.
+
+The gaps between launches are then under a thousandth of the time.
+"""
 
 PERIOD_ROUNDS = 7
 COLD_LAUNCHES, FEWEST_COLD = 144, 5

@@ -33,13 +33,16 @@ MOST_PROBES = 200
 """Clock probes: three in a row within the given fraction mean a stable clock; after the maximum, timing starts anyway."""
 
 PILOT_LAUNCHES, PILOT_TO_US = 4, 2_000.0
-"""Trial launches of each version that tell a launch's cost, and the kernel time from which the host adds little to it."""
+"""Trial launches of each version to measure a launch's cost; made for kernels up to the given time in microseconds.
+
+Host overhead is a small part of the cost of longer kernels.
+"""
 
 TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
 """Launches that CUPTI records: of each version, of versions of at least `SLOW_US`, and of an empty kernel."""
 
 PLACES_APART = 1.1
-"""Ratio of the second slowest block to the second fastest from which a note is added."""
+"""Ratio of the second slowest block to the second fastest from which a note on memory placement is added."""
 
 LONG_PERIOD, ATTEMPTS = 1.5, 3
 """Ratio of replay period to duration from which both are measured again, and the maximum of measurements.
@@ -127,7 +130,7 @@ def measure(
 
 
 def settle(probe: Callable[[], GpuState]) -> None:
-    """Keeps the GPU busy until its clock is stable."""
+    """Keeps the GPU busy until its SM clock is stable, or until `MOST_PROBES` probes were made."""
     last: list[float] = []
     for _ in range(MOST_PROBES):
         clock = probe().sm_clock_mhz
@@ -155,7 +158,7 @@ def _planned(timer: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
 def _take_blocks(timer: TimingDevice, chosen: TimingPlan) -> _Blocks:
     """Measures all blocks; a block with throttled clocks is repeated, up to `REPEATS` times.
 
-    If repeating did not help once, later blocks are not repeated.
+    Once repetition has not helped, later blocks are not repeated.
     """
     blocks = _Blocks([[] for _ in range(timer.versions)])
     repeats, highest = REPEATS, 0.0
@@ -216,7 +219,7 @@ def _last_outputs(timer: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.N
 
 
 def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
-    """Returns CUPTI's duration of each version; empty without CUPTI."""
+    """Returns CUPTI's duration of each version in microseconds; None for every version without CUPTI."""
     each = 1 + launches
     try:
         seen = timer.traced([version for version in range(timer.versions) for _ in range(each)])

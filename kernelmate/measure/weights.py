@@ -9,7 +9,7 @@ ISSUED_PER_CLOCK = 4 * 32
 
 
 def line_cost(line: LineCounters) -> float:
-    """Returns a sort weight of a line: the cycles that one SM would need for its parts one after another.
+    """Returns a sort key of a line: the cycles that one SM would need for its parts one after another.
 
     The weight is not a duration.
 

@@ -10,7 +10,7 @@ Limiter = Literal["registers", "shared", "blocks", "threads", "launch"]
 
 
 INFERRED = "inferred-instance"
-"""Code of the note that says where an instance comes from that no contract names."""
+"""Code of the note that states the origin of a template instance that no contract lists."""
 
 
 @dataclass(frozen=True, slots=True)

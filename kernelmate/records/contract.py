@@ -56,7 +56,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An argument's place in what is passed: `offset` in bytes, and the keys that lead to its entry in a struct."""
+    """Place of an argument in a parameter: `offset` in bytes, and the keys that lead to its entry in a struct."""
 
     argument: str
     offset: int
@@ -143,7 +143,7 @@ class Contract:
 
     @property
     def parameters(self) -> tuple[Argument | None, ...]:
-        """One entry for each kernel parameter in order: its argument, or None where it is not one argument's own."""
+        """One entry for each kernel parameter in order: its argument; None if it is no argument by itself."""
         if not self.passing:
             return self.args
         known = {one.name: one for one in self.args}

@@ -16,7 +16,7 @@ class Calibration:
         gpu: its name.
         uuid: as nvidia-smi shows it.
         sms: its streaming multiprocessors.
-        driver: the newest CUDA that its driver knows.
+        driver: the newest CUDA version that its driver supports.
         measured_at: UTC, ISO 8601.
         replay_us: the period of back-to-back empty launches in a CUDA graph.
         submit_us: host time per empty launch on a stream.

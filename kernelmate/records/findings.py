@@ -11,7 +11,7 @@ from kernelmate.records.compiled import Severity
 class FindingCode(StrEnum):
     """Every code of a finding, with its meaning; of several that fit one cause, the first is reported.
 
-    Codes are added, never renamed. The severity is the finding's own: a race that the baseline has too is a warning.
+    Codes are added, never renamed. Each finding has its own severity: a race that the baseline has too is a warning.
     """
 
     meaning: str

@@ -414,7 +414,7 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Returns True if the version, judged by itself, has nothing against it and every check was completed."""
+        """Returns True if nothing rejects the version, judged by itself, and every check was completed."""
         return self.accepted is not False and not self.unreached
 
     @property

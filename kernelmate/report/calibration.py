@@ -13,11 +13,11 @@ from kernelmate.report.words import number, percent, time_words
 
 
 def calibration_view(measured: Calibration, sheet: Roofs | None) -> list[RenderableType]:
-    """Show every peak rate, as stated and as measured.
+    """Show every peak rate as stated by the data sheet and as measured.
 
     Args:
-        measured: on the GPU.
-        sheet: by the table; None for a GPU that the table does not have.
+        measured: rates measured on the GPU.
+        sheet: rates of the target table; None for a GPU that is not in it.
     """
     made = table("roof", "stated", "measured", "reached", right=(1, 2, 3))
     for name, stated, found, unit in _rows(measured.roofs, sheet):

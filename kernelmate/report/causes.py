@@ -45,7 +45,7 @@ def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType
 
 
 def causes_html(verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines) -> str:
-    """Returns the same as HTML, which wraps in narrow pages: its standing, then each cause."""
+    """Returns the HTML of one kernel: its standing, then each cause; the lines wrap in narrow pages."""
     parts = [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
     parts.append(f'<p class="faint">{text(provenance(verdict))}</p>')
     if not causes:
@@ -63,7 +63,7 @@ def _cause_html(cause: Cause, line: str | None) -> list[str]:
 
 
 def _sentence(words: str) -> str:
-    """Returns the words with a capital and a full stop."""
+    """Returns the text as a sentence: with a capital letter and a full stop."""
     return f"{words[:1].upper()}{words[1:].rstrip('.')}."
 
 

@@ -28,7 +28,7 @@ CLEAR = "rgba(0,0,0,0)"
 ROW_PX = 34
 LETTER_PX = 13
 MOST_LABEL_PX = 170.0
-"""Room for a version's name beside a chart."""
+"""Largest width in pixels of a version's name beside a chart."""
 BASELINE = "baseline"
 
 
@@ -112,7 +112,7 @@ def safe(text: str) -> str:
 
 
 def labels_of(versions: Sequence[ChartVersion]) -> list[str]:
-    """Returns the versions' names, shortened to `MOST_LABEL_PX` and escaped for Plotly."""
+    """Returns the versions' names for Plotly: escaped, and shortened to a width of `MOST_LABEL_PX` pixels."""
     names = [one_line(version.label) for version in versions]
     return [safe(shortened(name, MOST_LABEL_PX, LETTER_PX, names)) for name in names]
 

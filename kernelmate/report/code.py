@@ -65,7 +65,7 @@ class CodePiece:
 
 
 def listing_head(listing: Listing) -> Group:
-    """Shows the kernel's name, its code size, and the place of the most live registers."""
+    """Shows the kernel's name, its code size, and the register peak."""
     name = printable(listing.instance or listing.kernel)
     size = f"{plural(len(listing.sass), 'instruction')}, {byte_words(listing.code_bytes)}"
     spills = {None: "spills unknown", 0: "no spills"}.get(listing.spill_bytes, f"{listing.spill_bytes} B spilled")
@@ -149,7 +149,7 @@ def _key(place: SourcePlace | None, inlined: tuple[SourcePlace, ...], listing: L
 
 
 def by_address(listing: Listing) -> list[CodePiece]:
-    """Returns pieces in address order: a new one wherever the source line or the function changes."""
+    """Returns pieces in address order; a new piece starts where the source line or the function changes."""
     ptx = {one.line: one for one in listing.ptx}
     runs = groupby(listing.sass, lambda one: (_home(one, listing), one.function))
     return [
@@ -221,7 +221,7 @@ class _CodeWriter:
             yield ((f"     | inlined at {calls}", "dim"),)
 
     def _rows(self, piece: CodePiece) -> Iterator[tuple[PtxInstruction | None, bool, tuple[SassInstruction, ...]]]:
-        """Yields each PTX instruction with its SASS in this piece; SASS of another line's PTX is labelled."""
+        """Yields each PTX instruction with its SASS in this piece; the flag is True for PTX of another source line."""
         if self._shown.by_address or not self._shown.ptx:
             previous: int | None = -1
             for one in piece.sass:
@@ -280,9 +280,9 @@ class _CodeWriter:
         )
 
     def _control(self, one: SassInstruction) -> tuple[str, str]:
-        """Returns control information as columns, and dependencies.
+        """Returns control information as columns, and the dependencies.
 
-        The latter name, for each awaited scoreboard, the instructions that have set it since the wait before.
+        The dependencies name, for each awaited scoreboard, the instructions that have set it since the previous wait.
         """
         if not self._shown.control or one.control is None:
             return "", ""
@@ -295,10 +295,10 @@ class _CodeWriter:
 
 
 def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
-    """Return, for each address and awaited scoreboard, the instructions that set it before: `LDG.E at 0140`.
+    """Return the instructions that set an awaited scoreboard, by address and scoreboard, such as `LDG.E at 0140`.
 
-    "Before" means in address order: at a loop's head the awaited instruction may be below. A scoreboard counts: a wait
-    covers every instruction that has set it since the previous wait.
+    An instruction sets it "before" in address order: at a loop's head the awaited instruction may be below. A
+    scoreboard is a counter: a wait covers every instruction that has set it since the previous wait.
     """
     pending: dict[tuple[str, int], list[SassInstruction]] = {}
     waited: set[tuple[str, int]] = set()
@@ -322,7 +322,7 @@ def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
 
 
 def _named(instructions: Sequence[SassInstruction]) -> str:
-    """Formats instructions: `LDG.E at 0140 and 0150`, `S2R at 0010 and LDC at 0020`, the first few of many."""
+    """Formats at most `MOST_WAITED` instructions: `LDG.E at 0140 and 0150`, `S2R at 0010 and LDC at 0020`."""
     by_opcode: dict[str, list[str]] = {}
     for one in instructions[:MOST_WAITED]:
         by_opcode.setdefault(one.opcode, []).append(f"{one.address:04x}")

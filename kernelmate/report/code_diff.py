@@ -63,7 +63,7 @@ def _totals(diff: CodeDiff) -> Table:
 
 
 def _hunks(diff: CodeDiff) -> Iterator[Line]:
-    """Yields changes with their context, without distant code."""
+    """Yields changes with `CONTEXT` equal instructions around each."""
     changes = diff.changes
     for index, change in enumerate(changes):
         if change.op == "equal":

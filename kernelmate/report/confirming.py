@@ -78,7 +78,7 @@ def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
 
 
 def _times(confirmed: ConfirmationReport) -> Table:
-    """Shows predicted and measured times; a measured time within the prediction's error confirms it."""
+    """Shows predicted and measured times, and whether the measured time lies within the prediction's error."""
     made = table("time", "predicted", "measured", "ratio", "prediction", right=(3,))
     rows = [("baseline", confirmed.timing, confirmed.baseline)]
     rows += [(f"{index}", one.promise.timing, one.verdict) for index, one in enumerate(confirmed.confirmations, 1)]

@@ -26,11 +26,11 @@ STYLES: Mapping[Tone, str] = {"good": "green", "bad": "bold red", "doubt": "mage
 SEVERITY_TONES: Mapping[str, Tone] = {"error": "bad", "warning": "doubt", "note": "plain"}
 INDENT = 2
 MOST_MESSAGES = 20
-"""Diagnostics or findings shown of one verdict; `--json` has them all."""
+"""Largest number of a verdict's diagnostics or findings to show; `--json` contains all of them."""
 
 
 class _RuledHead(Box):
-    """A table style with a line below the head and nothing else, drawn in ASCII if the terminal's encoding has no more."""
+    """A table style with only a line below the head, in ASCII if the terminal's encoding requires it."""
 
     def substitute(self, options: ConsoleOptions, safe: bool = True) -> Box:
         return _ASCII_HEAD if options.ascii_only else self
@@ -42,12 +42,12 @@ _HEAD = _RuledHead("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leaves the error to the caller, which knows the exit code."""
+        """Raises the error again for the caller, which knows the exit code."""
         raise
 
 
 def make_console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> Console:
-    """Create a console that does not interpret markup in text, and colours only terminals.
+    """Create a console that prints markup in text literally and uses colours only on terminals.
 
     Args:
         file: the stream.
@@ -66,18 +66,18 @@ class Verbatim:
     text: str
 
     def __rich__(self) -> Text:
-        """Returns the text for use within another view."""
+        """Returns the text, for use within another view."""
         return Text(printable(self.text))
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Lines of code, each of styled pieces: `show` writes them without wrapping, and fast."""
+    """Lines of code, each a sequence of (text, style) pairs; `show` writes them without wrapping."""
 
     lines: Sequence[Sequence[tuple[str, str]]]
 
     def __rich__(self) -> Text:
-        """Returns the text for use within another view."""
+        """Returns the text without styles, for use within another view."""
         return Text("\n".join("".join(text for text, _ in line) for line in self.lines))
 
 
@@ -106,18 +106,18 @@ def show_lines(console: Console, *texts: Text) -> None:
 
 
 def _write(console: Console, styled: Sequence[tuple[str, str]]) -> None:
-    """Writes styled lines directly: rich's own text would expand tabs and cut at the terminal's width."""
+    """Writes styled lines directly, because rich's `Text` would expand tabs and wrap at the terminal's width."""
     segments = [Segment(line + "\n", console.get_style(style) if style else None) for line, style in styled]
     console.print(Segments(segments), soft_wrap=True, end="")
 
 
 def toned(text: str, tone: Tone = "plain") -> Text:
-    """Returns text in the colour of a standing."""
+    """Returns text in the colour of a tone."""
     return Text(printable(text), style=STYLES[tone])
 
 
 def heading(text: str, standing: tuple[str, Tone] | None = None) -> Text:
-    """Returns a title with the standing."""
+    """Returns a title, followed by a standing in its colour."""
     line = Text(printable(text), style="bold")
     if standing is not None:
         word, tone = standing
@@ -136,7 +136,7 @@ def table(*heads: str, right: Iterable[int] = ()) -> Table:
 
     Args:
         heads: column titles.
-        right: columns of figures, from 0, set to the right.
+        right: indices of right-aligned columns.
     """
     rightwards = set(right)
     made = Table(box=_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

@@ -1,4 +1,4 @@
-"""Changes of a candidate, as a unified diff of the user's file."""
+"""Unified diff between a candidate and the user's file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES: dict[LineKind, str] = {"file": "bold", "hunk": "cyan", "added": "green",
 
 
 def whole_text(kernel: Kernel) -> str:
-    r"""Returns the user's whole file with this version of the kernel in it, with `\n` line ends."""
+    r"""Returns the text of the user's file with this version of the kernel, with `\n` line ends."""
     from kernelmate.source import file_text
 
     if kernel.unit.language != "python":

@@ -14,15 +14,15 @@ from html import escape
 from typing import Any, Literal, TypeAlias
 
 INK = "ink"
-"""The colour of text: the page's own in SVG, nearly black in a PNG."""
+"""Colour of text: `currentColor` in SVG, nearly black in PNG."""
 
 FAINT = "faint"
-"""The colour of axes: the page's ink at a third."""
+"""Colour of axes: that of text at an opacity of 35 %."""
 
 CLEAR = "clear"
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 MIDDLE = "#787878"
-"""An ink with a contrast of more than 4.2 to 1 on white and on the dark theme's ground (#111111)."""
+"""Text colour with a contrast of more than 4.2 to 1 on white and on the background of the dark theme (#111111)."""
 
 GROUND, DARK, GREY = "#ffffff", "#1f1f1f", "#c9c9c9"
 
@@ -63,7 +63,7 @@ class Mark:
 
     @property
     def open(self) -> bool:
-        """True for an outlined box."""
+        """True for an outlined mark."""
         return self.symbol.endswith("-open")
 
     def corners(self) -> tuple[tuple[float, float], ...]:
@@ -80,7 +80,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """One line of text; `y` is its middle."""
+    """One line of text; `y` is its vertical middle."""
 
     x: float
     y: float
@@ -114,17 +114,18 @@ def text_width(text: str, size: float = 12.0) -> float:
 
 
 MOST_PARTS = 8
-"""Joined rewrites of a name beyond which it is shortened by letters alone."""
+"""Number of `+`-joined rewrites in a name above which only letters are cut, not whole rewrites."""
 
 
 def shortened(text: str, room: float, size: float = 12.0, others: Sequence[str] = ()) -> str:
-    """Return a text that fits into that many pixels, shortened in its middle.
+    """Return a text shortened in its middle to fit a width in pixels.
 
     Args:
         text: the text, as `2 vectorize+unroll`.
-        room: pixels.
+        room: the width in pixels.
         size: of the letters, in pixels.
-        others: names beside it. What is left fits no other of them, if the room allows that; numbers are not counted.
+        others: names shown beside it; the shortened text matches none of them, if the room allows that. Leading numbers
+            are ignored.
     """
     if text_width(text, size) <= room:
         return text
@@ -137,13 +138,13 @@ def shortened(text: str, room: float, size: float = 12.0, others: Sequence[str] 
 
 
 def _numbered(text: str) -> tuple[str, str]:
-    """Returns a candidate's number with its space, empty without one, and its name."""
+    """Splits a candidate's label into its number with the space (empty if there is none) and its name."""
     number = re.match(r"\d+ ", text)
     return ("", text) if number is None else (number[0], text[number.end() :])
 
 
 def _reads_as(form: str, name: str) -> bool:
-    """Returns True if a shortened form may stand for the name."""
+    """Returns True if a name matches a shortened form, in which `...` stands for any text."""
     first, *between, last = form.split("...")
     at = len(first)
     for piece in between:
@@ -154,7 +155,10 @@ def _reads_as(form: str, name: str) -> bool:
 
 
 def _forms(name: str, most: int) -> Iterator[str]:
-    """Yields shorter forms of a name: some of its joined rewrites, then at most so many letters with one gap, then with two; the longest first."""
+    """Yields shorter forms of a name, the longest first of each kind.
+
+    First some of its joined rewrites, then at most `most` letters with one gap, then with two gaps.
+    """
     parts = name.split("+")
     for kept in range(len(parts) - 1 if len(parts) <= MOST_PARTS else 0, 0, -1):
         for places in itertools.combinations(range(len(parts)), kept):
@@ -187,7 +191,7 @@ def _without_middle(text: str, kept: int) -> str:
 
 
 def picture(scene: Scene) -> str:
-    """Returns the scene as an image element with one fixed colour, since some pages accept images but no inline SVG."""
+    """Returns the scene as an `img` element with a data URL and one fixed text colour, for pages without inline SVG."""
     drawn = svg(scene).replace("currentColor", MIDDLE)
     source = base64.b64encode(drawn.encode()).decode()
     title = escape(scene.title, quote=True)
@@ -249,9 +253,9 @@ def _svg_rect(rect: Rect) -> str:
 
 
 def hatches(rect: Rect, step: float = 9.0) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Returns slanted lines within a box.
+    """Returns the ends of slanted lines within a box.
 
-    They are drawn one by one, since patterns need names that are unique in the page.
+    Each is a line of its own, since SVG patterns need names that are unique in the page.
     """
     lines = []
     start = step
@@ -267,7 +271,7 @@ def hatches(rect: Rect, step: float = 9.0) -> list[tuple[tuple[float, float], tu
 
 
 def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
-    """Renders scenes below each other on a white background, for both themes; None without Pillow."""
+    """Renders scenes below each other on white as PNG, readable in light and dark themes; None without Pillow."""
     try:
         from PIL import Image, ImageDraw
     except ImportError:

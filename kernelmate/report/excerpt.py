@@ -25,7 +25,7 @@ class SourceLines:
     Args:
         texts: texts by path that replace those on disk, such as cells and candidates.
         folder: where relative paths start from; the current folder when not given.
-        moved: gives the present line for a line of a given text; None for a line that was changed since.
+        moved: maps a line of a given text to its present line; None if it was changed since.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SourceLines:
         return file in self._given
 
     def present(self, file: str | None, line: int | None) -> int | None:
-        """Returns the line at which a line of a given text is now; None if it was changed, or the text was not given."""
+        """Returns the present line of a line of a given text; None if it was changed, or the text was not given."""
         return None if line is None or not self.given(file) else self._moved(line)
 
     def last_store(self, file: str | None, kernel: str, argument: str) -> tuple[int, int] | None:
@@ -97,11 +97,11 @@ class SourceLines:
 
 
 def sources_of(kernel: Kernel, moved: Callable[[int], int | None] = lambda line: line) -> SourceLines:
-    """Return the lines of a kernel's own text with the numbers that messages use: a cell's are counted from its magic.
+    """Return a kernel's own text with the line numbers of messages, which for a cell start at its magic.
 
     Args:
         kernel: the kernel.
-        moved: gives the present line for a line of its text; None for a line that was changed since.
+        moved: maps a line of its text to its present line; None if it was changed since.
     """
     unit = kernel.unit
     return SourceLines({unit.path: "\n" * (unit.locate(1, 1)[0] - 1) + unit.text}, moved=moved)

@@ -1,4 +1,4 @@
-"""Charts of versions side by side, for every kind of figure that any version has."""
+"""Charts that compare versions, one for each kind of figure."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _errors(name: str, cases: Sequence[Case], color: str) -> Trace:
 
 
 def _placed(case: Case) -> float:
-    """Returns a case's error within the axis; of a wrong case without a finite error, the largest."""
+    """Returns a case's error, clamped to the axis; the largest for a wrong case without a finite error."""
     error = case.max_error
     if error is None or not math.isfinite(error):
         return MOST_ERROR if case.correct is False else LEAST_ERROR

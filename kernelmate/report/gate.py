@@ -52,7 +52,7 @@ def gate_view(gate: Gate, sources: SourceLines) -> list[RenderableType]:
 
 
 def summary(gate: Gate) -> str:
-    """`2 kernels differ from main: 1 fails`."""
+    """Returns a summary: `2 kernels differ from main: 1 fails`."""
     judged = [one for one in gate.kernels if one.outcome in {"passed", "failed"}]
     failed = sum(one.outcome == "failed" for one in judged)
     if not gate.kernels:
@@ -74,7 +74,7 @@ def provenance(gate: Gate) -> str:
 
 
 def gate_table(gate: Gate) -> Table:
-    """Shows two lines for each kernel, with place, figures and result; an excessive figure is marked."""
+    """Shows each kernel on two lines with its location, figures and result; a figure beyond its limit is marked."""
     shown = columns(gate)
     made = table("kernel", *(COLUMNS[metric] for metric in shown), "result", right=range(1, 1 + len(shown)))
     for column in made.columns[1:]:
@@ -91,7 +91,7 @@ def gate_table(gate: Gate) -> Table:
 
 
 def columns(gate: Gate) -> list[GateMetric]:
-    """Returns metrics worth a column: those not zero everywhere, and measured times."""
+    """Returns the metrics that get a column: those that are nonzero for any kernel, and gated times."""
     figures = [figure for one in gate.kernels for figure in one.figures]
     told = {figure.metric for figure in figures if figure.before or figure.after or figure.metric == "findings"}
     if not any(figure.metric == "time" and figure.most is not None for figure in figures):
@@ -100,12 +100,12 @@ def columns(gate: Gate) -> list[GateMetric]:
 
 
 def name_of(one: GatedKernel) -> str:
-    """`ops/softmax.cu::softmax<float>`."""
+    """Returns the kernel's file and name: `ops/softmax.cu::softmax<float>`."""
     return f"{one.path}::{one.instance or one.kernel}"
 
 
 def _cell(figure: MetricChange | None) -> Text:
-    """Shows the present value, below the earlier one if it differs."""
+    """Shows the present value; the earlier one above it, if it differs."""
     if figure is None:
         return Text("-", style="dim")
     words = figure_words(figure, "\n->")
@@ -132,7 +132,7 @@ def value_words(figure: MetricChange, value: float) -> str:
 
 
 def figure_sentence(figure: MetricChange) -> str:
-    """Returns the reason that a figure does not pass."""
+    """Returns the sentence that explains why a figure does not pass."""
     if figure.metric == "time":
         return f"slower: {figure.note}"
     assert figure.before is not None

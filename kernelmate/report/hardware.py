@@ -45,7 +45,7 @@ def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Tabl
 HARDWARE_NAMES = {
     "L1 hit rate, modelled": "L1 hits", "L2 hit rate, modelled": "L2 hits", "read from DRAM, modelled": "read from DRAM",
 }  # fmt: skip
-"""Hardware counters that correspond to figures of the cache model."""
+"""Names of hardware counters by the rows of the cache model that they correspond to."""
 
 
 def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Terminal view and JSON of the history: kernels, their versions, one version in full."""
+"""Terminal views and JSON of the history: kernels, their versions, and all details of one version."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def versions_view(recorded: Sequence[Recorded]) -> Table:
 
 
 def version_view(one: Recorded, *, source: bool) -> Group:
-    """Show one version in full.
+    """Show all details of one version.
 
     Args:
         one: the version with a judgement.
-        source: also its text.
+        source: True to show its text too.
     """
     verdict = verdict_of(one.judged.verdict)
     rows = [
@@ -146,7 +146,7 @@ def _cost(one: Recorded) -> str:
 
 
 def when(at_us: int) -> str:
-    """Formats a time in the user's time zone, to the minute; with the year if it is another one."""
+    """Formats a time in the user's time zone, to the minute, with the year unless it is the present one."""
     then = datetime.datetime.fromtimestamp(at_us / 1e6).astimezone()
     now = datetime.datetime.now().astimezone()
     return then.strftime("%b %d %H:%M" if then.year == now.year else "%Y %b %d %H:%M")

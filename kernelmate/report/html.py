@@ -18,18 +18,18 @@ def text(shown: object) -> str:
 
 
 def toned(shown: str, tone: words.Tone) -> str:
-    """Returns an element with text in the colour of a standing."""
+    """Returns an element with text in the colour of a tone."""
     return f'<span class="{tone}">{text(shown)}</span>'
 
 
 def bullets(items: Iterable[str]) -> list[str]:
-    """Returns a list of texts."""
+    """Returns a bulleted list."""
     entries = [f"<li>{text(item)}</li>" for item in items]
     return ["<ul>", *entries, "</ul>"] if entries else []
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns names and values; the values are HTML already."""
+    """Returns a definition list; the values are HTML already."""
     return ["<dl>", *(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in rows), "</dl>"]
 
 
@@ -147,6 +147,7 @@ def diff(before: str, after: str, path: str) -> list[str]:
 def code_line(line: str, kind: LineKind = "same") -> str:
     """Returns a line of a `pre` element.
 
-    Style sheets make it a block; its line break is for pages without one, and inside, as others would be empty lines.
+    Style sheets make the span a block. The line break is for pages without a style sheet; it is inside the span,
+    because a line break between blocks would show as an empty line.
     """
     return f'<span class="{kind}">{text(line)}\n</span>'

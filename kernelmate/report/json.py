@@ -218,7 +218,7 @@ def error_document(
     column: int | None = None,
     hint: str | None = None,
 ) -> Document:
-    """JSON document of an unexpected error that stopped a command."""
+    """Returns the document of an error that stopped a command, from its parts."""
     error = {"code": code, "message": message, "file": file, "line": line, "column": column, "hint": hint}
     return {"schema": SCHEMA, "error": error}
 

@@ -1,4 +1,4 @@
-"""Views of the SASS instructions that a launch executes."""
+"""Views of a launch's executed SASS instructions by opcode."""
 
 from __future__ import annotations
 

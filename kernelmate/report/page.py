@@ -66,7 +66,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """Return a complete page around the HTML of its parts: style, policy, Plotly's library, and the drawing script.
+    """Return a complete page with the given HTML in its body: style, policy, Plotly's library, and the drawing script.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -99,7 +99,7 @@ def chart(title: str, figure: Figure) -> list[str]:
 
 
 def _data(value: object) -> str:
-    """Serialises to JSON that cannot end its script element."""
+    """Serialises to JSON without characters that could end its script element."""
     shown = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
     return shown.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -135,7 +135,7 @@ def _umask() -> int:
 
 
 def _provenance(optimization: Optimization, baseline: Kernel) -> list[str]:
-    """Returns where the kernel is from and how it was judged."""
+    """Returns the kernel's file and the conditions of its judgement."""
     verdict = optimization.baseline
     parts = ["<h2>How it was judged</h2>"]
     parts += pairs(
@@ -179,7 +179,7 @@ def _candidate(index: int, judged: Judged, baseline: Kernel) -> list[str]:
 def _version(
     title: str, verdict: Verdict, extra: Sequence[str] | None, *, opened: bool, anchor: str = "version-0"
 ) -> list[str]:
-    """Returns the folded section with everything known about one version."""
+    """Returns a collapsible section with all details of one version."""
     standing = toned(*(words.standing(verdict) if extra is not None else words.correctness_words(verdict)))
     parts = [
         f'<details id="{anchor}"{" open" if opened else ""}><summary><code>{text(title)}</code> {standing}</summary>'

@@ -1,4 +1,4 @@
-"""The result view: one screen that answers a prompt, as HTML that notebook, panel, editor and page share.
+"""The result view: HTML of a search's or a kernel's result for notebook, panel, editor and page.
 
 From the top: the verdict in words, three charts side by side, the figures that changed beside the changed lines, and
 everything else folded. All text of files and models is escaped here.
@@ -25,19 +25,19 @@ from kernelmate.report.tables import provenance
 from kernelmate.report.versions import all_rows, changed_rows
 
 NARROW_VERSIONS = 2
-"""Versions in a narrow chart: the baseline and the candidate in view."""
+"""Number of versions in a narrow chart: the baseline and the candidate in view."""
 
 MOST_ROWS = 9
-"""Number of changed figures in the table; the rest is among all figures."""
+"""Largest number of rows in the table of changed figures; the folded table of all figures has the rest."""
 
 WIDTH = 120
-"""Characters of a line of source; a narrow page scrolls it."""
+"""Width in characters of a source excerpt; a narrow page scrolls it."""
 
 MOST_LISTED = 40
-"""Number of other candidates that are listed."""
+"""Largest number of other candidates to list."""
 
 MOST_LINES = 400
-"""Number of changed lines that are shown."""
+"""Largest number of changed lines to show."""
 
 ALIKE = 0.005
 """Relative difference of the objective's figure below which two versions are listed as one."""
@@ -54,7 +54,7 @@ Draw = Callable[[Scene], str]
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Candidates that no figure tells apart: the first in rank stands for all.
+    """Candidates with equal figures, represented by the first of them.
 
     Attributes:
         numbers: their numbers in the search's order, from 1.
@@ -79,7 +79,7 @@ def view(parts: Iterable[str]) -> str:
 
 
 def grouped(candidates: Sequence[Judged]) -> list[Alike]:
-    """Returns the candidates in their order, those with the figures of an earlier one joined to it."""
+    """Returns the candidates in their order, grouped with the first one that has the same figures."""
     groups: list[Alike] = []
     for number, judged in enumerate(candidates, 1):
         place = next((place for place, one in enumerate(groups) if _alike(one.first.verdict, judged.verdict)), None)
@@ -140,7 +140,7 @@ def optimization_parts(
     Args:
         optimization: the result.
         baseline: the original kernel.
-        shown: number of the candidate in view, from 1; None for the best, or where none is worth taking no candidate.
+        shown: number of the candidate in view, from 1; None for the best one, or for none if none is worth taking.
         accepted: number of the candidate that a person has accepted; None without one.
         draw: renders a chart.
         more: parts that are folded below the figures.
@@ -164,7 +164,10 @@ def optimization_parts(
 
 
 def _headline(optimization: Optimization, number: int | None, accepted: int | None) -> list[str]:
-    """Returns the verdict in words, and how the prompt was read; `data-candidate` is the number of the candidate in view."""
+    """Returns the verdict in words, and how the prompt was read.
+
+    The attribute `data-candidate` has the number of the candidate in view.
+    """
     objective, baseline = optimization.objective, optimization.baseline
     named = ""
     if number is None:
@@ -181,7 +184,7 @@ def _headline(optimization: Optimization, number: int | None, accepted: int | No
 
 
 def _marked(number: int, judged: Judged) -> str:
-    """Returns the attribute by which a page finds the candidate that an element is about; none without a text to show."""
+    """Returns the attribute that gives an element's candidate number; empty for a candidate that did not compile."""
     return f' data-candidate="{number}"' if judged.verdict.compiled else ""
 
 
@@ -196,15 +199,15 @@ def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
 
 
 def charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts of versions: side by side where a page has 860 pixels, below each other where it has under 480."""
+    """Returns the charts of versions: side by side from a page width of 860 pixels, stacked below 480 pixels."""
     return _figures('class="charts"', result_scenes(versions), draw)
 
 
 def narrow_charts(versions: Sequence[ChartVersion], draw: Draw = picture) -> list[str]:
-    """Returns the charts that a page of 480 to 860 pixels shows side by side in place of the others.
+    """Returns the charts for page widths of 480 to 860 pixels, which are shown in place of the wide ones.
 
-    They are hidden where a page drops the style sheet, as notebooks do that are not trusted; these drop `hidden` without
-    a value too.
+    They are hidden on pages without the style sheet, such as untrusted notebooks. Such notebooks also drop a `hidden`
+    attribute without a value.
     """
     return _figures('class="charts narrow" hidden="hidden"', result_scenes(versions, NARROW), draw)
 
@@ -215,7 +218,7 @@ def _figures(attributes: str, scenes: Sequence[Scene], draw: Draw) -> list[str]:
 
 
 def changed_table(before: Verdict, after: Verdict) -> list[str]:
-    """Returns the figures that changed, the most telling first."""
+    """Returns a table of the figures that changed, the most important first."""
     rows = changed_rows(before, after)
     if not rows:
         return ['<p class="faint">No figure changed.</p>']
@@ -239,7 +242,7 @@ def changes(before: Kernel, after: Kernel) -> list[str]:
 
 
 def _why_first(optimization: Optimization, number: int) -> list[str]:
-    """Returns why the best candidate is first although others in the charts or the list have shorter times."""
+    """Returns the reason that the best candidate is first if others have shorter times; else empty."""
     best = optimization.candidates[number - 1].verdict.speedup
     if best is None or number - 1 != optimization.best or optimization.objective.metric != "time":
         return []
@@ -258,7 +261,7 @@ def _trade_offs(verdict: Verdict) -> list[str]:
 
 
 def _others(optimization: Optimization, number: int | None, *, opened: bool = False) -> list[str]:
-    """Returns one line for each candidate that is not in view, those alike on one line."""
+    """Returns a list of the candidates that are not in view, one line for each group of equal ones."""
     groups = [one for one in grouped(optimization.candidates) if number not in one.numbers]
     twins = [one for one in grouped(optimization.candidates) if number in one.numbers and len(one.numbers) > 1]
     shown = (groups + twins)[:MOST_LISTED]
@@ -294,7 +297,7 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
 
 
 def _folded(key: str, title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
-    """Returns a fold; a page that is drawn again finds it by its key, as its title may have another number."""
+    """Returns a collapsible section; its key identifies it when the page is drawn again, as the title may change."""
     head = f'<details data-fold="{key}"{" open" if opened else ""}><summary>{text(title)}</summary>'
     return [head, *inside, "</details>"]
 
@@ -355,7 +358,7 @@ def alone(verdict: Verdict, *, counted: bool = True) -> str:
 
     Args:
         verdict: the verdict.
-        counted: False to leave out the cases, where a finding below says at how many sizes it is wrong.
+        counted: False to leave out the cases, if a finding below states the number of wrong sizes.
     """
     facts = [toned(*words.standing(verdict, candidate=False))]
     if verdict.compiled and counted:
@@ -368,7 +371,7 @@ def alone(verdict: Verdict, *, counted: bool = True) -> str:
 
 
 def _findings_of(verdict: Verdict, kernel: Kernel) -> list[str]:
-    """Returns the first finding of a kernel that a search did not change."""
+    """Returns the first finding of the kernel, for a search without candidates."""
     return _flat(_findings(verdict, sources_of(kernel))[:1])
 
 
@@ -377,7 +380,7 @@ def _flat(parts: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
-    """Returns diagnostics and findings, each with its line and, the first wrong one, with the values."""
+    """Returns diagnostics and findings with their source lines; the first wrong one also has the wrong values."""
     told = not verdict.diagnostics
     shown: list[Diagnostic | Finding] = [*verdict.diagnostics]
     shown += [one for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
@@ -410,6 +413,6 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
 
 
 def _at(sources: SourceLines, file: str | None, line: int | None) -> str:
-    """Returns the attribute of an element that leads to a line of the page's text, where the line is still there."""
+    """Returns the attribute that links an element to a line of the page's text; empty if the line has changed."""
     present = sources.present(file, line)
     return "" if present is None else f' data-line="{present}"'

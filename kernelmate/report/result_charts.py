@@ -1,7 +1,7 @@
 """The three charts of a result, side by side: correctness, time and occupancy, as scenes of one width.
 
-Each version has its name, the figure in words, and its marks below. Errors are in tolerances on a logarithmic axis,
-times have their intervals and roofs, occupancy its limiter. Predictions are hollow.
+Each version has a row: its name and its figure in words, and its marks below. Errors are in tolerances on a logarithmic
+axis; times have intervals and roofs; occupancy has its limiter. Predictions are hollow.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from kernelmate.report.words import LIMITER_WORDS, number, one_line, percent, ti
 
 LEFT, TOP, BAR, GAP = 8.0, 4.0, 11.0, 10.0
 BOLD = 12.6
-"""Size for the width of bold letters of 11.5 pixels."""
+"""Font size in pixels with which `text_width` estimates bold text of 11.5 pixels."""
 FOOT, LINE = 25.0, 13.0
-"""Pixels of the axis's words, and of each line of words below them."""
+"""Height in pixels of the axis labels, and of each line of text below them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChartLayout:
-    """Sizes of a chart in pixels; a page draws it up to a sixth larger where it has room.
+    """Sizes of a chart in pixels; a page scales it up by at most a sixth.
 
     Attributes:
         width: of the chart.
         row: height of one version.
-        marks: from the top of a version to the middle of its marks.
+        marks: distance from the top of a version's row to the middle of its marks.
         stacked: True if the figure is below the version's name, False if it is beside it.
         foot_lines: lines of words below the axis.
     """
@@ -56,23 +56,26 @@ class ChartLayout:
         return self.width - LEFT
 
     def middle(self, row: int) -> float:
-        """Returns the height of a version's marks."""
+        """Returns the y coordinate of a version's marks."""
         return TOP + self.row * row + self.marks
 
     def across(self, row: int, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Returns the ends of an upright line through a version's marks, below its words."""
+        """Returns the ends of a vertical line through a version's marks."""
         return (place, self.middle(row) - 9.0), (place, self.middle(row) + 9.0)
 
     def bottom(self, rows: int) -> float:
-        """Returns the lower end of the versions."""
+        """Returns the y coordinate of the lower end of the rows."""
         return TOP + self.row * rows
 
     def linear_axis(self, most: float) -> Callable[[float], float]:
-        """Returns where values from 0 to the largest are drawn."""
+        """Returns the map from values between 0 and the largest to x coordinates."""
         return lambda value: LEFT + (self.right - LEFT) * min(value / most, 1.0)
 
     def log_axis(self, low: int, high: int) -> Callable[[float], float]:
-        """Returns where values between two powers of ten are drawn; others stand at the ends."""
+        """Returns the map from values to x coordinates on a logarithmic axis between two powers of ten.
+
+        Other values are at the ends of the axis.
+        """
 
         def at(value: float) -> float:
             power = math.log10(value) if value > 0 else -math.inf
@@ -83,9 +86,9 @@ class ChartLayout:
 
 WIDE = ChartLayout(width=310.0, row=36.0, marks=25.0, stacked=False, foot_lines=1)
 CROWDED = ChartLayout(width=310.0, row=45.0, marks=36.5, stacked=True, foot_lines=1)
-"""In place of a wide one whose names are too long to be beside the figures."""
+"""Replaces `WIDE` if names are too long to stand beside the figures."""
 NARROW = ChartLayout(width=190.0, row=48.0, marks=38.0, stacked=True, foot_lines=2)
-"""Three of these fit into 600 pixels."""
+"""Three charts of this width fit into 600 pixels."""
 
 LEAST_DECADE, MOST_DECADE = -4, 3
 """Decades of error, in tolerances, beyond which marks stand at the edge of the axis."""
@@ -94,7 +97,7 @@ CORRECTNESS, TIME, OCCUPANCY = "Correctness", "Time", "Occupancy"
 
 
 def result_scenes(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> list[Scene]:
-    """Returns the charts of which any version has figures, in the order of reading."""
+    """Returns the charts for which any version has figures, in display order."""
     if not layout.stacked and not _fit_beside(versions, layout):
         layout = CROWDED
     drawn = (correctness_scene(versions, layout), time_scene(versions, layout), occupancy_scene(versions, layout))
@@ -102,7 +105,7 @@ def result_scenes(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) 
 
 
 def correctness_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
-    """Returns each case's largest error in tolerances; 1 is the limit. None if nothing was compared."""
+    """Returns the chart of each case's largest error in tolerances; 1 is the limit. None if nothing was compared."""
     compared = [_compared(version.verdict) for version in versions]
     errors = [_error(case) for cases in compared for case in cases]
     if not errors:
@@ -118,7 +121,7 @@ def correctness_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WI
 
 
 def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
-    """Returns times at the headline size with intervals, and each version's roof. None if nothing was timed."""
+    """Returns the chart of times at the headline size with intervals and roofs; None if nothing was timed."""
     timings = [version.verdict.timing for version in versions]
     ends = [_end(timing) for timing in timings if timing is not None]
     if not ends:
@@ -146,7 +149,7 @@ def time_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> 
 
 
 def occupancy_scene(versions: Sequence[ChartVersion], layout: ChartLayout = WIDE) -> Scene | None:
-    """Returns theoretical occupancy with its limiter. None if no version has one."""
+    """Returns the chart of theoretical occupancy with its limiter; None if no version has one."""
     found = [version.verdict.occupancy for version in versions]
     if all(one is None for one in found):
         return None
@@ -230,7 +233,7 @@ def _roof_us(verdict: Verdict) -> float | None:
 
 
 def _heads(versions: Sequence[ChartVersion], words: Callable[[Verdict], str], layout: ChartLayout) -> list[Shape]:
-    """Returns each version's name and its figure; a name that is too long is shortened."""
+    """Returns each version's name and figure as text; a name that is too long is shortened."""
     shapes: list[Shape] = []
     names = [one_line(version.label) for version in versions]
     for row, (name, version) in enumerate(zip(names, versions, strict=True)):
@@ -260,7 +263,7 @@ def _interval(low: float, high: float, y: float) -> list[Shape]:
 
 
 def _ticks(places: Sequence[tuple[float, str]], rows: int, layout: ChartLayout) -> list[Shape]:
-    """Returns faint lines with their words; words that would overlap are left out."""
+    """Returns faint tick lines with their labels; labels that would overlap are left out."""
     shapes: list[Shape] = []
     free = -math.inf
     for place, words in places:
@@ -281,7 +284,7 @@ def _scene(title: str, shapes: Sequence[Shape], foot: str, rows: int, layout: Ch
 
 
 def _wrapped(words: str, room: float, lines: int) -> list[str]:
-    """Returns words on at most so many lines of that many pixels; the last is shortened where they do not fit."""
+    """Returns the text as at most `lines` lines of `room` pixels; the last is shortened if it does not fit."""
     first, rest = "", words.split()
     while lines > 1 and rest and text_width(f"{first} {rest[0]}", 10.5) <= room:
         first = f"{first} {rest.pop(0)}".lstrip()

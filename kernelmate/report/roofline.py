@@ -46,7 +46,7 @@ def roofline_view(placed: Roofline, hardware: HardwareProfile | None = None) -> 
 
 
 def bound_words(placed: Roofline) -> str:
-    """`bound by memory (dram), as predicted; roofs by the data sheet`."""
+    """Formats the limiter: `bound by memory (dram), as predicted; roofs by the data sheet`."""
     return (
         f"bound by {BOUND_WORDS[placed.bound]} ({placed.work.limiter}), as predicted; "
         f"roofs {SOURCE_WORDS[placed.roofs.source]}"
@@ -54,7 +54,7 @@ def bound_words(placed: Roofline) -> str:
 
 
 def roofline_words(placed: Roofline) -> str:
-    """`3.69 FLOP per byte of DRAM (ridge 20); ~14.5% of its roof cold, ~7.86% warm; bound by ...`."""
+    """Formats the position: `3.69 FLOP per byte of DRAM (ridge 20); ~14.5% of its roof with nothing in L2, ...`."""
     per_byte = (
         "no floating-point operations" if not placed.intensity else f"{placed.intensity:.3g} FLOP per byte of DRAM"
     )
@@ -103,7 +103,7 @@ def _intensity(value: float | None) -> str:
 
 
 def _bar(share: float | None, placed: Roofline, remark: str) -> Text:
-    """Shows a fraction as bar and number; hollow if the time is predicted."""
+    """Shows a fraction as a bar and a number; the bar of a predicted time consists of hyphens."""
     if share is None:
         return Text("-")
     if not share:

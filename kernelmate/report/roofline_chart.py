@@ -66,7 +66,7 @@ def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def _keys(lines: Sequence[Roofline]) -> Iterator[Trace]:
-    """Yields the legend's explanations of the marks."""
+    """Yields the legend entries that explain the marks."""
     for level in _LEVELS:
         yield _key(f"{level.symbol}: {level.key}", level.symbol, hollow=False)
     if any(line.kind == "predicted" for line in lines):
@@ -80,7 +80,7 @@ def _key(name: str, symbol: str, *, hollow: bool) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One memory level: its mark in the chart, and its figures of a launch."""
+    """One memory level: its mark in the chart, and the functions that give its figures of a launch."""
 
     name: str
     symbol: str
@@ -178,7 +178,7 @@ def _precisions(lines: Sequence[Roofline]) -> list[str]:
 
 
 def _names(lines: Sequence[Roofline], low: float, high: float) -> list[dict[str, Any]]:
-    """Returns the roofs' short names beside their lines."""
+    """Returns the annotations that name the roofs beside their lines."""
     roofs = lines[0].roofs
     top = max(roofs.tflops[name] for name in _precisions(lines))
     found = []

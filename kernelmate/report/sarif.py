@@ -31,7 +31,7 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 
 
 def sarif(gate: Gate) -> str:
-    """Returns the log as text: one result per failure, and per new finding that is allowed."""
+    """Returns the log as text: one result for each failure, and for each new finding that does not fail the kernel."""
     results = [result for one in gate.kernels for result in _results(one)]
     rules = {result["ruleId"]: None for result in results}
     for result in results:
@@ -111,5 +111,5 @@ def _name(one: GatedKernel) -> str:
 
 
 def _uri(path: str) -> str:
-    """Returns a relative reference by RFC 3986, also for file names that are not UTF-8."""
+    """Returns a relative reference as of RFC 3986, also for file names that are not UTF-8."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/-._~")

@@ -72,8 +72,8 @@ class VerdictsDocument(TypedDict):
     """JSON document of check, bench and compare (the candidate's verdicts); one verdict for each instance.
 
     Attributes:
-        given: all that the verdicts rest on, for confirm; null for check.
-        candidate: null where a kernel was judged by itself.
+        given: the inputs of the judgement, for confirm; null for check.
+        candidate: null if a kernel was judged by itself.
     """
 
     schema: Version
@@ -87,8 +87,8 @@ class OptimizationDocument(TypedDict):
 
     Attributes:
         best: index into candidates; null when none is worth taking.
-        notes: who was skipped, what was looked for, why the search ended.
-        given: all that the verdicts rest on, for confirm.
+        notes: skipped suggesters, applied checks, and the reason that the search ended.
+        given: the inputs of the judgement, for confirm.
     """
 
     schema: Version
@@ -101,7 +101,7 @@ class OptimizationDocument(TypedDict):
 
 
 class PromisedFigures(TypedDict):
-    """The figures of a version without a GPU."""
+    """Figures of a version from a machine without a GPU."""
 
     accepted: bool | None
     objective: ObjectiveResult | None
@@ -110,7 +110,7 @@ class PromisedFigures(TypedDict):
 
 
 class ConfirmationDocument(TypedDict):
-    """A promised version with its verdict on the GPU."""
+    """A version judged without a GPU, with its verdict on the GPU."""
 
     author: str
     why: str
@@ -125,7 +125,7 @@ class ConfirmedDocument(TypedDict):
 
     Attributes:
         predicted: the kernel's own time without a GPU.
-        confirmations: promised versions, the best first.
+        confirmations: the versions judged again, the best first.
     """
 
     schema: Version
@@ -140,7 +140,7 @@ class GateResult(TypedDict):
     """Effect of a change on all kernels, relative to a revision.
 
     Attributes:
-        unchanged: kernels of touched files that are as they were.
+        unchanged: number of kernels of touched files that did not change.
     """
 
     base: str
@@ -165,7 +165,7 @@ class ExportResult(TypedDict):
     """An exported kernel.
 
     Attributes:
-        files: written; none if the kernel was rejected.
+        files: files that were written; none if the kernel was rejected.
     """
 
     verdicts: list[Verdict]
@@ -184,9 +184,9 @@ class WriteResult(TypedDict):
     """Kernels that were written from a reference.
 
     Attributes:
-        kernels: that were judged, the best first.
-        files: written; none if no kernel is right.
-        notes: why there is no kernel, or fewer.
+        kernels: the judged kernels, the best first.
+        files: files that were written; none if no kernel is right.
+        notes: reasons for missing kernels.
     """
 
     kernels: list[CandidateDocument]
@@ -207,7 +207,7 @@ class TimedVersion(TypedDict):
     Attributes:
         author: null for the kernel itself.
         source: the whole text of its file.
-        times_us: in the order of sizes; null where it has none.
+        times_us: times in the order of the sizes; null at a size without one.
     """
 
     author: str | None
@@ -221,10 +221,10 @@ class TuneResult(TypedDict):
 
     Attributes:
         kind: the kind of all times.
-        target: the GPU that times are for.
+        target: the GPU that times refer to.
         sizes: from the smallest problem to the largest.
-        chosen: the version to launch at each size; null where none has a time.
-        rule: a dispatch that makes these choices; null where no single measure separates the versions.
+        chosen: the version to launch at each size; null if none has a time.
+        rule: a dispatch rule that makes these choices; null if no single measure separates the versions.
         versions: the kernel itself first.
     """
 
@@ -248,13 +248,13 @@ class LiftResult(TypedDict):
     """A reference that was read from a kernel.
 
     Attributes:
-        function: its text; null where nothing is offered.
-        reference: the contract's line; null where nothing is offered.
-        cases: that the kernel was judged at with the function.
-        reason: why nothing is offered.
-        line: that the reason names.
-        note: why synthesis cannot use the function.
-        files: written.
+        function: its text; null if nothing is offered.
+        reference: the contract's line; null if nothing is offered.
+        cases: number of cases at which the kernel was compared with the function.
+        reason: the reason that nothing is offered.
+        line: the source line that the reason refers to.
+        note: the reason that synthesis cannot use the function.
+        files: files that were written.
     """
 
     function: str | None
@@ -328,7 +328,7 @@ class ClassCounts(TypedDict):
 
 
 class CodeChange(TypedDict):
-    """A stretch of instructions that differs."""
+    """A run of instructions that differs."""
 
     op: Literal["delete", "insert", "replace"]
     old: list[SassInstruction]
@@ -336,7 +336,7 @@ class CodeChange(TypedDict):
 
 
 class CodeDiffDocument(TypedDict):
-    """Differences in SASS; registers and addresses are set aside."""
+    """Differences in SASS, ignoring register numbers and addresses."""
 
     old: CodeTotals
     new: CodeTotals
@@ -371,9 +371,9 @@ class ModelFile(TypedDict):
 
     Attributes:
         size: bytes.
-        cache_bytes: of keys and values, for one token.
-        codec: how it is asked; null for a model that chats.
-        offers: the fingerprint of the recipes that it was taught to choose among.
+        cache_bytes: bytes of the key-value cache for one token.
+        codec: format of its prompts and answers; null for a chat model.
+        offers: fingerprint of the recipes that it was trained to choose among.
     """
 
     name: str
@@ -397,7 +397,7 @@ class ModelsDocument(TypedDict):
     """JSON document of model list.
 
     Attributes:
-        use: the name of the one in use.
+        use: name of the model in use.
     """
 
     schema: Version
@@ -430,7 +430,7 @@ class ModelTestDocument(TypedDict):
 
 
 class ExamAttempt(TypedDict):
-    """One attempt at a goal; `standing` is how far it came."""
+    """One attempt at a goal; `standing` is the stage that it reached."""
 
     author: Literal["recipes", "model"]
     number: int
@@ -444,7 +444,7 @@ class ExamAttempt(TypedDict):
 
 
 class ExamGoal(TypedDict):
-    """One goal with its attempts; `before` is the metric of the kernel as it was."""
+    """One goal with its attempts; `before` is the metric of the original kernel."""
 
     goal: str
     kernel: str
@@ -466,7 +466,7 @@ class ExamFigures(TypedDict):
 
 
 class JudgedAgain(TypedDict):
-    """Accepted attempts that a second judgement found right, and how many there were."""
+    """Accepted attempts that a second judgement found right, and the number of them that were judged again."""
 
     right: int
     of: int
@@ -531,12 +531,12 @@ class RecordedVersion(TypedDict):
     Attributes:
         at_us: microseconds since 1970 (UTC).
         author: user, recipe:NAME, local:NAME or claude:MODEL; "recipe:NAME, chosen by local:NAME" where a model chose it.
-        steps: how the author came to it.
+        steps: the author's steps to the version.
         parent: the version that this one was made from.
         launch: grid, block, shared and require in force.
-        tool: the version of KernelMate that judged.
+        tool: the version of KernelMate that judged it.
         source: the whole CUDA text that was compiled.
-        verdict: as that version of KernelMate wrote it, without counters by line.
+        verdict: the verdict as that version of KernelMate wrote it, without counters by line.
     """
 
     version: int
@@ -583,7 +583,7 @@ NEVER_NEGATIVE = frozenset(
 SHARES = (
     "theoretical", "l1_sector_hit_rate", "l1_load_hit_rate", "l2_sector_hit_rate", "l1_hit_rate", "l2_hit_rate",
 )  # fmt: skip
-"""Fractions of a whole."""
+"""Properties that are fractions from 0 to 1."""
 
 FIELDS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"minimum": 1} for name in ("line", "column", "ptx_line")},
@@ -598,7 +598,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 """Further keywords of properties, by their name or `Class.name`."""
 
 MAY_BE_INFINITE = frozenset({"Timing", "Speedup"})
-"""Records whose numbers are null where they are not finite."""
+"""Records in which a number that is not finite becomes null."""
 
 Definition: TypeAlias = dict[str, Any]
 
@@ -638,7 +638,7 @@ def _add(definition: Definition, **properties: Definition) -> None:
 
 
 def _finished(name: str, definition: Definition) -> Definition:
-    """Completes a record's definition: a document has every key of it, and no other."""
+    """Completes a record's definition; a document has exactly its keys."""
     if name == FindingCode.__name__:
         codes = [{"const": code.value, "description": code.meaning} for code in FindingCode]
         return {"description": "The code of a finding; of several that fit one cause, the first.", "oneOf": codes}
@@ -692,7 +692,7 @@ def _referring(value: Any) -> Any:
 
 
 def _described(docstring: str, fields: Iterable[str]) -> dict[str, str]:
-    """Returns the text of a class's docstring, under "", and of each field in its section `Attributes`."""
+    """Returns a class docstring's text under the key "", and the text of each field in its section `Attributes`."""
     text, _, attributes = docstring.partition("Attributes:\n")
     attributes = " ".join(attributes.split())
     starts = [

@@ -66,7 +66,7 @@ class CheckedKernel:
 
 
 def provenance(verdict: Verdict) -> str:
-    """Returns the sources of the figures below."""
+    """Returns the backend, target, compiler and seed behind the figures."""
     where = "" if verdict.backend == "cuda" else "emulated for "
     return f"{where}{verdict.target} ({verdict.arch}), {verdict.compiler}, seed {verdict.seed}"
 
@@ -166,7 +166,7 @@ def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) 
 
     Args:
         verdict: what to show.
-        sources: where excerpts come from.
+        sources: source lines for excerpts.
         cases: show the table of sizes; every wrong size is named either way.
     """
     parts: list[RenderableType] = [_head(verdict)]
@@ -205,7 +205,7 @@ def _head(verdict: Verdict) -> Group:
 
 
 def _measuring(timing: Timing) -> list[tuple[str, Text | str]]:
-    """Returns notes beside a measured time: other figures never replace it."""
+    """Returns rows with the other measured times, and with conditions that affected the measurement."""
     rows: list[tuple[str, Text | str]] = []
     if timing.replay_period_us is not None:
         rows.append(("time, replay period", case_time_words(timing.replay_period_us, timing)))

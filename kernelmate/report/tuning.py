@@ -1,4 +1,4 @@
-"""Views of `tune`: the table of versions by size, the sentence on where the choice changes, and the chart."""
+"""Views of `tune`: the table of versions by size, the dispatch rule as a sentence, and the chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.report.html import table as html_table
 from kernelmate.report.words import number, plural, size_words, time_words
 
 COLORS = ("#6E6E6E", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Colours of Okabe and Ito, grey for the kernel itself."""
+"""Colours of Okabe and Ito; the kernel itself is grey."""
 
 
 def tuned_view(tuned: Tuned) -> list[RenderableType]:

@@ -52,7 +52,7 @@ def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], s
     Args:
         baseline: its verdicts.
         candidate: its verdicts, in the same order.
-        sources: where excerpts of the candidate's findings come from.
+        sources: source lines for excerpts of the candidate's findings.
     """
     parts: list[RenderableType] = []
     for before, after in zip(baseline, candidate, strict=True):
@@ -90,7 +90,7 @@ def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[Rendera
 
 
 def side_by_side(before: Verdict, after: Verdict, *, every_counter: bool = True) -> Table:
-    """Shows figures of two versions; rows unknown for both are left out, unchanged counters unless requested."""
+    """Shows figures of two versions, without rows unknown for both and, if not `every_counter`, unchanged counters."""
     made = table("", "baseline", "candidate", "change", right=(1, 2, 3))
     rows = _figure_rows(before, after)
     counted = counter_rows(before.counters, after.counters)
@@ -140,7 +140,7 @@ def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
 
 
 def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
-    """Returns fractions of the roofs, cold and warm; they change in percentage points."""
+    """Returns rows of the fractions of the roofs, cold and warm, with their change in percentage points."""
     if old is None or new is None:
         return []
     kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
@@ -158,7 +158,7 @@ def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
 
 
 def _occupancy_row(old: float, new: float) -> Row:
-    """Returns the occupancy row; it changes in percentage points."""
+    """Returns the occupancy row, with its change in percentage points."""
     points = (new - old) * 100
     change = "same" if abs(points) < 0.05 else f"{points:+.3g} points"
     return "theoretical occupancy", percent(old), percent(new), change
@@ -273,7 +273,7 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
     Args:
         optimization: the search's result.
         baseline: the original kernel.
-        sources: where excerpts of the baseline's findings come from.
+        sources: source lines for excerpts of the baseline's findings.
     """
     parts: list[RenderableType] = [_asked(optimization)]
     if not optimization.baseline.compiled:
@@ -366,12 +366,12 @@ def best_line(optimization: Optimization) -> Text:
 def trying_line(state: SearchState, elapsed_s: float | None = None, *, with_time: bool = True) -> str:
     """Format progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
 
-    `trying` if quick.
+    A quick evaluation reads `trying` instead of `judging`.
 
     Args:
         state: the search's state.
         elapsed_s: seconds so far; None for the state's.
-        with_time: False where the time is shown elsewhere.
+        with_time: False if the time is shown elsewhere.
     """
     elapsed_s = state.elapsed_s if elapsed_s is None else elapsed_s
     limit = "" if state.budget_s is None else f" of {state.budget_s:g} s"

@@ -1,4 +1,4 @@
-"""Wording of figures and standings: always with units; predictions are never worded like measurements."""
+"""Wording of figures and standings: figures always have units, and predictions are marked with `~` or in words."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
     r"""Escape text from a file or a model that could control a terminal or hide code.
 
     Control characters (terminal escapes above all), lone surrogates, and the marks that reverse the reading direction
-    become `\x1b`, `\udcff`, `\u202e`; characters of `keep` stay.
+    become `\x1b`, `\udcff`, `\u202e`; characters in `keep` are unchanged.
     """
 
     def shown(char: str) -> str:
@@ -90,7 +90,7 @@ def one_line(text: str) -> str:
 
 
 def size_words(size: Mapping[str, int]) -> str:
-    """`rows=37 cols=853`."""
+    """Formats `rows=37 cols=853`."""
     return " ".join(f"{name}={value}" for name, value in size.items()) or "(no sizes)"
 
 
@@ -131,7 +131,7 @@ def time_words(value: float | None) -> str:
 
 
 def _time_unit(value: float) -> tuple[str, float]:
-    """Returns the unit in which a time has one to three digits before the point, and its microseconds."""
+    """Returns the unit in which a time has one to three digits before the point, and that unit in microseconds."""
     if abs(value) >= 1e6:
         return "s", 1e6
     if abs(value) >= 1000:
@@ -145,7 +145,7 @@ def percent(value: float | None) -> str:
 
 
 def timing_words(timing: Timing | None) -> str:
-    """`12.1 us [12, 12.2]` measured, `~12.1 us [6, 24] predicted` predicted."""
+    """Formats `12.1 us [12, 12.2]` if measured, `~12.1 us [6, 24] predicted` if predicted."""
     if timing is None:
         return "not timed"
     unit, size = _time_unit(timing.median_us)
@@ -163,7 +163,7 @@ def beside_words(measured: Timing, predicted: Timing) -> str:
 
 
 def case_time_words(median_us: float | None, timing: Timing | None) -> str:
-    """Formats the time of one size, marked like the headline's."""
+    """Formats the time of one size; predicted if the headline's time is."""
     if median_us is None:
         return "-"
     return time_words(median_us) if timing is not None and timing.kind == "measured" else f"~{time_words(median_us)}"
@@ -174,7 +174,7 @@ def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
 
     Args:
         speedup: the ratio of two times.
-        concluded: False to leave out the conclusion, where it is stated beside: `1.02x [0.92, 1.48]`.
+        concluded: False to leave out the conclusion: `1.02x [0.92, 1.48]`.
     """
     low, high = speedup.ci95
     ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
@@ -212,7 +212,7 @@ def metric_words(metric: MetricName, value: float | None) -> str:
 
 
 def objective_words(result: ObjectiveResult) -> str:
-    """`16,384 B -> 8,192 B`; a predicted one `~12.1 us -> ~8.4 us predicted`."""
+    """Formats `16,384 B -> 8,192 B`, or `~12.1 us -> ~8.4 us predicted` if predicted."""
     before, after = metric_words(result.name, result.before), metric_words(result.name, result.after)
     by = " by weights" if result.weighted else ""
     if result.basis == "predicted":
@@ -221,14 +221,14 @@ def objective_words(result: ObjectiveResult) -> str:
 
 
 def occupancy_words(occupancy: Occupancy) -> str:
-    """`75%, limited by registers`."""
+    """Formats `75%, limited by registers`."""
     if occupancy.limiter == "launch":
         return "0%: the block does not fit on this GPU"
     return f"{percent(occupancy.theoretical)}, limited by {LIMITER_WORDS.get(occupancy.limiter, occupancy.limiter)}"
 
 
 def wave_words(occupancy: Occupancy) -> str:
-    """Number of waves of the grid, and the fill of the last one."""
+    """Formats the number of waves of the grid, and the fill of the last one."""
     waves = occupancy.waves
     if waves is None:
         return "waves unknown"
@@ -248,7 +248,7 @@ def shared_bytes(resources: Resources) -> int:
 
 
 def shared_words(resources: Resources) -> str:
-    """`1,024 B (1,024 static + 0 dynamic)`."""
+    """Formats `1,024 B (1,024 static + 0 dynamic)`."""
     total = byte_words(shared_bytes(resources))
     if not resources.dynamic_shared_bytes or not resources.shared_bytes:
         which = "dynamic" if resources.dynamic_shared_bytes else "static"
@@ -277,7 +277,7 @@ def global_bytes(counters: Counters | None) -> int | None:
 
 
 def wrong_words(first: FirstWrong | None) -> str:
-    """`y[0, 5]: want 1.0, got 0.5`."""
+    """Formats `y[0, 5]: want 1.0, got 0.5`."""
     if first is None:
         return ""
 
@@ -311,7 +311,7 @@ def case_words(case: Case) -> tuple[str, Tone]:
 
 
 def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
-    """Returns right or wrong, and at how many sizes."""
+    """Returns the correctness of a version, with the number of wrong sizes."""
     if not verdict.compiled:
         return "not compiled" if _turned_away(verdict) else "does not compile", "bad"
     judged = [case for case in verdict.cases if case.correct is not None]
@@ -339,7 +339,7 @@ STAGES = {"compile": "compiling", "reference": "running the reference", "cases":
 NOT_JUDGED = frozenset(
     {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Codes of findings that explain why correctness was left open."""
+"""Codes of findings that explain why correctness is undecided."""
 
 
 def not_judged(verdict: Verdict) -> bool:
@@ -348,15 +348,16 @@ def not_judged(verdict: Verdict) -> bool:
 
 
 def _turned_away(verdict: Verdict) -> bool:
-    """True if its text was rejected before compilation."""
+    """Returns True if the version's text was rejected before compilation."""
     return any(finding.code == FindingCode.FORBIDDEN_SOURCE for finding in verdict.findings)
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
     """Return the verdict in one or two words.
 
-    They are `ready to accept` (accepted is said of what a person has accepted), `promising` (met by prediction, to be confirmed on a GPU), `undecided` (its gain is within the
-    prediction's error), `not settled`, `not judged`, `rejected`.
+    They are `ready to accept`, `promising` (met by prediction, to be confirmed on a GPU), `undecided` (the gain is
+    within the prediction's error), `not settled`, `not judged`, `rejected`. `accepted` is reserved for versions that a
+    person has accepted.
 
     Args:
         verdict: the verdict.
@@ -380,7 +381,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 
 
 def standing_because(verdict: Verdict) -> tuple[str, Tone]:
-    """Returns a candidate's standing; of a rejected one with its first reason: `rejected: wrong-at-size: ...`."""
+    """Returns a candidate's standing; that of a rejected one with its first reason: `rejected: wrong-at-size: ...`."""
     word, tone = standing(verdict)
     reasons = telling_reasons(verdict) if tone == "bad" else ()
     if not reasons:
@@ -394,7 +395,7 @@ def gain_sentence(verdict: Verdict, *, concluded: bool = True) -> str:
 
     Args:
         verdict: the candidate's verdict.
-        concluded: False to leave out the conclusion of a speed-up, where it is stated beside.
+        concluded: False to leave out the conclusion of a speed-up.
     """
     result, ratio = verdict.objective, verdict.speedup
     if ratio is not None and (result is None or result.name == "time"):
@@ -434,7 +435,7 @@ def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
 
 
 def trade_off_lines(verdict: Verdict) -> tuple[str, ...]:
-    """`trade-off: registers per thread: 38 before, 40 after`, for each trade-off."""
+    """Returns `trade-off: registers per thread: 38 before, 40 after` for each trade-off."""
     return tuple(f"trade-off: {one}" for one in verdict.trade_offs)
 
 
@@ -449,11 +450,11 @@ def kernel_words(verdict: Verdict) -> str:
 
 
 def plural(items: int, word: str) -> str:
-    """`1 warning`, `2 warnings`."""
+    """Formats a count with its noun: `1 warning`, `2 warnings`."""
     return f"{items:,} {word}" if items == 1 else f"{items:,} {word}s"
 
 
 def listed(words: Iterable[str]) -> str:
-    """`a, b and c`."""
+    """Joins words: `a, b and c`."""
     given: Sequence[str] = list(words)
     return " and ".join(filter(None, [", ".join(given[:-1]), *given[-1:]]))

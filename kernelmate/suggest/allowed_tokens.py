@@ -1,4 +1,4 @@
-"""Allow-list for text that a model or a plugin wrote: the characters, words and preprocessor lines that may be compiled.
+"""Allow-list for text that a model or a plugin wrote: the characters, words and preprocessor lines of candidates.
 
 A macro changes the meaning of its name in the user's file, in headers, and in code that calls the kernel. Therefore a
 candidate's macros must have new names, and must be undefined after the kernel.
@@ -16,14 +16,14 @@ from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, closing, lex
 
 MOST_TEXT = 256 * 1024
-"""Maximum characters of one answer, five times the longest kernels that people write by hand."""
+"""Largest number of characters in one answer, five times the longest handwritten kernels."""
 
 INCLUDES = re.compile(
     r"<(?:cuda_(?:runtime|fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)(?:_primitives)?\.h|mma\.h|cooperative_groups\.h"
     r"|cooperative_groups/(?:reduce|scan|memcpy_async)\.h|cub/[\w/]+\.cuh|cuda/[\w/]+|math_constants\.h"
     r"|(?:math|stdint|stddef|stdio|limits|float|assert)\.h|c(?:math|stdint|stddef|stdio|limits|float|assert)|type_traits)>\Z"
 )
-"""Headers of CUDA and of the language that a candidate may add; any that the user's file has are allowed too."""
+"""Headers of CUDA and of the language that a candidate may add; headers of the user's file are allowed too."""
 
 CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif"})
 DIRECTIVES = frozenset({"define", "undef", "include", "pragma"})
@@ -63,7 +63,7 @@ _ATTRIBUTES = words_of(
     "aligned align noinline always_inline unused packed pure const maybe_unused nodiscard fallthrough likely unlikely gnu nv_pure"
     " noreturn no_unique_address"
 )
-"""Attributes that a candidate may add; others run code at start-up, rename symbols or place them."""
+"""Attributes that a candidate may add; others run code at start-up, or rename or place symbols."""
 
 _ODD = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\u2028\u2029\ufeff\ud800-\udfff]"
@@ -71,17 +71,17 @@ _ODD = re.compile(
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
 _SPLIT = re.compile(r"[^\s\\]{1,40}\\\r?\n\S{1,40}")
-"""Text that a line continuation joins without a blank, which can hide a directive, a name or the start of a comment."""
+"""Two parts of a word or operator joined by a line continuation, which can hide a directive, a name or a comment."""
 
 
 _COVERED_SPLICE = re.compile(r"\\[^\S\n]+\n")
-"""A backslash and blanks at the end of a line, which some compilers take for a line continuation, in comments too."""
+"""A backslash and blanks at the end of a line, which some compilers read as a line continuation, even in comments."""
 
 _DIGRAPHS = frozenset({("<", "%"), ("%", ">"), ("<", ":"), (":", ">"), ("%", ":")})
 
 _ASSEMBLY = frozenset({"asm", "__asm__", "__asm"})
 _ASSEMBLY_DIRECTIVES = frozenset({"reg", "param", "local", "shared", "pragma"})
-"""PTX directives that an assembly statement may hold: others end the function, or declare what others see."""
+"""PTX directives allowed in an assembly statement; others end the function or declare symbols visible outside of it."""
 
 
 class ForbiddenText(Exception):
@@ -92,7 +92,7 @@ def check_characters(text: str, extra: int = 0) -> None:
     """Reject characters that hide text or change its reading direction.
 
     Raises:
-        Forbidden: it is too long, or holds such characters.
+        ForbiddenText: the text is too long, or contains such characters.
     """
     if len(text) > MOST_TEXT + extra:
         raise ForbiddenText(f"The text has {len(text):,} characters; at most {MOST_TEXT + extra:,} are read.")
@@ -107,15 +107,15 @@ def check_characters(text: str, extra: int = 0) -> None:
 
 
 def check_words(text: str, baseline: str, kernel: str) -> None:
-    """Reject preprocessor lines, and words with effects outside the kernel, except those in the user's own file.
+    """Reject preprocessor lines, and words with effects outside the kernel, that are not in the user's file.
 
     Args:
-        text: the text of the candidate.
-        baseline: the user's file.
-        kernel: the user's kernel, which may have conditions in it.
+        text: the candidate's text.
+        baseline: the text of the user's file.
+        kernel: the text of the user's kernel, which may contain conditional compilation.
 
     Raises:
-        Forbidden: it holds one.
+        ForbiddenText: the text contains one.
     """
     split = next((match for match in _SPLIT.finditer(text) if match.group() not in baseline), None)
     if split is not None:
@@ -147,7 +147,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
 
 
 def _check_hidden(tokens: Sequence[Token], known: Sequence[Token]) -> None:
-    """Checks that no brackets are hidden in digraphs or in assembly, except those in the user's own file."""
+    """Checks that digraphs and assembly, except those of the user's file, hide no brackets."""
     digraphs = set(_digraphs(tokens)) - set(_digraphs(known))
     if digraphs:
         raise ForbiddenText(f"The text holds {min(digraphs)!r}, another spelling of what could stand there plainly.")
@@ -219,7 +219,7 @@ def _joined(text: str) -> str:
 
 
 def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
-    """Checks that the number of preprocessor conditions from the user's file is that of the file, or of the kernel alone."""
+    """Checks that a candidate keeps all of the file's preprocessor conditions, those of the kernel alone, or none."""
     found = [line for line in _directives(tokens) if line[1:2] and line[1] in CONDITIONS]
     own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
     whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
@@ -235,7 +235,7 @@ def macros_added(text: str, baseline: str) -> tuple[str, ...]:
 
 
 def left_defined(text: str, macros: Sequence[str]) -> str | None:
-    """Returns one of these macros that is not undefined again; None if all are."""
+    """Returns the first of these macros that is still defined at the end of the text; None if all are undefined."""
     last = {}
     for line in _directives(lex(_joined(text)).tokens):
         if len(line) > 2 and line[1] in ("define", "undef"):

@@ -13,10 +13,10 @@ from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Ob
 
 
 class Expect(Protocol):
-    """Function that is told of candidates to come."""
+    """Function that announces candidates that will probably be evaluated next."""
 
     def __call__(self, candidate: Candidate, *, full: bool = False) -> None:
-        """Starts work for a candidate."""
+        """Starts to compile a candidate; `full` if it will be judged without a quick evaluation before."""
         ...
 
 
@@ -25,20 +25,23 @@ class SuggestRequest:
     """Inputs of a suggester.
 
     Attributes:
-        kernel: the baseline. contract: its contract. verdict: everything known about it.
-        compiled: the baseline compiled (PTX, SASS-bearing CUBIN, resources).
-        objective: what the user asked for, as understood.
-        judge: judges one candidate in the worker; cached by content, so asking twice costs nothing.
-        versions: everything judged so far for this kernel, best first by the objective.
-        stop: True once the user has cancelled or the budget is spent; look at it between candidates.
-        earlier: what earlier searches found for this kernel on the same target, best first by the objective.
-        quick_evaluation: a first look at one candidate, several times cheaper than judging it: what is known of it without running
-            it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
-            candidate; None if there is no such look.
-        trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None if
-            there is no worker.
-        expect: called with candidates that will probably be evaluated next, so that they are compiled meanwhile; `full` if
-            they will be judged in full, without a quick evaluation before.
+        kernel: the baseline.
+        contract: the baseline's contract.
+        verdict: the baseline's verdict.
+        compiled: the compiled baseline (PTX, CUBIN, resources).
+        objective: the interpreted objective.
+        judge: judges one candidate in the worker; results are cached by content.
+        versions: returns all versions judged so far for this kernel, best first by the objective.
+        stop: returns True once the user has cancelled or the budget is spent; suggesters check it between candidates.
+        earlier: returns the results of earlier searches for this kernel on the same target, best first by the
+            objective.
+        quick_evaluation: evaluates one candidate at several times lower cost than `judge`: by static facts if they
+            suffice, else by a run at the headline size alone. Its result is shown only if it rejects the candidate.
+            None if not available.
+        trace: returns the text of the graph of the contract's reference, traced in the worker; raises
+            `ReferenceFailed`. None without a worker.
+        expect: called with candidates that will probably be evaluated next, so that they are compiled in advance;
+            `full` if they will be judged without a quick evaluation before.
     """
 
     kernel: Kernel
@@ -57,7 +60,7 @@ class SuggestRequest:
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
-    """Key of versions that a reader cannot distinguish: the definition and the launch."""
+    """Returns a key that is equal for versions with equal definition, grid, block and shared memory."""
     return (kernel.source, *contract.grid, "|", *contract.block, "|", contract.shared)
 
 
@@ -72,7 +75,7 @@ class Suggester(Protocol):
 
 
 class AuthorFailed(Exception):
-    """An author gives no answer; the message is one line, with a remedy if there is one.
+    """An author cannot answer; the message is one line, with a remedy if there is one.
 
     Attributes:
         kind: `missing`, `key`, `consent`, `budget`, `refused`, `truncated`, `limit`, `overloaded`, `timeout`,

@@ -1,4 +1,4 @@
-"""Describes values that a rewritten kernel computes differently: doubles as floats, and NaN kept or dropped."""
+"""Descriptions of how a rewritten kernel's values differ: doubles computed as floats, and other handling of NaN."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ORDER = frozenset({"<", ">", "<=", ">="})
 
 
 def changed_values(old: Kernel, new: Kernel, ptx: str) -> str:
-    """Returns sentences on the changes, each with a blank before it; empty if there are none.
+    """Returns sentences on the differences, each with a leading blank; empty if there are none.
 
     Args:
         old: the baseline.
         new: the file with the written kernel; its helpers are in the same unit.
-        ptx: the baseline's, which has double arithmetic only where the compiler did not fold it.
+        ptx: the baseline's PTX, which has double arithmetic only if the compiler did not fold it.
     """
     before, after = read_tree(old), read_tree(new)
     if before is None or after is None:
@@ -58,7 +58,7 @@ def _nans(before: Tree, after: Tree, old: Kernel, new: Kernel) -> Iterator[str]:
 
 
 def _kinds(tree: Tree, text: str) -> set[str]:
-    """Returns how the kernel's comparisons of values treat NaN: `drops`, `keeps`, both, or nothing if there are none."""
+    """Returns how a kernel's maxima and minima treat NaN: a set of `drops` and `keeps`, empty without any."""
     found = {"drops"} if _DROPPING.search(text) else set()
     if re.search(r"\bisnan\s*\(", text):
         return {*found, "keeps"}
@@ -69,10 +69,7 @@ def _kinds(tree: Tree, text: str) -> set[str]:
 
 
 def _kind(tree: Tree, node: Node) -> str:
-    """Returns how a choice of the larger or smaller of two values treats NaN: `drops` or `keeps`.
-
-    The result is empty for another statement.
-    """
+    """Returns how a maximum or minimum by comparison treats NaN: `drops` or `keeps`; empty for other statements."""
     condition = node.child_by_field_name("condition")
     while condition is not None and condition.type in ("parenthesized_expression", "condition_clause"):
         condition = next(iter(condition.named_children), None)

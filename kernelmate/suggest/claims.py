@@ -1,4 +1,4 @@
-"""Checks a candidate's stated reason against its figures: a claim in `why` about a metric must agree with the verdicts."""
+"""Check of a candidate's stated reason: its claims about figures must agree with the verdicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kernelmate.records import Candidate, Claim, Verdict
 
 
 def borne_out(candidate: Candidate, before: Verdict, after: Verdict) -> Candidate:
-    """Return the candidate without claims that the figures contradict; unknown figures contradict none.
+    """Return the candidate without the claims that its figures contradict; an unknown figure contradicts none.
 
     Args:
-        candidate: with its claims.
+        candidate: the candidate.
         before: the baseline's verdict.
         after: the candidate's verdict.
     """

@@ -1,9 +1,9 @@
-"""Claude by the anthropic SDK.
+"""Claude as an author, by the anthropic SDK.
 
-Reviews a version that failed, audits one that looks too good, and writes kernels only if allowed.
+It reviews a version that failed, audits one with a suspiciously large gain, and writes kernels only if allowed.
 
-Nothing is sent without consent, the text that was agreed to is the text that is sent, and no key passes through here:
-the SDK finds it in the environment or in its own store.
+Nothing is sent without consent, and the text that is sent equals the text that was shown. The SDK reads the key from
+the environment or from its own store.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-opus-5-5"
 MOST_OUTPUT_TOKENS = 24_000
 LEAST_OUTPUT_TOKENS = 4_000
-"""Minimum output tokens: with fewer, an answer is likely to be truncated."""
+"""Fewest output tokens of a call; with fewer, an answer is likely to be truncated."""
 TIMEOUT_S = 300.0
 ANSWER_S = 600.0
-"""Seconds for one answer, from asking to its end."""
+"""Largest duration of one answer in seconds."""
 MOST_ANSWER = 1 << 20
-"""Characters of one answer."""
+"""Largest number of characters of one answer."""
 _LOOK_S = 0.05
 
 REVIEW_TASK = """\
@@ -64,19 +64,19 @@ OnText = Callable[[str], None]
 
 @dataclass(slots=True)
 class Claude:
-    """One session with Claude.
+    """Client of one session with Claude.
 
     Attributes:
-        model: its name in the API.
         spending: the spending limit.
-        consents: earlier consents.
-        ask: asks for consent.
+        consents: stored consents.
+        ask: asks the user for consent.
         workspace: the folder that a consent covers.
+        model: the model's name in the API.
         on_text: called with text as it arrives.
         stop: returns True to cancel; checked with every piece of text.
-        retries: retries of the SDK, which waits as long as the server requests.
-        timeout_s: seconds without data.
-        answer_s: seconds for the whole answer, retries included.
+        retries: number of retries by the SDK, which waits as long as the server requests.
+        timeout_s: seconds without data after which a call fails.
+        answer_s: largest duration of an answer in seconds, retries included.
     """
 
     spending: SpendingBudget
@@ -103,10 +103,10 @@ class Claude:
         return self.spending.account
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
-        """Review the best version that failed, and plan the next.
+        """Review the best version that failed, and plan the next one.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: Claude cannot answer.
         """
         versions = versions_part(request.versions(), request)
         tried = versions if failed is None else f"{versions}\n\n{failed_part(failed, request)}"
@@ -116,7 +116,7 @@ class Claude:
         """Audit a version that passed; called even after the search's budget is used up.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: Claude cannot answer.
         """
         return self._call(replace(request, stop=_never), failed_part(suspicious, request), AUDIT_TASK, Audit)
 
@@ -124,14 +124,14 @@ class Claude:
         """Write a new kernel.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: Claude cannot answer.
         """
         versions = versions_part(request.versions(), request)
         tried = versions if review is None else f"{versions}\n\n{review_part(review)}"
         return self._call(request, tried, WRITE_TASK, Proposal)
 
     def _call(self, request: SuggestRequest, tried: str, task: str, form: type[Form]) -> Form:
-        """Makes one call: asks for consent, checks the budget, streams the answer, and parses it."""
+        """Makes one call: checks consent and budget, streams the answer, and parses it."""
         self.last_cost = Cost()
         if self.stop():
             raise AuthorFailed("cancelled", "Claude was not asked: the search was interrupted.")
@@ -162,7 +162,7 @@ class Claude:
             raise AuthorFailed("malformed", f"Claude's answer cannot be used: {error}") from None
 
     def _tokens(self, characters: int) -> int:
-        """Returns the output tokens that the remaining budget allows."""
+        """Returns the number of output tokens that the remaining budget allows, at most `MOST_OUTPUT_TOKENS`."""
         tokens = MOST_OUTPUT_TOKENS
         while True:
             try:
@@ -216,7 +216,7 @@ class Claude:
             self._pay(reading.usage())
 
     def _followed(self, reading: _Reading, stop: Callable[[], bool]) -> Any:
-        """Waits for the whole message and returns it; its text is passed on as it arrives."""
+        """Returns the whole message once it is complete; passes its text on as it arrives."""
         deadline = time.monotonic() + self.answer_s
         length = 0
         while True:
@@ -250,10 +250,10 @@ class Claude:
 
 
 class _Reading:
-    """Reads an answer in a thread, so that a slow or silent server blocks nobody.
+    """Reader of an answer in a thread of its own, so that a slow or silent server does not block the caller.
 
     Attributes:
-        pieces: text as it arrives, empty for other events; None at the end.
+        pieces: queue of text as it arrives; empty for other events, None at the end.
         done: True after the end.
     """
 
@@ -271,21 +271,21 @@ class _Reading:
         """Return the whole answer.
 
         Raises:
-            Exception: the SDK's error, if there is none.
+            Exception: the SDK's error, if the call failed.
         """
         if self._error is not None:
             raise self._error
         return self._message
 
     def usage(self) -> Any:
-        """Returns the tokens that the server has counted so far; None if it has sent nothing."""
+        """Returns the server's token counts so far; None if it has sent nothing."""
         try:
             return None if self._stream is None else self._stream.current_message_snapshot.usage
         except (AssertionError, AttributeError):
             return None
 
     def end(self) -> None:
-        """Break the connection off, which ends the server's work."""
+        """Close the connection, which also stops the server's work."""
         self._over.set()
         with contextlib.suppress(Exception):
             stream = self._stream.response.extensions["network_stream"]
@@ -310,12 +310,12 @@ class _Reading:
 
 
 def _count(tokens: object) -> int:
-    """Returns a server's number of tokens; 0 for anything else."""
+    """Returns a token count of a server; 0 if it is not a positive integer."""
     return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else 0
 
 
 def _unreadable(error: Exception, host: str) -> AuthorFailed:
-    """Describes an error that is not the SDK's own: a missing key, a broken connection, or an answer in no known form."""
+    """Converts an error that is not the SDK's own: a missing key, a broken connection, an answer of unknown form."""
     if isinstance(error, TypeError) and "authentication" in str(error):
         return AuthorFailed("key", f"There is no key for Claude. {_KEY_HINT}")
     if type(error).__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "json", "ssl"}:
@@ -339,7 +339,7 @@ def _text(message: Any) -> str:
     """Return the text of a finished answer.
 
     Raises:
-        AuthorFailed: it was refused or truncated.
+        AuthorFailed: the answer was refused or truncated.
     """
     if message.stop_reason is None:
         raise AuthorFailed("connection", _BROKEN_OFF)
@@ -351,7 +351,7 @@ def _text(message: Any) -> str:
 
 
 def _failure(error: Exception) -> AuthorFailed:
-    """Converts the SDK's errors, after its own retries, to one line each, without headers or bodies."""
+    """Converts an error of the SDK, after its own retries, to one line without headers or bodies."""
     import anthropic
 
     status = getattr(error, "status_code", None)

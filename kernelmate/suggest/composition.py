@@ -1,11 +1,13 @@
 """Sequences of recipes, found by a beam search, in which a recipe can build on the results of others.
 
-Each recipe is applied to the kernel, then to the best versions that resulted, and so on, with the launch tuned again after each
-step; a recipe that made a version worse is not tried again further down. A quick evaluation at the headline size selects what is
-judged: the first version that promises a gain at once, then at the end of each step the best of those that promise more than the
-best so far, and finally the best of the others; a version that promises no gain is never judged.
-Nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every candidate is offered as soon as
-it is judged, and a request to stop is honoured between any two candidates.
+Each recipe is applied to the kernel, then to the best versions that resulted, and so on, with the launch tuned again
+after each step; a recipe that made a version worse is not tried again deeper in the search. A quick evaluation at the
+headline size selects the versions to judge: the first version that promises a gain immediately; at the end of each step
+the best of those that promise more than the best so far; finally the best of the others. A version that promises no
+gain is never judged.
+
+The search is deterministic: equal kernels, objectives and seeds give equal candidates in equal order. Every candidate
+is yielded as soon as it is judged, and a request to stop takes effect between any two candidates.
 """
 
 from __future__ import annotations
@@ -25,33 +27,38 @@ from kernelmate.suggest.recipes import ALL, launch
 from kernelmate.suggest.recipes.base import Recipe
 
 BEAM = 2
-"""Versions that are built on at each depth."""
+"""Number of versions extended at each depth."""
 DEPTH = 4
-"""Maximum of recipes in a sequence, not counting the launch."""
+"""Largest number of recipes in a sequence, not counting the launch."""
 VARIANTS = 2
-"""Candidates of one recipe for one version."""
+"""Largest number of candidates of one recipe for one version."""
 LAUNCHES = 4
-"""Other launches tried for the best version so far."""
+"""Largest number of other launches tried for the best version so far."""
 CLEAR = 0.7
-"""Fraction of the metric from which tuning the original kernel's launch is skipped in favour of the better version's."""
+"""Cost below which a version makes it unnecessary to tune the original kernel's launch (1 is the baseline's cost)."""
 HARMLESS = 1.05
-"""Maximum factor by which a step may worsen the metric and still be extended."""
+"""Largest factor by which a step may worsen the metric for its version to be extended."""
 HELPS = 0.99
-"""A recipe that left more than this fraction of the metric is not tried again deeper in the search."""
+"""Fraction of the metric; a recipe that leaves more than it is not tried again deeper in the search."""
 ALTERNATIVES = 3
-"""Versions judged at the end among those that a quick evaluation found better than the kernel, but not than the best."""
+"""Largest number of postponed versions judged at the end, which promise a gain but not the best one."""
 NOTICE = 8
-"""Candidates prepared in advance: as many as are compiled at once."""
+"""Number of candidates announced in advance, equal to the number that are compiled at once."""
 WORTH = 0.98
-"""A depth must bring the metric below this share of the best for the search to go deeper."""
+"""Fraction of the best metric that a depth must reach for the search to go deeper."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """A version from which sequences continue: its verdict, and the recipes that led to it.
+    """A version from which sequences continue.
 
-    `whys` has each recipe with its reason; `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
-    only what it makes possible is worth trying.
+    Attributes:
+        kernel, contract, verdict: the version and its verdict.
+        recipes: names of the recipes that led to it.
+        whys: each recipe with its reason.
+        claims: statements of the reasons about figures.
+        cost: the objective's metric as a fraction of the baseline's.
+        idle: True if the last recipe changed nothing by itself, so that only recipes that it enables are tried.
     """
 
     kernel: Kernel
@@ -70,10 +77,10 @@ class _SearchFacts:
 
     Attributes:
         contents: keys of the versions so far.
-        gains: the result of each recipe where it was tried first.
-        best: the least cost of a version that is worth taking.
+        gains: each recipe's result where it was tried first.
+        best: lowest cost of a version that is worth taking.
         put_off: further versions that seem to gain, with their costs.
-        waiting: versions that promise more than the best, with their costs, until their step is over.
+        waiting: versions that promise more than the best until their step is over, with their costs.
     """
 
     contents: set[tuple[str, str]] = field(default_factory=set)
@@ -92,8 +99,10 @@ class Composition:
     """The built-in recipes and sequences of them, as one suggester.
 
     Args:
-        recipes: what is tried, in this order. beam: versions that are built on at each depth.
-        depth: recipes in a sequence. most: candidates handed out; None for as many as the search takes.
+        recipes: the recipes to try, in order.
+        beam: number of versions extended at each depth.
+        depth: largest number of recipes in a sequence.
+        most: largest number of candidates to yield; None for no limit.
     """
 
     name = "recipes"
@@ -106,7 +115,7 @@ class Composition:
         self._beam, self._depth, self._most = beam, depth, most
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields candidates, each already judged, at most `most`; ends when the request says stop."""
+        """Yields at most `most` candidates, each already judged; ends when the request is stopped."""
         if request.objective.keep and not request.objective.constraints:
             return  # no rewrite of ours makes a kernel read better
         known = _SearchFacts({_content(request.kernel, request.contract)})
@@ -146,7 +155,7 @@ class Composition:
     def _order(self, request: SuggestRequest, step: RecipeStep, known: _SearchFacts) -> list[Recipe]:
         """Return the recipes to try on a version: applicable ones not yet in it, the most helpful so far first.
 
-        The launch has its place among them on the kernel as it is; later versions are tuned when it is clear which leads.
+        For the original kernel the launch is one of them; later versions are tuned once the best one is known.
         """
         asked = request.objective
         most = 0.0 if step.idle else HELPS
@@ -173,7 +182,7 @@ class Composition:
     ) -> Iterator[Candidate]:
         """Try recipes on a version, judge and yield worthwhile results, and record versions to continue from.
 
-        The launch is not tuned where a version of less than `clear` was reached before it is its turn.
+        The launch is not tuned if an earlier recipe reached a cost below `clear`.
         """
         taken: Counter[str] = Counter()
         closed: set[str] = set()
@@ -196,7 +205,7 @@ class Composition:
             yield from _look(request, step, offer, known, reached)
 
     def _with_notice(self, request: SuggestRequest, known: _SearchFacts, offers: Iterator[_Offer]) -> Iterator[_Offer]:
-        """Yields offers in order; the session is informed of each some time before it is evaluated."""
+        """Yields offers in order; each was announced to the session some offers earlier."""
         if request.expect is None:
             yield from offers
             return
@@ -220,7 +229,10 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A recipe's result for a version, with all previous steps in author and reason; `whys` has them separately."""
+    """A recipe's result for a version.
+
+    Author and reason of `candidate` include all previous steps; `whys` has them separately.
+    """
 
     recipe: Recipe
     whys: tuple[tuple[str, str], ...]
@@ -245,7 +257,7 @@ def _offers(
 def _look(
     request: SuggestRequest, step: RecipeStep, offer: _Offer, known: _SearchFacts, reached: list[RecipeStep]
 ) -> Iterator[Candidate]:
-    """Evaluates a candidate, judges and yields it if worthwhile, and records it to continue from."""
+    """Evaluates a candidate quickly; judges and yields it if it promises a gain; records it if it may be extended."""
     candidate, name = offer.candidate, offer.recipe.name
     judged = request.quick_evaluation(candidate) if request.quick_evaluation is not None else request.judge(candidate)
     if new_warnings(request.verdict, judged.verdict):
@@ -276,7 +288,7 @@ def _look(
 
 
 def new_warnings(before: Verdict, after: Verdict) -> list[str]:
-    """Returns compiler warnings of a version that the baseline does not have; a more frequent message counts as new."""
+    """Returns compiler warnings of a version beyond the baseline's; a repeated message counts as often as it occurs."""
     counts = [
         Counter(one.message for one in verdict.diagnostics if one.severity == "warning") for verdict in (before, after)
     ]
@@ -284,7 +296,7 @@ def new_warnings(before: Verdict, after: Verdict) -> list[str]:
 
 
 def _best_waiting(request: SuggestRequest, known: _SearchFacts, reached: list[RecipeStep]) -> Iterator[Candidate]:
-    """Judges versions that promise more than the best, in order, until one is as good; wrong versions are not extended."""
+    """Judges waiting versions, the best first, until one fulfils its promise; wrong versions are not extended."""
     waiting = sorted(known.waiting, key=lambda one: one[0])
     known.waiting.clear()
     while waiting and not request.stop():
@@ -302,7 +314,7 @@ def _best_waiting(request: SuggestRequest, known: _SearchFacts, reached: list[Re
 
 
 def _alternatives(request: SuggestRequest, known: _SearchFacts) -> Iterator[Candidate]:
-    """Judges postponed versions, the best first, at the end."""
+    """Judges the best of the postponed versions, at the end of the search."""
     for _, candidate in sorted(known.put_off, key=lambda one: one[0])[:ALTERNATIVES]:
         if request.stop():
             return
@@ -312,14 +324,14 @@ def _alternatives(request: SuggestRequest, known: _SearchFacts) -> Iterator[Cand
 
 
 def _names(step: RecipeStep, recipe: Recipe) -> tuple[str, ...]:
-    """Returns the recipes in order; a repeated one, such as the launch, is named once."""
+    """Returns the names of the recipes in order; a repeated last one, such as the launch, is named once."""
     return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
 
 
 def _joined(
     request: SuggestRequest, step: RecipeStep, recipe: Recipe, alone: Candidate
 ) -> tuple[Candidate, tuple[tuple[str, str], ...]]:
-    """Returns a recipe's candidate with all previous steps in author and reason; the launch is described once."""
+    """Returns a recipe's candidate whose author and reason include all previous steps, the launch only once."""
     why, before = alone.why, step.whys
     if recipe.name == launch.RECIPE.name and any(name == recipe.name for name, _ in before):
         before = tuple(one for one in before if one[0] != recipe.name)
@@ -338,7 +350,7 @@ def _joined(
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:
     """Returns the objective's metric as a fraction of the baseline's, lower is better.
 
-    The result is None for a version that must not be extended.
+    The result is None if it must not be extended.
     """
     verdict = judged.verdict
     wrong = not verdict.compiled or verdict.correct is False or any(f.severity == "error" for f in verdict.findings)

@@ -1,4 +1,4 @@
-"""Consent: text leaves the machine only after its owner has seen it and agreed, once per workspace."""
+"""Consent: text leaves the machine only after the user has seen it and agreed, once for each workspace and host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"(?=.*\d)[\w/+=~-]+\Z")
 
 
 def redacted(text: str, home: Path | None = None) -> str:
-    """Returns the text with secrets replaced and the user's home written as `~`.
+    """Returns the text with secrets replaced and the user's home folder written as `~`.
 
     Args:
         text: any text.
@@ -47,7 +47,10 @@ def redacted(text: str, home: Path | None = None) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
-    """Returns an assignment with its value removed if that is in quotes or plain text; code that computes a value stays."""
+    """Returns an assignment with its value removed if that is quoted or a plain value.
+
+    Code that computes a value stays.
+    """
     secret = match["name"][-1] in "\"'" or _PLAIN.match(match["value"])
     return match["name"] + REMOVED if secret else match.group()
 
@@ -75,7 +78,7 @@ class Outgoing:
 
 
 Ask = Callable[[Outgoing], bool]
-"""Function that shows outgoing text and returns the user's consent."""
+"""Function that shows outgoing text to the user and returns True if they consent."""
 
 
 def default_path() -> Path:
@@ -86,7 +89,7 @@ def default_path() -> Path:
 
 
 def workspace_of(file: Path) -> Path:
-    """Returns a file's project: the nearest folder with a repository or a pyproject.toml, else its own."""
+    """Returns a file's workspace: the nearest folder with a repository or a pyproject.toml, else the file's folder."""
     folder = file.resolve().parent
     for candidate in (folder, *folder.parents):
         if any((candidate / name).exists() for name in _ROOTS):
@@ -101,11 +104,11 @@ class Consents:
         self.path = path or default_path()
 
     def given(self, workspace: Path, host: str) -> bool:
-        """True if the user has agreed for this workspace and this host."""
+        """Returns True if the user has agreed for this workspace and this host."""
         return host in self._read().get(str(workspace), {})
 
     def give(self, workspace: Path, host: str) -> bool:
-        """Stores a consent; returns False if it cannot be stored, so that it will be requested again."""
+        """Stores a consent; returns False if it cannot be stored, in which case the user is asked again."""
         agreed = self._read()
         agreed.setdefault(str(workspace), {})[host] = int(time.time())
         return self._write(agreed)

@@ -1,4 +1,4 @@
-"""Limiters of a kernel and their causes, derived from its verdict alone: no model, no guess for missing figures.
+"""Diagnosis of the factors that limit a kernel, from its verdict alone; missing figures are not estimated.
 
 The rules are those of the CUDA C++ Best Practices Guide (memory optimizations, execution configuration, instruction
 optimization), applied to counted figures.
@@ -17,33 +17,28 @@ from kernelmate.records import Cause, LineCounters, Verdict
 
 SECTOR = 32
 LEAST_SHARE = 0.02
-"""Minimum share of the kernel's cost for a line to be named."""
+"""Smallest share of the kernel's cost for which a line is named."""
 USED_WELL = 0.75
-"""Fraction of moved bytes that are requested, from which an access counts as coalesced."""
+"""Fraction of moved bytes that are requested from which an access counts as coalesced."""
 REREAD = 3.0
-"""Average number of times that a byte crosses L1 from which caching it closer pays."""
+"""Average number of times that a byte crosses L1 from which reuse in registers or shared memory is advised."""
 LOW_OCCUPANCY = 0.5
 THIN_TAIL = 0.5
 MOST_WAVES_WITH_TAIL = 4
 CONTENDED = 2.0
-"""Lanes of a warp that update one address on average, from which its atomics are named."""
+"""Average number of a warp's lanes that update one address from which a line's atomics are named."""
 OFTEN = 0.25
-"""Fraction of all barriers on a line, from which it is named as a cause of waiting."""
+"""Fraction of all barriers from which a line is named as a cause of waiting."""
 BARRIER_CLOCKS = 30
-"""Approximate clock cycles of one barrier of a block whose warps arrive together."""
+"""Approximate clock cycles of one barrier if all warps of the block arrive together."""
 DIVERGENCE_CLOCKS = 8
-"""Approximate clock cycles that a branch which splits a warp adds."""
+"""Approximate clock cycles that one divergent branch adds."""
 SHORT_US = 4.0
-"""Launches shorter than this, in microseconds, spend much of their time on starting."""
+"""Duration in microseconds below which launch overhead is a large part of a launch."""
 
 
 def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
-    """Return all limiters: those of lines by the time that they take, then those of the launch, then small ones of lines.
-
-    Args:
-        verdict: the verdict of a kernel that has run.
-        text: the user's file, from which the shapes of shared arrays are read.
-    """
+    """Return all limiters: those of lines by estimated time, then those of the launch, then minor ones of lines."""
     lines = [line for line in verdict.lines or () if line.line is not None]
     total = sum(map(line_cost, verdict.lines or ())) or 1.0
     limiter = "" if verdict.roofline is None else verdict.roofline.work.limiter
@@ -59,13 +54,13 @@ def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _LineCause:
-    """A cause on a line, with the cycles that one SM would need for it."""
+    """A cause on a line, with its cost in cycles of one SM."""
 
     cause: Cause
     clocks: float
 
     def timed(self, verdict: Verdict, whole: float) -> Cause:
-        """Returns the cause with the time that it takes, as its fraction of the cycles of the whole launch."""
+        """Returns the cause with its estimated time: the launch's time times its fraction of the cycles `whole`."""
         if verdict.timing is None:
             return self.cause
         return replace(self.cause, estimated_us=verdict.timing.median_us * min(self.clocks / whole, 1.0))
@@ -194,7 +189,7 @@ _SHARED_ARRAY = re.compile(r"__shared__\b[^;=(){}\[\]]*?\b(?P<name>\w+)\s*(?P<ex
 
 
 def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None]) -> Iterator[_LineCause]:
-    """Yields lines with the most frequent barriers, if waiting dominates."""
+    """Yields the causes of lines with the most barriers, if latency dominates."""
     barriers = sum(line.barriers for line in lines)
     for line in lines:
         if barriers and line.barriers >= OFTEN * barriers and line.line not in told:

@@ -67,7 +67,7 @@ def _functions(kernel: Kernel) -> dict[str, tuple[int, int]]:
 
 
 def _used_here_only(kernel: Kernel, name: str, trees: list[Tree]) -> bool:
-    """True if all occurrences of the name are in the trees' texts."""
+    """Returns True if the name occurs only in the texts of the trees."""
     spans = [(tree.kernel.start, tree.kernel.end) for tree in trees]
     mentions = [match.start() for match in re.finditer(rf"\b{name}\b", kernel.unit.text)]
     return all(any(start <= mention < end for start, end in spans) for mention in mentions)

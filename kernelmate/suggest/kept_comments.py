@@ -1,4 +1,4 @@
-"""Comments inside a kernel that stay true when it is rewritten: reasons and references, and not its method."""
+"""Comments of a kernel that remain true after a rewrite: they give reasons or references, not the old method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REASON = re.compile(
     r"|assum(?:es?|ed|ing)|convention|never|always)",
     re.IGNORECASE,
 )
-"""Words of a comment with more information than the code beside it."""
+"""Words of comments that give information which the code does not contain."""
 _METHOD = re.compile(
     r"\b(?:here|above|below|next|loops?|turns?|iterations?|steps?|index|indices|offsets?|strid\w*|pointers?|registers?|cach\w*"
     r"|loads?|stores?|sync\w*|threads?|warps?|blocks?|lanes?|grid|shared|tiles?|reduc\w*|fast\w*|slow\w*|optimi\w*|branch\w*"
@@ -29,7 +29,10 @@ _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?", re.
 
 
 def with_kept_comments(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the written kernel with such comments of the old one, beside the number that they name or at the body's top."""
+    """Returns the written kernel with such comments of the old one.
+
+    A comment is put beside the number that it mentions, else at the top of the body.
+    """
     before, after = read_tree(old), read_tree(new)
     body = None if after is None else after.function.child_by_field_name("body")
     if before is None or after is None or body is None:
@@ -58,7 +61,7 @@ def _inside(kernel: Kernel, tree: Tree) -> list[Comment]:
 
 
 def _stays(text: str, before: Tree, after: Tree) -> bool:
-    """True if a sentence gives a reason or a reference, without the old kernel's method or names."""
+    """Returns True if a comment gives a reason or a reference, without the old kernel's method or names."""
     code = re.search(r"[;{}]\s*(?:$|//)|^\s*#", text) is not None
     if code or KEPT.search(text) or not _REASON.search(text) or _METHOD.search(text):
         return False
@@ -67,7 +70,10 @@ def _stays(text: str, before: Tree, after: Tree) -> bool:
 
 
 def _beside_number(old: Kernel, new: Kernel, text: str) -> int | None:
-    """Returns the offset of the first line of the new kernel with a number from the comment."""
+    """Returns the offset of the first new line of the kernel that contains a number of the comment.
+
+    The result is None if there is none.
+    """
     known = set(old.unit.text.split("\n"))
     numbers = [re.escape(one) for one in _NUMBER.findall(text)]
     place = 0

@@ -13,10 +13,10 @@ from kernelmate.suggest.repairing import RepairSequences
 
 @dataclass(slots=True)
 class Offline:
-    """Recipes, or repairs if the objective is a correct kernel, and sequences of them.
+    """Suggester of recipes, or of repairs if the objective is a correct kernel.
 
     Attributes:
-        most: maximum number of candidates; None for as many as the search takes.
+        most: largest number of candidates; None for no limit.
         notes: notices for the user.
     """
 
@@ -25,7 +25,7 @@ class Offline:
     name: str = "recipes"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields candidates, each already judged; ends when the request says stop."""
+        """Yields candidates, each already judged; ends when the request is stopped."""
         if request.objective.metric != "correct":
             yield from Composition(most=self.most).propose(request)
             return

@@ -1,4 +1,4 @@
-"""Top-level parts of a file beside a kernel: their names, and those used by the kernel alone."""
+"""Top-level parts of a file around a kernel: their names, and those that only the kernel uses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernelmate.records import Kernel
 from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
-"""Suffixes of files that others include, so that any helper in them may be used elsewhere."""
+"""Suffixes of header files; any helper in them may be used by other files."""
 NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
 _FLOATS = re.compile(r"\b(?:FLT|DBL|LDBL|DECIMAL)_\w+")
 _INTEGERS = re.compile(r"\b(?:S?CHAR|UCHAR|U?SHRT|U?INT|U?LONG|U?LLONG|MB_LEN)_(?:MIN|MAX|BIT)\b")
 LIMITS = {
     "cfloat": _FLOATS, "float.h": _FLOATS, "climits": _INTEGERS, "limits.h": _INTEGERS, "limits": re.compile(r"\bnumeric_limits\b"),
 }  # fmt: skip
-"""Headers that contain only limits of number types, and the names that they declare."""
+"""Headers that only declare limits of number types, and patterns of the declared names."""
 NESTING = NAMESPACES | {"template_declaration", "linkage_specification"}
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
@@ -47,9 +47,9 @@ def without_kernel(kernel: Kernel) -> str:
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
 ) -> Iterator[FilePiece]:
-    """Return the parts at the outermost level, or within nodes of the opened types there.
+    """Yield the parts at the outermost level, or within nodes of the types `opened` there.
 
-    `numbers` are names whose numbers are launch parameters.
+    `numbers` are names whose values are launch parameters.
     """
     raw = text.encode("utf-8", "surrogatepass")
     stack = [tree_sitter.Parser(_LANGUAGE).parse(raw).root_node]
@@ -67,7 +67,7 @@ def pieces_of(
 def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
     """Return the names of device functions and constants in the kernel's file that only the kernel uses.
 
-    A part that only such parts name is included as well. `pieces` are the file's parts beside the kernel.
+    A part that only such parts use is included. `pieces` are the file's parts except the kernel.
     """
     known = {names[0][1]: piece for piece in pieces if len(names := list(names_of(piece.node))) == 1}
     candidates = {name for name, piece in known.items() if name.isidentifier() and _is_own(piece, name)}
@@ -80,10 +80,10 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 
 
 def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Pattern[str]]:
-    """Return the lines that include limits of which only the kernel, or its own helpers, may use names, with these names.
+    """Return the includes of limits whose names only the kernel or its own helpers use, each with its names.
 
-    The result is empty if the file includes files of the user, which may need these headers. `pieces` are the file's parts
-    beside the kernel.
+    The result is empty if the file includes files of the user, which may need these headers. `pieces` are the file's
+    parts except the kernel.
     """
     included = [piece for piece in pieces if piece.words[:2] == ("#", "include")]
     if any(piece.words[2:3] != ("<",) for piece in included):
@@ -97,8 +97,8 @@ def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Patt
 def own_numbers(pieces: Sequence[FilePiece]) -> frozenset[str]:
     """Return the macros with a number, `#define BLOCK 256`, that only the kernel and its own helpers use.
 
-    The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts beside the
-    kernel.
+    The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts except
+    the kernel.
     """
     if any(piece.words[:2] == ("#", "include") and piece.words[2:3] != ("<",) for piece in pieces):
         return frozenset()
@@ -124,7 +124,7 @@ def _is_own(piece: FilePiece, name: str) -> bool:
 
 
 def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
-    """Returns kind and name of a part's declaration."""
+    """Yields kind and name of each declaration in a part."""
     if node.type in NESTING:
         for child in node.named_children:
             yield from names_of(child)
@@ -142,7 +142,7 @@ def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
 
 
 def _enumerators(node: tree_sitter.Node) -> Iterator[str]:
-    """Returns the names of an unscoped enumeration's values."""
+    """Yields the names of an unscoped enumeration's values."""
     scoped = {"class", "struct"} & {*words_of((node.text or b"").decode("utf-8", "replace"))}
     body = node.child_by_field_name("body") if node.type == "enum_specifier" and not scoped else None
     for one in body.named_children if body is not None else ():
@@ -170,7 +170,7 @@ def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
 
 
 def launch_numbers(text: str) -> frozenset[str]:
-    """Returns names with a constant number, `const int threads = 256;`, that are used in launches alone."""
+    """Returns the names of constants such as `const int threads = 256;` that only launches use."""
     outside = list(words_of(text))
     given = {
         name
@@ -181,7 +181,7 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Returns the words of a text without comments, layout, launch parameters, and their `dim3` variables."""
+    """Yields the words of a text without comments, layout, launch parameters and initialisers of `dim3` variables."""
     tokens = lex(text).tokens
     sides = _sides_of_launches(tokens)
     index = 0
@@ -201,7 +201,10 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
 
 
 def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
-    """Returns the parentheses, by their first token, that initialise `dim3` variables of launches and contain no call."""
+    """Returns the parentheses that initialise the `dim3` variables of launches and contain no call.
+
+    Keys are the indices of their first tokens.
+    """
     words = [token.text for token in tokens]
     launched = {
         words[index + 1] for index, word in enumerate(words) if word == "<<<" and words[index + 2 : index + 3] == [","]

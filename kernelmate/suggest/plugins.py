@@ -1,6 +1,6 @@
 """Suggesters of other packages, by the entry point group `kernelmate.suggesters`.
 
-An entry point names something that makes a suggester when called without arguments: a class, or a function.
+An entry point names a callable without arguments that returns a suggester: a class, or a function.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_plugin(name: str) -> Suggester:
     """Create a suggester.
 
     Raises:
-        UsageError: there is none of this name, or it cannot be created.
+        UsageError: there is no suggester of this name, or it cannot be created.
     """
     for point in entry_points(group=GROUP):
         if point.name == name:

@@ -1,4 +1,4 @@
-"""Prices of tokens, and a spending budget that is never exceeded."""
+"""Prices of tokens, and a spending limit that is checked before each call."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Price:
     """US dollars per million tokens.
 
     Attributes:
-        input: read without a cache.
-        output: written, reasoning included.
-        cache_write: read and kept for five minutes.
-        cache_read: read from what was kept.
+        input: input tokens that are not cached.
+        output: output tokens, including reasoning.
+        cache_write: input tokens that are written to the cache, for five minutes.
+        cache_read: input tokens that are read from the cache.
     """
 
     input: float
@@ -42,10 +42,10 @@ PRICES: dict[str, Price] = {
 """Prices by prefix of a model's name, the longest match wins (platform.claude.com, pricing, November 2026)."""
 
 UNKNOWN = _price(10.0, 50.0, 0.1)
-"""Price for a model that is not in the table: the highest in it."""
+"""Price of a model that is not in the table: the highest price in it."""
 
 CHARACTERS_PER_TOKEN = 2.5
-"""Characters per token, fewer than in any English or CUDA text, so that estimates are on the safe side."""
+"""Characters per token, below the average of English and CUDA text, so that estimates are upper bounds."""
 
 
 def price_of(model: str) -> Price | None:
@@ -55,7 +55,7 @@ def price_of(model: str) -> Price | None:
 
 
 def cost_of(model: str, input_tokens: int, output_tokens: int, cache_written: int = 0, cache_read: int = 0) -> Cost:
-    """Returns the cost of a call; `input_tokens` are those without cache use."""
+    """Returns the cost of a call; `input_tokens` are those neither written to nor read from the cache."""
     price = price_of(model)
     usd = None
     if price is not None:
@@ -77,7 +77,7 @@ class SpendingBudget:
     """Spending limit of one session, and the amount spent.
 
     Args:
-        limit_usd: the most that all calls together may cost.
+        limit_usd: limit for all calls together, in US dollars.
     """
 
     def __init__(self, limit_usd: float) -> None:

@@ -1,7 +1,7 @@
-"""Prompts for models: role, facts about the kernel, earlier attempts, and the question.
+"""Prompts for models: role, facts about the kernel, earlier versions, and the question.
 
-The parts come in the order in which they change: the rules never, the kernel once per search, what was tried with each
-round, the question each time. So a server that keeps what it has evaluated reads each part once.
+The parts are ordered by how often they change: the rules never, the kernel once per search, earlier versions with each
+round, the question with each call. A server that caches prompt prefixes thus evaluates each part once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MOST_VERSIONS = 3
 MOST_LINES = 8
 MOST_FINDINGS = 8
 MOST_CONTEXT = 6000
-"""Characters of the file above the kernel that are shown."""
+"""Largest number of characters shown of the file above the kernel."""
 
 _SPEAKER = re.compile(
     r"<(?=[|\uff5c][^|\uff5c<>\n]{1,64}[|\uff5c]>)|<(?=/?s>|/?(?:start|end)_of_turn>|/?(?:system|user|assistant)>|/?<?/?SYS>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
 )
-"""First characters of `<|im_end|>`, `</s>`, `<start_of_turn>`, `[INST]` and the like in templates of common models."""
+"""First characters of special tokens in chat templates of common models: `<|im_end|>`, `</s>`, `[INST]` and others."""
 
 RULES = """\
 You improve CUDA kernels. Every answer is compiled with NVRTC, checked against a reference on many sizes and inputs, \
@@ -59,7 +59,7 @@ MENDING = """\
 
 
 def questions(request: SuggestRequest) -> str:
-    """Returns the question: a better version, or a correct one of a broken or wrong kernel."""
+    """Returns the question: for a better version, or for a correct version of a broken or wrong kernel."""
     return MENDING if request.objective.metric == "correct" else QUESTIONS
 
 
@@ -77,9 +77,9 @@ def kernel_part(request: SuggestRequest) -> str:
 
 
 def versions_part(versions: Sequence[Judged], request: SuggestRequest) -> str:
-    """Return the best versions of this search and of earlier ones, each with its standing, and the best that failed.
+    """Return the best versions of this search and of earlier ones, each with its standing, and the best rejected one.
 
-    Versions of earlier searches count as much as those of this one: the best of both come first.
+    Versions of earlier searches are ranked together with those of this one.
     """
     known = {_key(judged) for judged in versions}
     all_of_them = [*versions, *(judged for judged in request.earlier() if _key(judged) not in known)]
@@ -98,7 +98,7 @@ def _key(judged: Judged) -> tuple[str, ...]:
 
 
 def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, bool, float]:
-    """Sort key of right versions: accepted, promising, undecided, then the metric, the best first."""
+    """Returns the sort key of correct versions: accepted, promising, undecided, then by the metric, the best first."""
     value = metric_value(request.objective.metric, judged.verdict)
     sign = 1.0 if better(request.objective.metric) == "lower" else -1.0
     return judged.verdict.accepted is None, judged.verdict.undecided, value is None, sign * (value or 0.0)
@@ -118,22 +118,22 @@ def review_part(review: Review) -> str:
 
 
 def _marked(name: str, text: str) -> str:
-    """Returns text between markers that it cannot close itself."""
+    """Returns text between tags; a closing tag within the text is escaped."""
     body = plain(text.replace(f"</{name}", f"< /{name}")).strip("\n")
     return f"<{name}>\n{body}\n</{name}>"
 
 
 def plain(text: str) -> str:
-    """Return the text without special tokens of a model's chat template.
+    """Return the text with special tokens of chat templates broken by a space.
 
-    A server reads them as such wherever they stand, so a comment in a kernel could end the user's part of the
-    conversation and go on in another's name. C++ means the same with a space in each.
+    A server recognises special tokens anywhere in a prompt, so a comment in a kernel could end the user's message and
+    start one of another role. The space does not change the meaning of C++ code.
     """
     return _SPEAKER.sub(lambda found: f"{found.group()} ", text)
 
 
 def _numbered(request: SuggestRequest) -> str:
-    """Returns the kernel with the file's line numbers, and preceding macros and device functions as far as they fit."""
+    """Returns the kernel with the file's line numbers, preceded by macros and device functions as far as they fit."""
     unit, kernel = request.kernel.unit, request.kernel
     lines = unit.text[: kernel.end].split("\n")
     first = unit.text.count("\n", 0, kernel.start)
@@ -182,7 +182,7 @@ def _version(number: int, judged: Judged, request: SuggestRequest) -> str:
 
 
 def _figures(verdict: Verdict) -> str:
-    """Returns resources, occupancy, counters, hot lines and findings for a reader of the kernel."""
+    """Returns resources, occupancy, counters, hot lines and findings as text."""
     lines = [f"{d.severity}: line {d.line}: {d.message}" for d in verdict.diagnostics if d.severity == "error"]
     if verdict.resources is not None:
         r = verdict.resources

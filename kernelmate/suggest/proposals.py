@@ -18,19 +18,19 @@ MOST_WHY = 2000
 def proposed(
     request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost | None = None
 ) -> Candidate:
-    """Return a proposal as a candidate; a proposal that already is one gets its cost.
+    """Return a proposal as a candidate; a proposal that is a candidate already gets its cost.
 
-    A forbidden text becomes a candidate too if it contains the kernel: it is rejected with a finding that the user, the
-    history and repair prompts see.
+    Text that is forbidden but contains the kernel also becomes a candidate. It is rejected with a finding that the
+    user, the history and repair prompts show.
 
     Args:
-        request: the request of the search.
-        proposal: as read from the model's answer.
-        author: for the candidate, and for messages.
-        cost: what its model was paid.
+        request: the search's request.
+        proposal: the parsed answer.
+        author: the candidate's author, also named in messages.
+        cost: the cost of the author's model.
 
     Raises:
-        AuthorFailed: its text does not hold the kernel, or its launch cannot be written.
+        AuthorFailed: the text does not contain the kernel, or the launch cannot be written.
     """
     if isinstance(proposal, Candidate):
         return replace(proposal, cost=cost)

@@ -1,7 +1,8 @@
-"""Sequences of repairs until the kernel is right: a repair may expose the fault that the next one fixes.
+"""Sequences of repairs until the kernel is correct: a repair may expose the fault that the next one fixes.
 
-A beam search extends the versions that are nearest to being right: those with the fewest messages of the compiler, then the fewest
-faults, then the fewest wrong sizes. Every version is judged and shown, so that the user sees why it was not enough.
+A beam search extends the versions that are nearest to being correct: those with the fewest compiler errors, then the
+fewest findings, then the fewest wrong sizes. Every version is judged and shown, so that the user sees why it did not
+suffice.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.repairs import ALL, Repair
 
 BEAM = 2
-"""Versions that are extended at each depth."""
+"""Number of versions extended at each depth."""
 DEPTH = 6
-"""Maximum number of repairs in a sequence."""
+"""Largest number of repairs in a sequence."""
 VARIANTS = 6
-"""Candidates of one repair for one version."""
+"""Largest number of candidates of one repair for one version."""
 
 Distance = tuple[int, int, int]
 
@@ -40,8 +41,8 @@ class RepairSequences:
 
     Attributes:
         repairs: the repairs, in the order in which they are tried.
-        most: maximum number of candidates; None for as many as it takes.
-        notes: the repairs that were tried, if none applies.
+        most: largest number of candidates; None for no limit.
+        notes: messages that name the repairs that were tried but do not apply.
     """
 
     repairs: tuple[Repair, ...] = ALL
@@ -50,7 +51,7 @@ class RepairSequences:
     name: str = "recipes"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields candidates, each already judged; ends with the first right one, or when the request says stop."""
+        """Yields candidates, each already judged; ends with the first correct one, or when the request is stopped."""
         for number, candidate in enumerate(self._search(request), 1):
             yield candidate
             if number == self.most:
@@ -99,7 +100,7 @@ class RepairSequences:
                     break
 
     def _tell(self, step: RepairStep, depth: int) -> None:
-        """Notes the repairs that were tried at a version to which none applies."""
+        """Adds a note that names the repairs that were tried without success."""
         codes = list(dict.fromkeys(finding.code for finding in step.verdict.findings if finding.severity == "error"))
         fitting = [repair.name for repair in self.repairs if repair.codes & set(codes)]
         after = f" after {', '.join(step.repairs)}" if depth else ""
@@ -110,7 +111,7 @@ class RepairSequences:
 
 
 def distance(verdict: Verdict) -> Distance:
-    """Returns the distance of a version from right: compiler messages, faults, wrong sizes; (0, 0, 0) if none is known."""
+    """Returns the numbers of compiler errors, of findings of severity `error`, and of wrong sizes."""
     if not verdict.compiled:
         messages = sum(diagnostic.severity == "error" for diagnostic in verdict.diagnostics)
         return max(messages, 1), 0, 0
@@ -120,7 +121,7 @@ def distance(verdict: Verdict) -> Distance:
 
 
 def nearer(after: Verdict, before: Verdict) -> bool:
-    """True if a version is nearer to being right, or as near with another fault that is not worse."""
+    """Returns True if a version has a smaller distance, or an equal one and another first fault that is not worse."""
     if distance(after) != distance(before):
         return distance(after) < distance(before)
     if not after.compiled:
@@ -142,7 +143,7 @@ def _step(step: RepairStep, candidate: Candidate, judged: Judged) -> RepairStep:
 
 
 def _joined(step: RepairStep, repair: Repair, alone: Candidate) -> Candidate:
-    """Returns a repair's candidate with all previous steps in author and reason."""
+    """Returns a repair's candidate whose author and reason include all previous steps."""
     names = (*step.repairs, repair.name)
     return replace(alone, author=f"recipe:{'+'.join(names)}", why=" Then: ".join((*step.whys, alone.why)))
 

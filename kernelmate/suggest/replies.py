@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 MOST_REPLY = 512 * 1024
-"""Characters of one answer that are read."""
+"""Largest number of characters of an answer."""
 
 _Sentence = Annotated[str, Meta(max_length=20_000)]
 _Few = Meta(max_length=50)
@@ -18,7 +18,9 @@ class Problem(msgspec.Struct, frozen=True):
     """A fault that a reviewer finds in a version.
 
     Attributes:
-        kind: its kind. where: a line or an expression. what: its effect, and the inputs that show it.
+        kind: the kind of fault.
+        where: a line or an expression.
+        what: its effect, and the inputs that show it.
     """
 
     kind: Literal["wrong", "unsafe", "cheating", "slow", "other"]
@@ -37,10 +39,10 @@ class Review(msgspec.Struct, frozen=True):
     """A reviewer's answer.
 
     Attributes:
-        analysis: what limits the kernel, and why the version under review fell short.
-        problems: what is wrong with that version.
-        optimizations: what to do next, the most useful first.
-        estimated_speedup: over the baseline, if it were done well; None where speed is not what is asked for.
+        analysis: the factors that limit the kernel, and the reason that the version under review was rejected.
+        problems: faults of that version.
+        optimizations: advised changes, the most useful first.
+        estimated_speedup: expected ratio to the baseline after these changes; None if time is not the objective.
     """
 
     analysis: _Sentence
@@ -53,11 +55,11 @@ class Proposal(msgspec.Struct, frozen=True):
     """A changed kernel.
 
     Attributes:
-        analysis: what limits the kernel as it is.
-        changes: what was changed.
-        estimated_speedup: over the baseline; None where speed is not what is asked for.
-        kernel: CUDA text with one definition of the kernel, and helpers that it needs.
-        grid, block, shared: the launch as a contract writes it; None where it stays.
+        analysis: the factors that limit the original kernel.
+        changes: the changes made.
+        estimated_speedup: expected ratio to the baseline; None if time is not the objective.
+        kernel: CUDA text with one definition of the kernel, and the helpers that it needs.
+        grid, block, shared: the launch, as a contract writes it; None if unchanged.
     """
 
     analysis: _Sentence
@@ -70,12 +72,12 @@ class Proposal(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """An adversarial reader's answer on a candidate that was found right and fast.
+    """An auditor's answer on a candidate that was found correct and fast.
 
     Attributes:
-        computes_the_contract: it does what the contract asks for at every size and input.
-        honestly_fast: its speed comes from doing the work better and not from leaving some out.
-        doubts: what speaks against either.
+        computes_the_contract: True if it computes what the contract requires at every size and input.
+        honestly_fast: True if its speed does not come from omitted work.
+        doubts: reasons against either.
     """
 
     computes_the_contract: bool
@@ -87,16 +89,16 @@ Form = TypeVar("Form", Review, Proposal, Audit)
 
 
 class Malformed(Exception):
-    """The answer is not in the requested form; the message is one sentence for people."""
+    """The answer is not in the requested form; the message is one sentence for the user."""
 
 
 def read_reply(text: str, form: type[Form]) -> Form:
     """Parses an answer.
 
-    Models without a schema wrap their JSON in words or fences, so that the outermost object is read.
+    Models without schema support surround JSON with text or fences, so the outermost object is parsed.
 
     Raises:
-        Malformed: there is no such object in it, or it is too long.
+        Malformed: the text contains no such object, or is too long.
     """
     if len(text) > MOST_REPLY:
         raise Malformed(f"The answer has {len(text):,} characters; at most {MOST_REPLY:,} are read.")
@@ -117,7 +119,7 @@ def schema_of(form: type[Form]) -> dict[str, Any]:
 
 
 def _resolved(schema: Any, components: dict[str, Any]) -> Any:
-    """Returns a schema with references replaced by their targets, without limits of length, which structured output lacks."""
+    """Returns a schema with references replaced, without length limits, which structured output does not support."""
     if isinstance(schema, list):
         return [_resolved(item, components) for item in schema]
     if not isinstance(schema, dict):

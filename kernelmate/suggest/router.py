@@ -1,7 +1,7 @@
 """Order of the authors: recipes, the local model, Claude as its reviewer, and Claude as author if allowed.
 
-The router is a suggester itself. It looks at each verdict before it asks the next author, since the next author is only
-needed where the last one did not do it, and learns from what went wrong.
+The router is a suggester itself. It evaluates the verdicts before it asks the next author, which is needed only if no
+earlier version was accepted, and which gets the verdicts of the failed ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmate.suggest.replies import Audit, Proposal, Review
 
 SUSPICIOUS = FindingCode.SUSPICIOUS_SPEEDUP
 MOST_NOTE = 400
-"""Characters of a reviewer's sentence that are shown."""
+"""Largest number of characters shown of a reviewer's sentence."""
 WITHOUT_LOCAL = (
     "{name} was not asked: it reviews what a local model writes and then carries out, and none is set up. Add one with "
     "`kernelmate model add`, or let Claude write by the setting claude_may_write."
@@ -45,15 +45,15 @@ class LocalAuthor(Protocol):
         ...
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Yields different proposals, the most probable first; unreadable answers are left out. Raises `AuthorFailed`."""
+        """Yields different proposals, the most probable first, without invalid answers. Raises `AuthorFailed`."""
         ...
 
     def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal | Candidate]:
-        """Yields proposals that repair a version, whose faults the model is told. Raises `AuthorFailed`."""
+        """Yields proposals that repair a version whose faults the prompt lists. Raises `AuthorFailed`."""
         ...
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Yields proposals that carry out a review. Raises `AuthorFailed`."""
+        """Yields proposals that follow a review. Raises `AuthorFailed`."""
         ...
 
 
@@ -80,7 +80,7 @@ class Reviewer(Protocol):
         ...
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Returns a judgement of a version's honesty. Raises `AuthorFailed`."""
+        """Returns an assessment of whether a version's speed is genuine. Raises `AuthorFailed`."""
         ...
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
@@ -90,17 +90,17 @@ class Reviewer(Protocol):
 
 @dataclass(slots=True)
 class Router:
-    """Asks authors in turn until a version is accepted.
+    """Suggester that asks authors in turn until a version is accepted.
 
     Attributes:
         recipes: asked first; None to leave them out.
-        local: asked where no recipe's version was accepted; None if there is no model.
-        reviewer: asked where no version of the local model was accepted; None if it may not be.
+        local: asked if no recipe's version was accepted; None without a local model.
+        reviewer: asked if no version of the local model was accepted; None if not allowed.
         samples: attempts of the local model in each round.
-        rounds: how often the local model is asked, each time with what was learnt.
-        may_write: the reviewer may write a kernel itself.
-        on_step: called with each step in one line.
-        notes: one line each: who was skipped and why, how the local model was asked, what a review says, what an audit doubts, what was paid.
+        rounds: number of rounds of the local model; each sees the verdicts of the previous ones.
+        may_write: True if the reviewer may write a kernel itself.
+        on_step: called with each step as one line.
+        notes: remarks for the user, one line each: skipped authors, reviews, doubts of audits, costs.
     """
 
     recipes: Suggester | None = None
@@ -116,9 +116,9 @@ class Router:
     _local_cost: Cost = field(default_factory=Cost)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields candidates of each author in turn; ends once one is accepted, or when the request says stop.
+        """Yields candidates of each author in turn; ends once one is accepted, or when the request is stopped.
 
-        Recipes are always asked: a version that another suggester found before does not end the search.
+        Recipes are always asked: an accepted version of an earlier suggester does not prevent that.
         """
         for stage in (self._recipes, self._local, self._review, self._write):
             if request.stop() or (stage != self._recipes and self._done(request)):
@@ -141,7 +141,7 @@ class Router:
             self.notes += getattr(self.recipes, "notes", ())
 
     def _local(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields samples, then repairs of the best version that failed."""
+        """Yields samples, then repairs of the best rejected version."""
         if self.local is None:
             return
         for number in range(self.rounds):
@@ -172,7 +172,7 @@ class Router:
         yield from self._until_done(request, self._applied(request, self.local, review, reviewer.last_cost))
 
     def _applied(self, request: SuggestRequest, local: LocalAuthor, review: Review, paid: Cost) -> Iterator[Candidate]:
-        """Yields the local model's versions of a review; the first carries the cost of the review."""
+        """Yields the local model's versions after a review; the first carries the cost of the review."""
         steps = (review.analysis, *(f"{step.what} {step.why}".strip() for step in review.optimizations))
         for candidate in self._tried(request, local.apply(request, review)):
             cost = (candidate.cost or Cost()) + paid
@@ -190,7 +190,7 @@ class Router:
             yield candidate
 
     def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal | Candidate]) -> Iterator[Candidate]:
-        """Yields the local model's proposals as candidates, until the request says stop."""
+        """Yields the local model's proposals as candidates, until the request is stopped."""
         assert self.local is not None
         for proposal in proposals:
             self._local_answers += 1
@@ -204,7 +204,7 @@ class Router:
     def _candidate(
         self, request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost
     ) -> Candidate | None:
-        """Returns a proposal as a candidate; None, with a note, if it cannot be put into the file."""
+        """Returns a proposal as a candidate; None, with a note, if it cannot be inserted into the file."""
         try:
             return proposed(request, proposal, author, cost)
         except AuthorFailed as error:
@@ -218,7 +218,7 @@ class Router:
                 return
 
     def _audit(self, request: SuggestRequest) -> None:
-        """Lets the reviewer audit the best version if its speed is not explained, even if candidates or time are used up."""
+        """Lets the reviewer audit the best version if its speed-up is suspicious, even without remaining budget."""
         best, reviewer = next(iter(request.versions()), None), self.reviewer
         if reviewer is None or best is None or not best.verdict.worth_taking:
             return
@@ -241,7 +241,7 @@ class Router:
             )
 
     def _paid(self, what: str, call: Callable[[], Answer]) -> Answer:
-        """Returns the answer of a call to the reviewer, and notes its cost, also if it failed."""
+        """Returns the answer of a call to the reviewer, and notes its cost even if the call fails."""
         assert self.reviewer is not None
         try:
             return call()
@@ -251,7 +251,7 @@ class Router:
                 self.notes.append(f"{self.reviewer.name}, {what}: {_cost_words(cost)}; {self.reviewer.account}.")
 
     def _account(self) -> None:
-        """Notes the tokens that the local model has read and written, if its server counts them."""
+        """Notes the local model's input and output tokens, if its server counts them."""
         if self.local is not None and self._local_cost.input_tokens is not None:
             answers = "1 answer" if self._local_answers == 1 else f"{self._local_answers} answers"
             self.notes.append(f"{self.local.name}, {answers}: {_cost_words(replace(self._local_cost, usd=None))}.")
@@ -262,18 +262,18 @@ class Router:
 
     @staticmethod
     def _done(request: SuggestRequest) -> bool:
-        """True if a version is accepted, or promising if this backend cannot accept it."""
+        """Returns True if a version is accepted, or promising if this backend cannot accept it."""
         return any(judged.verdict.worth_taking for judged in request.versions())
 
     @staticmethod
     def _best_failed(request: SuggestRequest, author: str) -> Judged | None:
-        """Returns the best of an author's versions, if none of them was accepted."""
+        """Returns the best of an author's versions; None without any."""
         failed = [judged for judged in request.versions() if judged.candidate.author == author]
         return failed[0] if failed else None
 
 
 def _said(name: str, review: Review) -> list[str]:
-    """Formats a review as notes: limits of the kernel, faults of the version, next steps."""
+    """Formats a review as notes: the kernel's limits, the version's faults, the next steps."""
     speed = "" if review.estimated_speedup is None else f" It expects {review.estimated_speedup:.2f}x, if done well."
     problems = [f"{name} finds ({one.kind}, {one.where}): {one.what}" for one in review.problems]
     steps = [f"{name} advises: {step.what} Why: {step.why}" for step in review.optimizations]

@@ -1,4 +1,4 @@
-"""A suggester with given answers: for tests of one's own tools, and as an example of a plugin."""
+"""A suggester with fixed answers, for tests of programs that use suggesters and as an example of a plugin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernelmate.suggest.replies import Proposal, Step
 
 
 class Scripted:
-    """Proposes given kernels in their order, whatever is requested.
+    """Suggester that proposes given kernels in their order, for any request.
 
     Args:
-        texts: each the CUDA text of one version of the kernel, helpers included.
-        name: the suggester's, and its candidates' author.
+        texts: CUDA text of each version of the kernel, helpers included.
+        name: the suggester's name, and the author of its candidates.
         why: the reason of every candidate.
     """
 

@@ -1,7 +1,8 @@
 """Addresses that the lanes of a warp access: indices evaluated for the threads of one block at the headline size.
 
-No algebra: an index is computed for real threads, with loops at their first turn, so that casts, divisions, remainders
-and named intermediate values count as they are. What cannot be computed (a value from memory, a call) is None.
+There is no symbolic algebra: an index is computed for concrete threads, with loops at their first iteration, so that
+casts, divisions, remainders and intermediate variables have their exact values. Values that depend on memory or on
+calls are None.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, loops
 
 _DEEPEST = 40
 LOOP_TURNS = 8
-"""Assumed number of iterations of each loop when accesses are weighted against each other."""
+"""Assumed number of iterations of each loop, to weight accesses relative to each other."""
 
 Thread = tuple[int, int, int]
 
@@ -54,7 +55,10 @@ _BINARY: Mapping[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ElementAccess:
-    """Accesses to an element of global memory: the array, the element's size, the number of accesses, and True for a store."""
+    """Accesses to an element of global memory.
+
+    `width` is the element's size in bytes, `weight` the assumed number of accesses.
+    """
 
     element: Node
     array: str
@@ -64,13 +68,14 @@ class ElementAccess:
 
 
 class LaneEvaluator:
-    """Evaluates expressions of a kernel for given threads of the first block.
+    """Evaluator of a kernel's expressions for given threads of the first block.
 
     Args:
-        tree: the kernel. contract: says the sizes and the block.
+        tree: the kernel.
+        contract: gives the sizes and the launch.
 
     Raises:
-        KernelmateError: the contract's launch cannot be worked out.
+        KernelmateError: the contract's launch cannot be evaluated.
     """
 
     def __init__(self, tree: Tree, contract: Contract) -> None:
@@ -85,7 +90,10 @@ class LaneEvaluator:
         self._contract = contract
 
     def value(self, node: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
-        """Returns the value of an integer expression for one thread; `known` has values of variables, such as a loop's."""
+        """Returns the value of an integer expression for one thread; None if unknown.
+
+        `known` has values of variables, such as a loop variable.
+        """
         try:
             found = self._value(node, thread, known or {}, 0)
         except (ArithmeticError, ValueError, TypeError, RecursionError):
@@ -108,7 +116,7 @@ class LaneEvaluator:
             yield ElementAccess(element, origin, width, turns, is_written(self.tree, element))
 
     def origin(self, name: str) -> str | None:
-        """Returns the pointer parameter of this name, or from which a local pointer of this name was made."""
+        """Returns the pointer parameter of this name, or the one that a local pointer of this name is derived from."""
         for _ in range(_DEEPEST):
             if any(p.name == name and p.pointer for p in self.tree.kernel.signature.parameters):
                 return name
@@ -122,7 +130,7 @@ class LaneEvaluator:
         return None
 
     def address(self, element: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
-        """Returns the element's index from the array's beginning, for one thread."""
+        """Returns the element's offset from the array's start in elements, for one thread; None if unknown."""
         index = index_of(element)
         base = element.child_by_field_name("argument")
         if index is None or base is None:
@@ -147,7 +155,7 @@ class LaneEvaluator:
     # ------------------------------------------------------------------------------------ evaluation
 
     def _pointer(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
-        """Returns the offset of a pointer expression into its array, in elements."""
+        """Returns the offset of a pointer expression into its array in elements; None if unknown."""
         node = _inner(node)
         if node.type == "identifier":
             name = self.tree.text(node)
@@ -260,10 +268,10 @@ def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
 
 
 def turns_of_threads(tree: Tree, contract: Contract) -> int | None:
-    """Returns the largest number of iterations, at the headline size, of loops that the threads of a block share.
+    """Returns the largest number of iterations, at the headline size, of loops that the block's threads share.
 
-    More threads than that would be idle. None if there is no loop from `threadIdx.x` in steps of `blockDim.x`, if
-    threads share loops in another way too, or if iterations cannot be counted.
+    More threads than that would be idle. The result is None if there is no loop from `threadIdx.x` in steps of
+    `blockDim.x`, if threads also share loops in another way, or if iterations cannot be counted.
     """
     lanes = lanes_of(tree, contract)
     most = None

@@ -1,6 +1,6 @@
 """A kernel's syntax tree for recipes: nodes with offsets into the unit's text, names, and simple types.
 
-A recipe applies only if it can analyse the tree with certainty, so everything here returns None or False otherwise.
+A recipe applies only if it can analyse the tree with certainty, so functions return None or False in doubt.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def language() -> tree_sitter.Language:
 
 
 class Tree:
-    """The syntax tree of one kernel's definition. Use `read_tree`, which gives None for what it cannot read."""
+    """The syntax tree of one kernel's definition; created by `read_tree`, which returns None if parsing fails."""
 
     def __init__(self, kernel: Kernel, function: Node, body: Node, source: str) -> None:
         self.kernel = kernel
@@ -72,7 +72,7 @@ class Tree:
         return self.bytes[node.start_byte : node.end_byte].decode()
 
     def text_before_function(self) -> str:
-        """Returns the text before the definition proper: its template line, `extern "C"`."""
+        """Returns the text before the function definition: its template line, `extern "C"`."""
         return self.bytes[: self.function.start_byte].decode()
 
     def span(self, node: Node) -> tuple[int, int]:
@@ -130,7 +130,7 @@ class Tree:
         return found
 
     def names_in_scope(self) -> frozenset[str]:
-        """Returns all names that may have a meaning in the kernel: its own, and the file's outside of other functions' bodies."""
+        """Returns all names visible in the kernel: its own, and the file's outside of other functions' bodies."""
         return _names_in_scope(self.kernel.unit.text, self.kernel.start, self.kernel.end)
 
     def name_node(self, declarator: Node) -> Node | None:
@@ -180,7 +180,7 @@ class Tree:
 
 @text_cache(32)
 def read_tree(kernel: Kernel) -> Tree | None:
-    """Returns the tree of a kernel's definition; None if the parser meets unknown syntax."""
+    """Returns the tree of a kernel's definition; None if the parser finds an error."""
     source = kernel.source
     parsed = tree_sitter.Parser(_LANGUAGE).parse(source.encode())
     root = parsed.root_node
@@ -230,7 +230,10 @@ def integer_constants(text: str) -> dict[str, IntegerConstant]:
 
 @text_cache(32)
 def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
-    """Words of a text outside comments; parameter lists and bodies of functions count only if they begin in [`start`, `end`)."""
+    """Returns the words of a text outside comments.
+
+    Parameter lists and bodies of functions count only if they begin in [`start`, `end`).
+    """
     data = text.encode()
     first, last = len(text[:start].encode()), len(text[:end].encode())
     stack, words = [tree_sitter.Parser(_LANGUAGE).parse(data).root_node], set()
@@ -298,7 +301,7 @@ def _atom(tokens: list[str]) -> int:
 
 
 def plain_type(tree: Tree, name: str) -> str:
-    """Returns the type behind a `typedef` or `using` name of the unit; any other name as it is."""
+    """Returns the type that a `typedef` or `using` name of the unit stands for; any other name unchanged."""
     for _ in range(4):
         text = tree.kernel.unit.text
         match = re.search(rf"\busing\s+{re.escape(name)}\s*=\s*([\w ]+?)\s*;", text) or re.search(
@@ -318,7 +321,7 @@ def strip_parentheses(node: Node) -> Node:
 
 
 def statement_expression(node: Node | None) -> Node | None:
-    """Returns the expression of an expression statement, also of one alone inside braces."""
+    """Returns the expression of an expression statement, which may be alone in braces; None for other statements."""
     while node is not None and node.type == "compound_statement":
         inner = [child for child in node.named_children if child.type != "comment"]
         node = inner[0] if len(inner) == 1 else None
@@ -328,7 +331,7 @@ def statement_expression(node: Node | None) -> Node | None:
 
 
 def is_barrier(tree: Tree, node: Node | None) -> bool:
-    """True if the node is the statement `__syncthreads();`."""
+    """Returns True if the node is the statement `__syncthreads();`."""
     expression = statement_expression(node)
     return expression is not None and tree.text(expression).replace(" ", "") == "__syncthreads()"
 

@@ -1,4 +1,4 @@
-"""Reads, writes and calls of a kernel's statements, as far as the syntax tree proves them."""
+"""Reads, writes and calls of a kernel's statements, as far as they follow from the syntax tree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def plain(tree: Tree, node: Node) -> str:
 
 
 def root_name(tree: Tree, place: Node) -> str | None:
-    """Returns the variable of an element, component or dereferenced pointer: `a` of `a[i].x` and `*(a + i)`."""
+    """Returns the variable of an element, component or dereferenced pointer: `a` of `a[i].x` and `*(a + i)`.
+
+    The result is None otherwise.
+    """
     node = strip_parentheses(place)
     while node.type != "identifier":
         inner = node.child_by_field_name("argument") or node.child_by_field_name("left")
@@ -59,7 +62,7 @@ def root_name(tree: Tree, place: Node) -> str | None:
 
 
 def writes(tree: Tree, node: Node) -> Iterator[Node]:
-    """Yields places that are written below a node.
+    """Yields the places that the code below a node writes.
 
     These are assignment targets, operands of `++`, and arguments with `&` of atomics and calls.
     """
@@ -75,7 +78,7 @@ def writes(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def written_names(tree: Tree, node: Node) -> set[str]:
-    """Returns variables that are written below a node, at least in part; "?" for a place without a name."""
+    """Returns variables that the code below a node writes, at least in part; "?" for a place without a name."""
     return {root_name(tree, place) or "?" for place in writes(tree, node)} | {
         name for call in tree.walk("call_expression", under=node) for name in _passed_pointers(tree, call)
     }
@@ -112,7 +115,7 @@ def calls(tree: Tree, node: Node | None = None) -> set[str]:
 
 
 def only_pure_calls(tree: Tree, node: Node, also: frozenset[str] = frozenset()) -> bool:
-    """True if only functions without side effects, and those in `also`, are called below a node."""
+    """Returns True if only functions without side effects, and those in `also`, are called below a node."""
     return all(_PURE.fullmatch(name) or name in also for name in calls(tree, node))
 
 
@@ -126,7 +129,7 @@ def declared_names(tree: Tree, node: Node) -> set[str]:
 
 
 def constant_after_start(tree: Tree, name: str) -> bool:
-    """True if the variable is initialised in its declaration and never assigned after it."""
+    """Returns True if the variable is initialised in its declaration and never assigned after it."""
     variable = tree.variable(name)
     if variable is None or variable.dims:
         return False
@@ -145,7 +148,7 @@ def element_accesses(tree: Tree, node: Node | None = None) -> Iterator[Node]:
 
 
 def is_written(tree: Tree, element: Node) -> bool:
-    """True if the element is assigned or incremented, or its address is taken."""
+    """Returns True if the element is assigned or incremented, or its address is taken."""
     node = element
     while node.parent is not None and node.parent.type in {"parenthesized_expression", "field_expression"}:
         node = node.parent
@@ -159,7 +162,7 @@ def is_written(tree: Tree, element: Node) -> bool:
 
 
 def stores_in_part(tree: Tree, body: Node, arrays: Collection[str]) -> bool:
-    """True if an element of one of the arrays is stored only under a condition."""
+    """Returns True if an element of one of the arrays is stored only under a condition."""
     for element in element_accesses(tree, body):
         name = root_name(tree, element)
         if name not in arrays or not is_written(tree, element):
@@ -180,7 +183,7 @@ def statements(block: Node) -> list[Node]:
 
 
 def index_of(element: Node) -> Node | None:
-    """Returns the index of a one-dimensional subscript expression."""
+    """Returns the index of a one-dimensional subscript expression; None for others."""
     argument = element.child_by_field_name("argument")
     if argument is None or argument.type == "subscript_expression":
         return None
@@ -214,7 +217,7 @@ def indent_step(tree: Tree) -> str:
 
 
 def fresh(tree: Tree, name: str) -> str:
-    """Returns a name like this one that is unused in the kernel and outside of functions."""
+    """Returns a name based on this one that is unused in the kernel and outside of functions."""
     known = tree.names_in_scope()
     while name in known:
         name += "_"
@@ -222,13 +225,13 @@ def fresh(tree: Tree, name: str) -> str:
 
 
 def substitute(tree: Tree, node: Node, changes: dict[str, str]) -> str:
-    """Returns a node's text with identifiers substituted by name; members of the same name stay."""
+    """Returns a node's text with identifiers replaced by name, except members of the same name."""
     edits = [(found.start_byte, found.end_byte, changes[name]) for found in tree.walk("identifier", under=node) if (name := tree.text(found)) in changes]  # fmt: skip
     return replaced(tree, node, edits)
 
 
 def replaced(tree: Tree, node: Node, edits: list[tuple[int, int, str]]) -> str:
-    """Returns a node's text with parts of it replaced; each part is given by its bytes in the tree."""
+    """Returns a node's text with parts of it replaced; `edits` have byte offsets in the tree."""
     data = tree.bytes[node.start_byte : node.end_byte]
     for start, end, text in sorted(edits, reverse=True):
         data = data[: start - node.start_byte] + text.encode() + data[end - node.start_byte :]
@@ -236,7 +239,7 @@ def replaced(tree: Tree, node: Node, edits: list[tuple[int, int, str]]) -> str:
 
 
 def body_span(tree: Tree, loop: Node, block: Node) -> tuple[int, int]:
-    """Returns the offsets from the end of a loop's head to the end of its body, where another body in braces can be put."""
+    """Returns the offsets from the end of a loop's head to the end of its body, to replace the body."""
     closing = [child for child in loop.children if child.type == ")" and child.end_byte <= block.start_byte]
     if not closing:
         return tree.span(block)
@@ -244,7 +247,7 @@ def body_span(tree: Tree, loop: Node, block: Node) -> tuple[int, int]:
 
 
 def reindented(text: str, old: str, new: str) -> str:
-    """Returns the text with the indentation of all lines after the first replaced; preprocessor lines stay."""
+    """Returns the text with the indentation of all lines after the first replaced, except preprocessor lines."""
     first, *rest = text.split("\n")
     moved = [
         new + line[len(old) :] if line.startswith(old) and line.strip() and not line.startswith("#") else line

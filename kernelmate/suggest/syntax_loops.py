@@ -1,4 +1,4 @@
-"""Counting loops, guards and thread indices of a kernel, in the forms that rewrites look for."""
+"""Counting loops, guards and thread indices of a kernel, in the forms that rewrites recognise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CountingLoop:
         step: text of the number that is added in each iteration; `1` for `++`.
         body: the repeated statements; for a while loop without the last one, which changes the variable.
         block: the statement that contains the body.
-        opening: the declaration of the variable before a while loop; for a for loop the loop itself.
+        opening: the variable's declaration before a while loop; the loop itself for a for loop.
     """
 
     node: Node
@@ -46,7 +46,7 @@ class CountingLoop:
 
 
 def read_loop(tree: Tree, node: Node) -> CountingLoop | None:
-    """Returns the counting loop that a statement is; None for any other."""
+    """Returns a statement as a counting loop; None if it is none."""
     if node.type == "for_statement":
         return _read_for(tree, node)
     return _read_while(tree, node) if node.type == "while_statement" else None
@@ -96,7 +96,7 @@ def _read_while(tree: Tree, node: Node) -> CountingLoop | None:
 
 
 def _started(tree: Tree, opening: Node) -> tuple[str, Node, str] | None:
-    """Returns the variable that a declaration or assignment initialises, its value, and its type if it is declared there."""
+    """Returns the variable that a declaration or assignment initialises, its value, and its type if declared there."""
     if opening.type == "declaration":
         declarators = opening.children_by_field_name("declarator")
         kind = opening.child_by_field_name("type")
@@ -116,7 +116,7 @@ def _started(tree: Tree, opening: Node) -> tuple[str, Node, str] | None:
 
 
 def _step(tree: Tree, update: Node) -> tuple[str, str] | None:
-    """Returns the variable that is incremented, and the text of its increment."""
+    """Returns the variable that is incremented, and the text of its increment; None for other updates."""
     text = plain(tree, update)
     if update.type == "update_expression":
         match = re.fullmatch(r"(?:\+\+(\w+)|(\w+)\+\+)", text)
@@ -158,7 +158,7 @@ def _stays(tree: Tree, body: Node, name: str, bound: Node, step: str) -> bool:
 
 
 def _fixed(tree: Tree, body: Node, bound: Node, step: str) -> bool:
-    """True if the loop changes neither its bound nor its step."""
+    """Returns True if the loop changes neither its bound nor its step."""
     changed = written_names(tree, body)
     words = names(tree, bound) | set(re.findall(r"[A-Za-z_]\w*", step))
     if words & changed or next(tree.walk("call_expression", under=bound), None) is not None:
@@ -193,13 +193,13 @@ def enclosing_loops(node: Node) -> list[Node]:
 
 
 def invariant(tree: Tree, expression: Node, loop: Node) -> bool:
-    """True if an expression is loop-invariant: the loop declares or writes none of its names."""
+    """Returns True if an expression is loop-invariant: the loop declares or writes none of its names."""
     inside = written_names(tree, loop) | _declared_inside(tree, loop)
     return "?" not in inside and not names(tree, expression) & inside
 
 
 def _declared_inside(tree: Tree, loop: Node) -> set[str]:
-    """Returns names declared in a loop, including those that are declared more than once in the kernel."""
+    """Returns names declared in a loop, including those that the kernel declares more than once."""
     found = declared_names(tree, loop)
     for declaration in tree.walk("declaration", under=loop):
         for declarator in declaration.children_by_field_name("declarator"):
@@ -214,12 +214,14 @@ def _declared_inside(tree: Tree, loop: Node) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class GuardedWork:
-    """`if (i >= n) return; rest` or `if (i < n) { rest }`: what a thread with a number below a bound does.
+    """Work under a guard: `if (i >= n) return; rest` or `if (i < n) { rest }`.
 
     Attributes:
-        node: the if statement. inside: the condition's text under which the thread works on.
-        conjuncts: the texts that are all true inside. rest: the guarded statements.
-        returns: how many of the statements from `node` on are returns of their own; 0 for the second form.
+        node: the if statement.
+        inside: the text of the condition under which the thread works.
+        conjuncts: texts of the conditions that `inside` combines by `&&`.
+        rest: the guarded statements.
+        returns: number of consecutive early returns from `node` on; 0 for the second form.
     """
 
     node: Node
@@ -233,7 +235,7 @@ _NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
 def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
-    """Returns the guard over the last of some statements: all after it, or all inside it."""
+    """Returns the guard over the end of a list of statements: over all after it, or all inside it; None without one."""
     for place, node in enumerate(within):
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             continue
@@ -251,7 +253,7 @@ def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
 
 
 def _early(tree: Tree, within: Sequence[Node], place: int) -> GuardedWork:
-    """Returns the guard of several consecutive early returns, joined."""
+    """Returns the combined guard of consecutive early returns."""
     conjuncts: list[str] = []
     count = 0
     for node in within[place:]:
@@ -284,13 +286,13 @@ def _parts(tree: Tree, condition: Node, joined: str) -> list[str]:
 
 
 def _operand(tree: Tree, part: Node) -> str:
-    """Returns text that is a single operand of `&&`."""
+    """Returns the text of a condition as an operand of `&&`, in parentheses if needed."""
     lone = part.type != "binary_expression" or operator(tree, part) in _NEGATED
     return tree.text(part) if lone and part.type != "conditional_expression" else f"({tree.text(part)})"
 
 
 def negated(tree: Tree, condition: Node) -> str:
-    """Returns the negation of a condition; comparisons of integers are reversed."""
+    """Returns the negation of a condition; comparison operators are reversed."""
     condition = strip_parentheses(condition)
     left, right = condition.child_by_field_name("left"), condition.child_by_field_name("right")
     sign = operator(tree, condition) if condition.type == "binary_expression" else ""
@@ -306,7 +308,10 @@ _GLOBAL_INDEX = (
 
 
 def is_global_index(tree: Tree, node: Node, axis: str = "x", width: int | None = None) -> bool:
-    """True if the expression is the thread's index along an axis of the grid; `width` is the block's length along it."""
+    """Returns True if the expression is the thread's index along an axis of the grid.
+
+    `width` is the block's length along the axis, which may be a literal in the expression.
+    """
     text = plain(tree, node).replace(" ", "")
     words = [str(width)] if width is not None else []
     if width is not None:
@@ -316,7 +321,7 @@ def is_global_index(tree: Tree, node: Node, axis: str = "x", width: int | None =
 
 
 def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str | None:
-    """Returns the variable that always holds the thread's index along an axis; None if there is none."""
+    """Returns the constant variable with the thread's index along an axis of the grid; None if there is none."""
     for name, variable in tree.variables.items():
         if variable is None or variable.value is None or not is_global_index(tree, variable.value, axis, width):
             continue
@@ -326,7 +331,7 @@ def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str |
 
 
 def is_grid_stride(tree: Tree, step: str, axis: str = "x") -> bool:
-    """True if the text is the number of threads of the whole grid, or a variable with that value."""
+    """Returns True if the text is the number of threads of the whole grid, or a variable with that value."""
     wanted = {f"gridDim.{axis}*blockDim.{axis}", f"blockDim.{axis}*gridDim.{axis}"}
     text = re.sub(r"\s+", "", step).strip("()")
     if text in wanted:

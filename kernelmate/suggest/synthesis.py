@@ -1,4 +1,4 @@
-"""Proposes new kernels written from the contract's reference, which the worker traces."""
+"""Suggester of new kernels written from the contract's reference, which the worker traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.write import kernels_for
 
 MOST, MOST_MEASURED = 3, 8
-"""Maximum candidates of one search: schedules with different mappings, and on a GPU also with different sizes."""
+"""Largest number of candidates of one search with predicted and with measured times.
+
+Predictions distinguish schedules with different mappings, measurements also different sizes of one schedule.
+"""
 
 METRICS: frozenset[MetricName] = frozenset({"time", "global_bytes", "shared_bytes", "local_bytes"})
 """Metrics that follow from the structure of a kernel."""
@@ -33,12 +36,11 @@ WITHOUT = "No kernel was written anew: the contract names no reference. kernelma
 
 @dataclass(slots=True)
 class Synthesis:
-    """Kernels written from their specification, where the reference is Python and the objective follows from the structure.
+    """Suggester of kernels synthesised from a Python reference, for metrics that follow from a kernel's structure.
 
     Attributes:
-        notes: reasons, one line each, why no kernel was written.
-        most: maximum of candidates of one search; None for as many as can be distinguished, which are more if times are measured
-            than if they are predicted.
+        notes: reasons that no kernel was written, one line each.
+        most: largest number of candidates of one search; None for `MOST`, or `MOST_MEASURED` if times are measured.
     """
 
     notes: list[str] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Synthesis:
     most: int | None = None
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields one to three candidates, the likeliest first; none if the reference or the kernel does not allow it."""
+        """Yields candidates, the most promising first; none if the reference or the kernel does not allow it."""
         contract = request.contract
         python = contract.reference_kind in ("function", "expression")
         asked = request.objective
@@ -83,9 +85,9 @@ class Synthesis:
     def _placed(
         self, request: SuggestRequest, bare: Kernel, contract: Contract, written: WrittenKernel
     ) -> Iterator[Candidate]:
-        """Yields the candidate in the user's file, of which `bare` is the rest.
+        """Yields the candidate inserted into `bare`, the user's file without its kernel.
 
-        Yields nothing if a launch there cannot be adapted.
+        It yields nothing if a launch in the file cannot be adapted.
         """
         try:
             kernel, contract = placed(bare, contract, written)

@@ -1,4 +1,4 @@
-"""Proposes other constants for Triton kernels: warps, stages and block sizes, and configurations of `autotune`."""
+"""Suggester of other constants for Triton kernels: warps, stages, block sizes, and configurations of `autotune`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.base import SuggestRequest
 
 METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
-"""Metrics that the constants of a kernel change."""
+"""Metrics that a kernel's constants affect."""
 
 MOST_WARPS, MOST_STAGES = 16, 5
 LEAST_BLOCK = 16
-"""Minimum of a constant that is taken for the length of a block: tensor cores take no less."""
+"""Smallest value of a constant that is treated as a block size; tensor cores need at least 16."""
 
 
 @dataclass(slots=True)
 class TritonSettings:
-    """Versions of a Triton kernel with other values of its constants; its text stays.
+    """Suggester of other values for a Triton kernel's constants; the kernel's text does not change.
 
     Attributes:
-        notes: reasons, one line each, why nothing was proposed.
+        notes: reasons that nothing was proposed, one line each.
     """
 
     notes: list[str] = field(default_factory=list)
     name: str = "triton"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields a candidate for each configuration of `autotune`, and for each constant twice and half as large."""
+        """Yields a candidate for each configuration of `autotune`, and for each constant doubled and halved."""
         if request.objective.metric not in METRICS:
             self.notes.append("Only constants of Triton kernels are changed, which do not help here.")
             return
@@ -49,7 +49,7 @@ class TritonSettings:
 
 
 def _changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yields values that differ from those in force, configurations first."""
+    """Yields sets of values that differ from the present ones, configurations first."""
     seen: set[tuple[tuple[str, str], ...]] = set()
     for changes in _all_changes(kernel, values):
         own = {name: value for name, value in changes.items() if values.get(name) != value and name in values}
@@ -88,7 +88,7 @@ def _why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
 def _with_values(
     kernel: Kernel, values: Mapping[str, str], changes: Mapping[str, str]
 ) -> tuple[Kernel, Contract] | None:
-    """Returns the kernel with other values in its contract and in launches of its file; None if that cannot be written."""
+    """Returns the kernel with other values in its contract and its launches; None if they cannot be written."""
     if kernel.contract_span is None:
         return None
     start, end = kernel.contract_span

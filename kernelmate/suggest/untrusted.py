@@ -1,8 +1,8 @@
 """Check of text that a model or a plugin wrote, and its insertion into the user's file.
 
-Such text is device code and nothing else. It may define the kernel, and helpers of its own above it; it may not read
-files at compile time, bring host code, touch what stands beside the kernel, or redefine the language under it. What a
-kernel does when it runs is not looked at here: that is the worker's and the guards' part.
+Such text must be device code: a definition of the kernel, and helpers above it. It must not read files at compile time,
+contain host code, change code beside the kernel, or redefine the language for it. The kernel's behaviour at run time is
+not checked here, but by the worker and the guards.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 
 def spliced(baseline: Kernel, text: str) -> Kernel:
-    """Returns the baseline's file with a kernel of an answer in the place of its own, helpers above it.
+    """Returns the baseline's file with the kernel of an answer in place of its own, and helpers above it.
 
     Args:
-        baseline: the kernel that the answer is a version of.
+        baseline: the kernel that the answer changes.
         text: CUDA text with one definition of it, and helpers that it needs.
 
     Raises:
-        Forbidden: the text is not that, or holds what a candidate may not have.
-        SourceError: the user's Python string cannot hold the text.
+        ForbiddenText: the text has another form, or contains something that a candidate may not have.
+        SourceError: the user's Python string cannot contain the text.
     """
     check_characters(text)
     text = without_contracts(text)
@@ -106,8 +106,8 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
 def as_written(baseline: Kernel, text: str) -> Kernel | None:
     """Returns the baseline's file with an answer's text, unchanged, in the kernel's place, for display.
 
-    It is for text that `spliced` rejects, is shown with the finding of `screen`, and is never compiled. None if the
-    text does not contain the kernel, or is too long to be checked.
+    It serves for text that `spliced` rejects; it is shown with the finding of `screen` and is never compiled. The
+    result is None if the text does not contain the kernel, or is too long to be checked.
     """
     if len(text) > MOST_TEXT:
         return None
@@ -122,12 +122,12 @@ def screen(
 ) -> Finding | None:
     """Returns the finding that forbids compiling a candidate's whole file; None if there is none.
 
-    All that stands beside the kernel must be as it was, launch parameters aside; what is new must be helpers.
+    Everything beside the kernel must be unchanged, except launch parameters; additions must be helpers.
 
     Args:
         baseline: the user's kernel.
         candidate: the kernel with everything that its author changed.
-        in_headers: the words of the user's headers; asked for where the candidate adds names.
+        in_headers: returns the words of the user's headers; called only if the candidate adds names.
     """
     try:
         check_characters(candidate.unit.text, extra=len(baseline.unit.text))
@@ -159,7 +159,7 @@ def screen(
 
 
 def _with_numbers_of(baseline: Kernel, candidate: Kernel) -> Kernel:
-    """Returns the candidate with the baseline's numbers in `#define NAME NUMBER` where the kernel alone uses the name."""
+    """Returns the candidate with the baseline's numbers in `#define NAME NUMBER` whose names only the kernel uses."""
     names = (
         ()
         if baseline.unit.path.endswith(INCLUDED)
@@ -189,17 +189,17 @@ def _check_names(
     in_headers: Callable[[], Collection[str]] = lambda: (),
     own: Collection[tuple[str, ...]] = (),
 ) -> None:
-    """Checks that names of a candidate beside the kernel occur nowhere else: not in the user's file, nor in its headers.
+    """Checks that a candidate's names beside the kernel occur nowhere else in the user's file or its headers.
 
     Args:
         baseline: the user's kernel.
         added: the parts that the candidate adds.
         macros: names of the macros that the candidate defines.
-        in_headers: the words of the user's headers.
-        own: words of the helpers that the kernel alone uses, and that may be changed.
+        in_headers: returns the words of the user's headers.
+        own: words of the helpers that only the kernel uses, which may be changed.
 
     Raises:
-        Forbidden: a name occurs elsewhere.
+        ForbiddenText: a name occurs elsewhere.
     """
     functions: list[str] = []
     others = list(macros)
@@ -239,10 +239,10 @@ def _only_kernel(baseline: Kernel, text: str) -> Kernel:
 
 
 def _added(before: Sequence[FilePiece], after: Sequence[FilePiece]) -> list[FilePiece]:
-    """Pieces that are new, once every old one was found again in its order.
+    """Returns the new parts, after matching every old one in its order.
 
     Raises:
-        Forbidden: an old one is gone or changed.
+        ForbiddenText: an old part was removed or changed.
     """
     rest = iter(before)
     awaited = next(rest, None)
@@ -294,7 +294,7 @@ def _named(node: tree_sitter.Node) -> str:
 
 
 def _defined_name(node: tree_sitter.Node) -> str:
-    """Returns the name of a function definition or declaration; empty if it cannot be read."""
+    """Returns the name of a function definition or declaration; empty if it cannot be determined."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.child_by_field_name("declarator") is not None:
         declarator = declarator.child_by_field_name("declarator")

@@ -1,4 +1,4 @@
-"""Removal of helpers and constants that lost their last use with a replaced kernel, and of the comments above them."""
+"""Removal of helpers and constants that only a replaced kernel used, and of the comments above them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
 def without_own_helpers(kernel: Kernel) -> Kernel:
     """Returns the file without code that only the kernel uses.
 
-    A new kernel brings its own helpers, which may reuse the names.
+    The new kernel defines its own helpers, which may have the same names.
     """
     own = {name: one for name, one in _own(kernel).items() if not _FLOATING.match(one[2])}  # a new kernel may name them
     named = [name for name in own if _uses(kernel.source, name)]
@@ -36,7 +36,7 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
 
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the changed file without constants that only launches used and nothing uses now."""
+    """Returns the changed file without constants that only launches used and that are now unused."""
     before = _own(old)
     return _without(
         new,
@@ -49,7 +49,7 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
 
 
 def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the changed file without headers of numeric limits whose last use was in the old kernel."""
+    """Returns the changed file without headers of numeric limits that only the old kernel used."""
     unit = new.unit
     if unit.language == "python" or unit.path.endswith(INCLUDED):
         return new
@@ -69,9 +69,9 @@ def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:
-    """Returns offsets and text of parts that only the kernel or a launch names, by name.
+    """Returns the parts that only the kernel or a launch uses, by name: offsets and text.
 
-    The result is empty for a Python file and for a file that others include.
+    The result is empty for a Python file and for a header.
     """
     unit = kernel.unit
     if unit.language == "python" or unit.path.endswith(INCLUDED):
@@ -96,7 +96,7 @@ def _uses(text: str, name: str) -> bool:
 
 
 def _in_launches(kernel: Kernel, name: str) -> bool:
-    """True if launches in the file use the name, so that its value may change later."""
+    """Returns True if launches in the file use the name, so that its value may change later."""
     return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>|\bdim3\b[^;]*;", kernel.unit.text, re.DOTALL))
 
 

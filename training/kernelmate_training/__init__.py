@@ -1,4 +1,4 @@
-"""Models that write kernels: corpus of judged pairs, training, export and exam; `kernelmate upskill` is its command.
+"""Training of models that write kernels, run by `kernelmate upskill`: corpus, fine-tuning, export and exam.
 
-Modules named `torch_*` import torch when they are loaded, and are loaded only where it is used.
+Modules named `torch_*` import torch when they are loaded, and are imported only where torch is used.
 """

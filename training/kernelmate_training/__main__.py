@@ -1,4 +1,7 @@
-"""One model's way as a process: `python -m kernelmate_training CONFIG.toml MODEL`, which `kernelmate upskill run` starts."""
+"""Trains, exports and samples one model in a process of its own: `python -m kernelmate_training CONFIG.toml MODEL`.
+
+`kernelmate upskill run` starts it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Train, export and sample one model; 0 if all of it went well."""
+    """Trains, exports and samples one model; returns 0 if all steps succeeded."""
     parser = argparse.ArgumentParser(prog="python -m kernelmate_training", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("model")

@@ -1,8 +1,8 @@
-"""The same example told otherwise each time that it is drawn, so that there is little to learn by heart.
+"""Random variations of an example each time that it is drawn, so that a model cannot memorise it.
 
-What changes nothing of what is right: which placeholder stands for which name, where line numbers begin, which facts are told
-and in what order; functions and constants that before and after have alike; and operators in lines that the answer leaves alone.
-A draw depends on its random generator alone, so a run that goes on sees what it would have seen.
+They do not change which answer is correct: the assignment of placeholders to names, the first line number, the facts in
+the prompt and their order; functions and constants that occur equally before and after; and operators in lines that the
+answer does not touch. A variation depends only on its random generator, so a resumed run draws the same ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from kernelmate.suggest.codec.tags import tag_tokens
 Array = np.ndarray[Any, Any]
 
 FUNCTIONS = ("expf", "sinf", "cosf", "logf", "tanhf", "sqrtf", "fabsf", "atanf", "erff", "log1pf", "sinhf", "cbrtf")
-"""Functions of one value that stand for one another; the first four have an intrinsic, with two underscores before."""
+"""Functions of one argument that are exchanged for one another.
+
+The first four have an intrinsic with the prefix `__`.
+"""
 WITH_INTRINSIC = 4
 CONSTANTS = ("0.5", "0.25", "0.1", "0.2", "0.75", "0.01", "0.3", "1.5", "3.0", "0.05", "4.0", "0.9")
-"""Constants that stand for one another; 0, 1 and 2 mostly mean something."""
+"""Constants that are exchanged for one another; 0, 1 and 2 are excluded because they often have a meaning."""
 MOST_WORDS = 2
-"""Functions, and constants, that are exchanged in one example at most."""
+"""Largest number of functions, and of constants, exchanged in one example."""
 OPERATORS = 0.3
-"""Share of the lines that an answer leaves alone whose operators are exchanged, where any are."""
+"""Fraction of the lines that the answer does not touch whose operators are exchanged, if they have any."""
 
 _FUNCTION = re.compile(rf"\b(?:__)?({'|'.join(name.removesuffix('f') for name in FUNCTIONS)})(f?)(?=\()")
 _CONSTANT = re.compile(rf"(?<![\w.@])({'|'.join(re.escape(one) for one in CONSTANTS)})(?=f?[^\w.])")
@@ -47,16 +50,18 @@ _STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AugmentationRates:
-    """Rates of augmentation; each a chance, or a share, between 0 and 1.
+    """Rates of augmentation: probabilities or fractions between 0 and 1.
 
     Attributes:
-        names: an example's placeholders are numbered otherwise. numbers: its line numbers begin elsewhere.
-        facts: share of the facts in the prompt that is left out; as often they stand in another order, and a means that the
-            answer takes is requested by name.
-        words: functions and constants are exchanged, alike before and after; `lines`: operators where the answer changes nothing.
-        offers: share of the rewrites that are offered and that the answer does not take that is left out.
-        code: lines of a kernel to be made better are left out where the answer is a choice, a share of them that is drawn: what
-            is chosen has to follow from what is known of the kernel too, not only from code that is known by heart.
+        names: probability that placeholders are renumbered.
+        numbers: probability that line numbers begin at another number.
+        facts: fraction of the prompt's facts that is left out; also the probability that their order changes, and that
+            the prompt requests an optimization that the answer applies.
+        words: probability that functions and constants are exchanged, equally before and after.
+        lines: probability that operators are exchanged in lines that the answer does not change.
+        offers: fraction of the offered rewrites that is left out, except those in the answer.
+        code: probability that a random fraction of the kernel's lines is left out if the answer is a choice, so that
+            the choice must also follow from the other facts.
     """
 
     names: float = 0.0
@@ -69,10 +74,10 @@ class AugmentationRates:
 
     @classmethod
     def of(cls, shares: Mapping[str, float]) -> AugmentationRates:
-        """From a configuration's table.
+        """Returns the rates in a table of the configuration.
 
         Raises:
-            ValueError: a key is none, or a value no share.
+            ValueError: a key is unknown, or a value is not between 0 and 1.
         """
         known = {field.name for field in fields(cls)}
         for name, share in shares.items():
@@ -85,26 +90,27 @@ class AugmentationRates:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Draws variations of encoded examples.
+    """Random variations of encoded examples.
 
     Attributes:
-        how: what is varied. tokenizer: the text of `tokenizer.json`.
+        how: the rates.
+        tokenizer: the text of `tokenizer.json`.
     """
 
     how: AugmentationRates
     tokenizer: str
 
     def draw(self, tokens: Array, cut: int, task: str, random: np.random.Generator) -> tuple[Array, int]:
-        """An example otherwise, never longer than it was.
+        """Returns a variation of an example, never longer than the example.
 
         Args:
-            tokens: of prompt and answer.
-            cut: how many of them are the prompt's.
+            tokens: prompt and answer.
+            cut: number of tokens of the prompt.
             task: one of `TASKS`.
-            random: decides everything.
+            random: the random generator.
 
         Returns:
-            Its tokens, and how many are the prompt's.
+            The tokens, and the number of tokens of the prompt.
         """
         chances = random.random(6)
         if chances[0] < max(self.how.words, self.how.lines):
@@ -123,14 +129,14 @@ class Augmentation:
         return (tokens if table is self._ids.identity else table[tokens].astype(tokens.dtype)), cut
 
     def renumbered(self, tokens: Array, random: np.random.Generator) -> tuple[Array, Array]:
-        """Tokens with placeholders numbered otherwise, and the table by which tokens are as they were."""
+        """Returns the tokens with permuted placeholders, and the table that maps them back."""
         table = self._renamed(random)
         back = np.empty_like(table)
         back[table] = self._ids.identity
         return table[tokens], back
 
     def _renamed(self, random: np.random.Generator) -> Array:
-        """A token for each token, placeholders exchanged among themselves."""
+        """Returns a table from each token to its replacement, in which placeholders are permuted."""
         table = self._ids.identity.copy()
         for ids in (self._ids.names, self._ids.literals):
             table[ids] = ids[random.permutation(len(ids))]
@@ -147,7 +153,7 @@ class Augmentation:
         return _Ids.of(self._tokenizer)
 
     def _shifted(self, table: Array, tokens: Array, random: np.random.Generator) -> Array:
-        """Line numbers from a drawn one on."""
+        """Returns the table with line numbers that begin at a random number."""
         lines = self._ids.lines
         last = int(self._ids.number[tokens].max())
         room = len(lines) - 1 - last
@@ -159,7 +165,7 @@ class Augmentation:
         return table
 
     def _retold(self, tokens: Array, cut: int, random: np.random.Generator) -> tuple[Array, int]:
-        """Facts left out, and facts and arguments in another order."""
+        """Returns the example with some facts left out, and facts and arguments in another order."""
         ids = self._ids
         prompt = tokens[:cut]
         grid, code = _first(prompt, ids.grid), _first(prompt, ids.code)
@@ -188,13 +194,16 @@ class Augmentation:
         return made, cut - (len(tokens) - len(made))
 
     def _offered(self, tokens: Array, cut: int, random: np.random.Generator) -> tuple[Array, int]:
-        """Fewer offers, in their order: what the answer takes stays, and the section goes with its last one."""
+        """Returns the example with some offers left out, in the same order.
+
+        Offers that the answer takes stay; if no offer is left, the section is removed.
+        """
         ids = self._ids
         begin = _first(tokens[:cut], ids.offers)
         if begin is None:
             return tokens, cut
         section = tokens[begin + 1 : cut - 1]
-        # The number of variants stands behind its offer and goes with it.
+        # The number of variants follows its offer and is removed with it.
         offer = np.cumsum(ids.is_offer[section]) - 1
         starts = section[ids.is_offer[section]]
         kept = (random.random(len(starts)) >= self.how.offers) | np.isin(starts, tokens[cut:])
@@ -204,7 +213,10 @@ class Augmentation:
         return made, cut - (len(tokens) - len(made))
 
     def _without_lines(self, tokens: Array, cut: int, random: np.random.Generator) -> tuple[Array, int]:
-        """Some lines of the code left out, where the answer takes rewrites alone; the first line stays."""
+        """Returns the example with some lines of code left out if the answer consists of rewrites.
+
+        The first line stays.
+        """
         ids = self._ids
         begin = _first(tokens[:cut], ids.code)
         if begin is None or not ids.is_offer[tokens[cut]]:
@@ -219,7 +231,10 @@ class Augmentation:
         return made, cut - (len(tokens) - len(made))
 
     def _rewritten(self, tokens: Array, cut: int, task: str, random: np.random.Generator, chances: Array) -> tuple[Array, int]:  # fmt: skip
-        """Functions, constants and operators exchanged; the example as it was where it would grow."""
+        """Returns the example with functions, constants and operators exchanged.
+
+        Unchanged if it would become longer.
+        """
         tokenizer = self._tokenizer
         prompt, answer = (
             tokenizer.decode(part.tolist(), skip_special_tokens=False) for part in (tokens[:cut], tokens[cut:])
@@ -239,10 +254,10 @@ class Augmentation:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Numbers of special tokens in one vocabulary, -1 for those that it does not have.
+    """Token ids of special tokens in one vocabulary; -1 for those that it lacks.
 
-    `number` gives the line's number of each token that is one, -1 of others; `is_means` and `names_means` whether a token says
-    what is to be done, in an answer and in a wish; `is_offer` whether it names a rewrite.
+    `number` has the line number of each token that is a line number, -1 for others. `is_means` and `names_means` mark
+    tokens of optimizations in answers and in prompts; `is_offer` marks tokens of rewrites.
     """
 
     identity: Array
@@ -300,9 +315,9 @@ def _first(tokens: Array, wanted: int) -> int | None:
 
 
 def _exchanged(prompt: str, answer: str, task: str, random: np.random.Generator) -> tuple[str, str]:
-    """Functions and constants exchanged for others that are nowhere yet, alike in prompt and answer.
+    """Returns prompt and answer with functions and constants exchanged for others that do not occur yet.
 
-    Of broken kernels only such as the answer does not name: what is misspelt there must stay like what is meant.
+    For broken kernels, words in the answer are not exchanged: a misspelt name must stay similar to the correct one.
     """
     head, mark, code = prompt.partition(CODE)
     both = code + answer
@@ -327,7 +342,7 @@ def _exchanged(prompt: str, answer: str, task: str, random: np.random.Generator)
 
 
 def _operated(prompt: str, answer: str, random: np.random.Generator) -> str:
-    """Operators exchanged in statements that the answer neither changes nor repeats."""
+    """Returns the prompt with operators exchanged in statements that the answer neither changes nor repeats."""
     head, mark, rest = prompt.partition(CODE)
     code, end, tail = rest.rpartition(TRIED if TRIED in rest else ANSWER)
     touched: set[int] = set()

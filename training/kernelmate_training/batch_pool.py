@@ -1,4 +1,4 @@
-"""Processes that make batches beside the one that trains. They import no torch, so that they are there at once."""
+"""Processes that make batches in parallel with training. They do not import torch, so that they start quickly."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from kernelmate_training.batches import Batch, Packer
 from kernelmate_training.spawned import Spawned
 
 Part = tuple[list[list[int]], tuple[int, int]]
-"""Rows of examples, with the numbers of their step and of the first row in it."""
+"""Rows of examples, with the number of their step and of their first row in it."""
 
 
 class Lost(Exception):
-    """A process that makes batches is gone."""
+    """A process that makes batches has ended."""
 
 
 class Asked:
-    """Batches that a process is making; to be taken in the order in which it was asked.
+    """Batches that a process is making; results must be fetched in the order of the requests.
 
     Attributes:
-        pipe: they come through it.
+        pipe: connection to the process.
     """
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
 
     def result(self) -> list[Batch]:
-        """The batches.
+        """Returns the batches.
 
         Raises:
-            Lost: the process is gone.
-            Exception: what making them raised.
+            Lost: the process has ended.
+            Exception: any error that the process reported.
         """
         try:
             made = self.pipe.recv()
@@ -45,10 +45,10 @@ class Asked:
 
 
 class BatchPool:
-    """Processes that make batches; none if none are wanted, or once they are lost.
+    """Pool of processes that make batches; empty if none are requested, or after they are lost.
 
-    Each has a pipe of its own, whose other end nobody else holds. A queue that is shared would stand still for good where a
-    process is killed while it writes to it.
+    Each process has a pipe whose other end no other process holds. With a shared queue, all would block forever if one
+    process were killed while it writes.
     """
 
     def __init__(self, packer: Packer, workers: int) -> None:
@@ -62,7 +62,7 @@ class BatchPool:
         self.close()
 
     def asked(self, parts: list[Part]) -> Asked | None:
-        """Batches that are being made; None if there is nobody to ask."""
+        """Starts to make batches; returns None without processes."""
         if not self._all:
             return None
         pipe = next(self._turns).pipe
@@ -74,7 +74,7 @@ class BatchPool:
         return Asked(pipe)
 
     def close(self) -> None:
-        """End them; what is still being made is lost."""
+        """Kills the processes; unfinished batches are discarded."""
         for one in self._all:
             one.kill()
         self._all = []

@@ -1,6 +1,6 @@
-"""Which tokens a step sees: examples drawn by the tasks' weights and packed into rows; a function of seed and step alone.
+"""Selection of each step's tokens: examples drawn by the tasks' weights and packed into rows.
 
-So a run that is cut and goes on sees what it would have seen.
+The result depends only on seed and step, so a resumed run sees the same batches.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from kernelmate_training.examples import TASKS
 
 Array = np.ndarray[Any, Any]
 OPEN_ROWS = 32
-"""Rows that are filled at once: more fill better, fewer keep examples near their drawn place."""
+"""Number of rows filled at the same time: more waste less padding, fewer keep examples near their drawn position."""
 VARIED = 1
-"""Keeps the draws of variations apart from those of examples."""
+"""Component of the seed that separates draws of variations from draws of examples."""
 LEAST_SHARE = 0.1
-"""Of its weight that an answer keeps, however little it gains."""
+"""Smallest fraction of its weight that an answer keeps, however small its gain is."""
 ROOM = 1.25
-"""Over the mean number of texts in a batch, for the ones that have more."""
+"""Factor on the mean number of texts in a batch, to leave room for batches with more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one step, all [rows, tokens].
+    """Rows of one step; all arrays have shape [rows, tokens].
 
     Attributes:
-        tokens: int64. targets: the token that follows each. weights: float32; 0 if nothing is learned.
-        positions: of each token in its own text. documents: the number of that text in its row, padding one of its own.
-        bounds: int32, where texts begin in the flattened rows, then the end, repeated up to a fixed length.
-        filled: tokens that are not padding. attended: tokens that a token looks back on, on average.
+        tokens: int64.
+        targets: the token after each.
+        weights: float32; 0 for tokens that are not learned.
+        positions: position of each token in its text.
+        documents: number of the token's text in its row; padding has a number of its own.
+        bounds: int32, starts of texts in the flattened rows, then the end, repeated up to a fixed length.
+        filled: number of tokens that are not padding.
+        attended: average number of tokens that a token attends to.
     """
 
     tokens: Array
@@ -51,14 +55,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Makes the batches of a run.
+    """Maker of the batches of a run.
 
     Attributes:
-        encoded: the examples. rows: of a step, over all processes. length: tokens of a row.
-        weights: share of each task among drawn examples. seed: of the draws.
-        prompt_weight: of prompts' tokens in the loss; answers' have 1, more in those shorter than `least_answer`,
-            less in those that gain less than `full_gain` times in time.
-        pad: the token that fills rows. varying: tells each example otherwise in every draw; None as it is.
+        encoded: the examples.
+        rows: rows of a step, over all processes.
+        length: tokens of a row.
+        weights: share of each task among drawn examples.
+        seed: seed of the draws.
+        prompt_weight: weight of prompt tokens in the loss. Answer tokens have weight 1, more in answers shorter than
+            `least_answer`, less in answers whose speedup is below `full_gain`.
+        pad: the token that fills rows.
+        varying: augmentation of each drawn example; None for none.
     """
 
     encoded: Encoded
@@ -73,7 +81,7 @@ class Packer:
     varying: Augmentation | None = None
 
     def steps(self, first: int = 0) -> Iterator[list[list[int]]]:
-        """The rows of each step from `first` on, without end; a row is the examples in it."""
+        """Yields the rows of each step from `first` on, without end; a row is a list of examples."""
         skipped, waiting, epoch = first * self.rows, list[list[int]](), 0
         while True:
             rows = self.epoch_rows(epoch)
@@ -88,7 +96,10 @@ class Packer:
                 waiting = waiting[self.rows :]
 
     def epoch_rows(self, epoch: int) -> list[list[int]]:
-        """One pass: as many draws as there are examples, each task's in turn until all were seen, then again."""
+        """Returns the rows of one epoch: as many draws as there are examples.
+
+        Each task's examples are drawn in turn until all were drawn, then again.
+        """
         drawn = self._drawn(np.random.default_rng([self.seed, epoch])).tolist()
         lengths = self.encoded.lengths.tolist()
         full: list[list[int]] = []
@@ -123,11 +134,11 @@ class Packer:
         return random.permutation(np.concatenate(parts))
 
     def batch(self, rows: list[list[int]], at: tuple[int, int] = (0, 0)) -> Batch:
-        """The tokens of rows, padded to their length.
+        """Returns the tokens of rows, padded to their length.
 
         Args:
-            rows: the examples of each.
-            at: number of the step, and of the first row in it, which decide how examples are varied.
+            rows: the examples of each row.
+            at: number of the step, and of the first row in it, which seed the variations.
         """
         shape = (len(rows), self.length)
         tokens, targets = np.full(shape, self.pad, np.int64), np.full(shape, self.pad, np.int64)
@@ -160,7 +171,7 @@ class Packer:
         return Batch(tokens, targets, weights, positions, documents, fixed, filled, squares / 2 / max(filled, 1))
 
     def _texts(self, row: list[int], at: tuple[int, int]) -> Iterator[tuple[Array, int]]:
-        """The tokens of each example of a row, and how many of them are its prompt's."""
+        """Yields the tokens of each example of a row, and the number of tokens of its prompt."""
         encoded = self.encoded
         random = np.random.default_rng([self.seed, VARIED, *at]) if self.varying is not None else None
         for example in row:
@@ -172,14 +183,14 @@ class Packer:
                 yield self.varying.draw(text, cut, TASKS[encoded.tasks[example]], random)
 
     def weight(self, rows: list[list[int]]) -> float:
-        """The sum of the weights of rows as they are before they are varied, without making them."""
+        """Returns the sum of the weights of rows, without variations and without making the batch."""
         lengths, cuts = self.encoded.lengths, self.encoded.answers
         told = [(one, int(lengths[one]), max(int(cuts[one]), 1)) for row in rows for one in row]
         answers = sum((size - cut) * self._answer_weight(one, size, cut) for one, size, cut in told)
         return float(answers + self.prompt_weight * sum(cut - 1 for _, _, cut in told))
 
     def _answer_weight(self, example: int, size: int, cut: int) -> float:
-        """Of each token of an example's answer, in a text of `size` tokens of which `cut` are the prompt's."""
+        """Returns the weight of each answer token of an example with `size` tokens, of which `cut` are the prompt's."""
         weight = max(1.0, self.least_answer / max(size - max(cut, 1), 1))
         gains = self.encoded.gains
         if self.full_gain <= 1.0 or gains is None or np.isnan(gains[example]):
@@ -188,7 +199,7 @@ class Packer:
         return weight * min(max(share, LEAST_SHARE), 1.0)
 
     def most_bounds(self, rows: int, found: int) -> int:
-        """A length for the bounds, the same for nearly every batch, so that compiled code sees one shape."""
+        """Returns a length for the bounds equal for nearly every batch, so that compiled code sees one shape."""
         mean = float(self.encoded.lengths.mean()) if len(self.encoded) else float(self.length)
         usual = int(rows * (self.length / max(mean, 1.0) + 1) * ROOM) + 2
         return usual if found <= usual else 2 * max(found, usual)

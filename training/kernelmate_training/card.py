@@ -1,4 +1,4 @@
-"""Model cards: what a model is, what it learned from, how it was measured, and what it must not be trusted with."""
+"""Model cards: a model's purpose, its training data, its measurements, and its limits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def card_of(facts: Mapping[str, Any]) -> str:
-    """A model card in Markdown from the facts that training kept; figures that are not known are left out.
+    """Returns a model card in Markdown from the facts that training stored; unknown figures are left out.
 
     Args:
-        facts: of `kernelmate.json` in the model's folder.
+        facts: contents of `kernelmate.json` in the model's folder.
     """
     corpus = facts.get("corpus") or {}
     train = corpus.get("train") or {}
@@ -60,7 +60,7 @@ _SHOWN = {
 
 
 def _told(value: object) -> str:
-    """A figure as people read it: thousands apart, four digits, what belongs to a name beside it."""
+    """Formats a value for reading: thousands separators, four digits, mappings as `name value`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Location of a corpus' rows: `corpus.jsonl` in its folder, or the same file compressed by xz."""
+"""File of a corpus' rows: `corpus.jsonl` in its folder, or the same file compressed by xz."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ CORPUS, PACKED = "corpus.jsonl", "corpus.jsonl.xz"
 
 
 def rows_file(corpus: Path) -> Path:
-    """The file with a corpus' rows, which need not be there.
+    """Returns the file with a corpus' rows, which need not exist.
 
     Args:
-        corpus: its folder, or the file itself.
+        corpus: the corpus' folder, or the file itself.
     """
     if not corpus.is_dir():
         return corpus
@@ -22,10 +22,10 @@ def rows_file(corpus: Path) -> Path:
 
 
 def opened(path: Path) -> TextIO:
-    """A file of rows for reading, unpacked on the way where its name ends with `.xz`.
+    """Returns a file of rows opened for reading, decompressed if its name ends with `.xz`.
 
     Raises:
-        OSError: it cannot be read. What is read from one that is damaged raises lzma.LZMAError or EOFError.
+        OSError: the file cannot be read. Reading from a damaged file raises lzma.LZMAError or EOFError.
     """
     if path.suffix == ".xz":
         return lzma.open(path, "rt", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Examples as tokens, in one file that is read where it lies."""
+"""Examples as tokens, in one file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ class Encoded:
     """Examples as tokens, one after the other.
 
     Attributes:
-        tokens: of all, uint16 or uint32. starts: int64 [examples + 1], where each begins.
-        answers: int64 [examples], how many tokens each one's prompt has. tasks: uint8, index into `TASKS`.
-        families: uint16, which examples are of one kind of problem; None if that is not known.
-        gains: float32, how many times as fast each answer's version is, NaN where that does not apply; None if it is not known.
+        tokens: all tokens, uint16 or uint32.
+        starts: int64 [examples + 1], start of each example.
+        answers: int64 [examples], number of tokens of each prompt.
+        tasks: uint8 [examples], index into `TASKS`.
+        families: uint16 [examples], number of the family; None if unknown.
+        gains: float32 [examples], speedup of each answer's version, NaN if not applicable; None if unknown.
     """
 
     tokens: np.ndarray[Any, Any]
@@ -41,12 +43,12 @@ class Encoded:
 
     @cached_property
     def lengths(self) -> np.ndarray[Any, Any]:
-        """Tokens of each example."""
+        """Number of tokens of each example."""
         return np.diff(self.starts)
 
     @property
     def sha256(self) -> str:
-        """Of everything in it: what a run must find again when it goes on."""
+        """Hash of all contents; a resumed run must find the same."""
         digest = hashlib.sha256()
         for part in (
             self.tokens,
@@ -59,7 +61,7 @@ class Encoded:
         return digest.hexdigest()
 
     def take(self, chosen: np.ndarray[Any, Any]) -> Encoded:
-        """Some of the examples, by their numbers."""
+        """Returns some of the examples, by their indices."""
         texts = [self.tokens[self.starts[at] : self.starts[at + 1]] for at in chosen]
         starts = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
         tokens = np.concatenate([self.tokens[:0], *texts])
@@ -68,7 +70,7 @@ class Encoded:
         return Encoded(tokens, starts, self.answers[chosen], self.tasks[chosen], families, gains)
 
     def save(self, path: Path) -> None:
-        """Write it, whole or not at all."""
+        """Writes the examples to a file atomically."""
         partial = path.with_name(path.name + ".partial")
         with partial.open("wb") as file:
             families = np.zeros(0, np.uint16) if self.families is None else self.families
@@ -78,14 +80,14 @@ class Encoded:
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> tuple[Encoded, int]:
-    """Examples as tokens, and how many were too long to be taken.
+    """Returns examples as tokens, and the number of examples that were too long.
 
-    Prompt and answer are encoded apart, as they are when a model is asked.
+    Prompt and answer are encoded separately, as at inference.
 
     Args:
-        examples: of one split.
-        tokenizer: the model's.
-        longest: tokens of prompt and answer together at most.
+        examples: examples of one split.
+        tokenizer: the model's tokenizer.
+        longest: largest number of tokens of prompt and answer together.
     """
     prompts = tokenizer.encode_batch([example.prompt for example in examples], add_special_tokens=False)
     answers = tokenizer.encode_batch([example.answer for example in examples], add_special_tokens=False)
@@ -110,11 +112,11 @@ def load_encoded(path: Path) -> Encoded:
     """Reads what `Encoded.save` wrote.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         with np.load(path) as file:
-            # What an earlier version has kept may lack either: then all answers weigh alike, and nothing else is lost.
+            # Files of earlier versions may lack either; all answers then have equal weights.
             families, gains = (
                 file[name] if name in file.files and len(file[name]) else None for name in ("families", "gains")
             )
@@ -128,7 +130,7 @@ def load_encoded(path: Path) -> Encoded:
 
 
 def words_of(encoded: Encoded) -> dict[str, Any]:
-    """Figures for the log."""
+    """Returns figures for the log."""
     lengths = encoded.lengths
     return {
         "examples": len(encoded),

@@ -9,28 +9,38 @@ from kernelmate_training.settings import FineTuneSection, ModelSection, Upskill
 from kernelmate_training.shapes import Shape, peak_flops
 
 UTILISATION = 0.3
-"""Share of the peak rate of training with compiled layers and FlashAttention: 21 % at 15 million parameters, 27 % at 33 and 33 %
-at 80 on an H200 (`benchmarks/results/upskill_run.txt`)."""
+"""Fraction of the peak rate that training reaches with compiled layers and FlashAttention.
+
+Measured on an H200: 21 % at 15 million parameters, 27 % at 33 million, 33 % at 80 million
+(`benchmarks/results/upskill_run.txt`).
+"""
 FINETUNE_UTILISATION = 0.35
-"""A guess: no fine-tune of a large base has been timed."""
+"""Assumed fraction for fine-tuning; no fine-tune of a large base was measured."""
 CPU_FLOPS_PER_CORE = 7.0e9
-"""Float32 rate of a core that trains the tiny configuration's model: 13,000 tokens a second of two cores of an AMD EPYC; a
-larger model's products come nearer to what a core can do."""
+"""Float32 FLOP/s of one core, measured in training the tiny configuration's model.
+
+Two cores of an AMD EPYC trained 13,000 tokens/s. Larger models come nearer to a core's peak.
+"""
 EMULATED_ROWS_PER_CORE_S = 1.7
-"""Judged pairs of a corpus per core and second on the emulator: 7,296 rows on 32 cores in 135 s
-(`benchmarks/results/upskill_run.txt`)."""
+"""Judged pairs of a corpus per core and second on the emulator: 7,296 rows on 32 cores in 135 s.
+
+Source: `benchmarks/results/upskill_run.txt`.
+"""
 GPU_ROWS_PER_CORE_S = 2.8
-"""The same where two GPUs judge and time: 22,781 rows on 32 cores in 251 s (there)."""
+"""Judged pairs per core and second if two GPUs judge and time: 22,781 rows on 32 cores in 251 s.
+
+Source: `benchmarks/results/upskill_run.txt`.
+"""
 START_S = 5.0
-"""Until processes have loaded the compiler and the emulator, or torch."""
+"""Seconds until processes have loaded the compiler and the emulator, or torch."""
 ANSWERS_PER_CORE_S = 1.6
-"""Answers that are judged in rounds, per core and second, on the emulator."""
+"""Answers judged in rounds, per core and second, on the emulator."""
 EXAM_ANSWER_S = 3.0
-"""Of one answer to the exam, judged with every guard on: 349 of the starter's in 1,061 s."""
+"""Seconds for judging one answer to the exam with all guards: 349 answers of the starter model in 1,061 s."""
 EXAM_PROMPT_S = 2.0
-"""Of one question of the exam, whose kernel is judged first."""
+"""Seconds for one question of the exam, whose kernel is judged first."""
 TOKENS_PER_EXAMPLE = 300
-"""Prompt and answer of the corpus' pairs, on average: 29.7 million tokens in 98,012 examples of that run."""
+"""Average tokens of prompt and answer of a corpus' pair: 29.7 million tokens in 98,012 examples of that run."""
 KNOWN_BASES = {
     "Qwen/Qwen2.5-Coder-0.5B-Instruct": (0.494e9, 24, 896),
     "Qwen/Qwen2.5-Coder-1.5B-Instruct": (1.544e9, 28, 1536),
@@ -38,13 +48,13 @@ KNOWN_BASES = {
     "Qwen/Qwen2.5-Coder-7B-Instruct": (7.616e9, 28, 3584),
     "Qwen/Qwen2.5-Coder-14B-Instruct": (14.77e9, 48, 5120),
 }
-"""Parameters, layers and width of bases, from their repositories' `config.json`."""
+"""Parameters, layers and width of base models, from their repositories' `config.json`."""
 FINETUNE_TOKENS_PER_EXAMPLE = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of an estimate: the step, seconds, GPU memory in bytes, and what it rests on. None: not known."""
+    """One line of an estimate: the step, seconds, bytes of GPU memory, and their basis; None for unknown figures."""
 
     step: str
     seconds: float | None
@@ -54,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated cost. `dollars` is for the GPUs' hours at the configuration's price; 0 without a GPU."""
+    """The estimated cost; `dollars` is the price of the GPU hours, 0 without a GPU."""
 
     lines: tuple[Line, ...]
     dollars: float
@@ -62,7 +72,7 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Of all steps whose time is known."""
+        """Seconds of all steps whose time is known."""
         return sum(line.seconds or 0.0 for line in self.lines)
 
 
@@ -70,9 +80,9 @@ def estimate(settings: Upskill, gpus: tuple[str, ...], cores: int | None = None)
     """Returns the estimated cost of a configuration on a machine.
 
     Args:
-        settings: all of the file.
+        settings: the configuration.
         gpus: names of the machine's GPUs; empty without one.
-        cores: of the CPU; None for this machine's.
+        cores: number of CPU cores; None for this machine's.
     """
     cores = cores or os.cpu_count() or 1
     lines = [_corpus(settings, bool(gpus), cores)]
@@ -124,7 +134,7 @@ def _model(settings: Upskill, model: ModelSection, gpus: tuple[str, ...], cores:
 
 
 def _rounds(settings: Upskill, trained: list[Line], cores: int) -> list[Line]:
-    """Of every model from scratch: answers judged on the emulator by all cores, then as many steps as a round trains."""
+    """Returns the lines for rounds of models trained from scratch: answers judged on the emulator, then training."""
     section = settings.rounds
     if section.kind == "none":
         return []
@@ -140,7 +150,7 @@ def _rounds(settings: Upskill, trained: list[Line], cores: int) -> list[Line]:
 
 
 def _exam(settings: Upskill) -> list[Line]:
-    """The exam of every model, its questions once for each codec."""
+    """Returns the line for the exam of every model, with its questions once for each codec."""
     if not settings.exam.run:
         return []
     from kernelmate_training.exam.goals import load_exam
@@ -154,10 +164,10 @@ def _exam(settings: Upskill) -> list[Line]:
 
 
 def training_bytes(shape: Shape, rows: int, *, bf16: bool) -> float:
-    """Memory of training from scratch: weights, gradient, two moments in float32, and what the backward pass needs.
+    """Returns the bytes for training from scratch: weights, gradients, two moments in float32, and activations.
 
-    A layer keeps about 14 values of the stream's width and 4 of the feed-forward's for each token, the loss three of the
-    vocabulary's size: counted on the code of `torch_llama`.
+    A layer stores about 14 values of the hidden width and 4 of the feed-forward width for each token, the loss three of
+    the vocabulary's size; counted in the code of `torch_llama`.
     """
     tokens = rows * shape.context
     kept = shape.layers * (14 * shape.hidden + 4 * shape.feed_forward) * (2 if bf16 else 4)
@@ -186,7 +196,7 @@ def _finetune(settings: Upskill, section: FineTuneSection, gpus: tuple[str, ...]
 
 
 def finetune_bytes(parameters: float, layers: int, width: int, section: FineTuneSection) -> float:
-    """Memory of a fine-tune: frozen weights, adapters with their optimiser, one stream per layer, one layer's insides."""
+    """Returns the bytes for a fine-tune: weights, adapters with optimiser, layer inputs, one layer's activations."""
     frozen = parameters * (0.56 if section.quantised else 2.0)
     adapters = 2 * section.rank * width * 1.6 * len(section.targets) * layers * 16
     tokens = section.batch * section.context

@@ -1,4 +1,4 @@
-"""From lines of a corpus to what a model reads and writes: one prompt and one answer each, by a codec."""
+"""Conversion of a corpus' lines to training examples: prompts and answers, by a codec."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 
 TASKS = ("generate", "analyse", "debug")
 LINES_AT_ONCE = 64
-"""Lines that a process of the pool is handed together."""
+"""Number of lines that a process of the pool receives at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One thing to learn.
+    """One training example.
 
     Attributes:
-        prompt: the exact input. answer: what should follow, the codec's end included.
-        task: one of `TASKS`. group: examples of one problem share it. held_out: kept for validation.
-        messages: role and text of the prompt for models that are asked by a chat template; empty for others.
+        prompt: the exact input.
+        answer: the expected output, including the codec's end token.
+        task: one of `TASKS`.
+        group: identifier that examples of one problem share.
+        held_out: True if used for validation.
+        messages: role and text of the prompt for models with a chat template; empty for others.
         family: the kind of problem, which many groups share.
-        gain: how many times as fast the answer's version is, where time was requested and that is known.
+        gain: speedup of the answer's version if time was requested; None if unknown.
     """
 
     prompt: str
@@ -48,17 +51,17 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class FormattedExamples:
-    """A corpus as examples. `left_out` counts the lines that could not be told, by the reason."""
+    """A corpus as examples; `left_out` counts the lines that could not be converted, by reason."""
 
     examples: tuple[Example, ...]
     left_out: Mapping[str, int]
 
 
 def lines_of(corpus: Path) -> list[str]:
-    """The lines of a corpus, from its folder or from the file itself, packed by xz or not.
+    """Returns the lines of a corpus, from its folder or from the file itself, compressed by xz or not.
 
     Raises:
-        UsageError: there is none, or nothing in it.
+        UsageError: there is no corpus, or it is empty.
     """
     path = rows_file(corpus)
     try:
@@ -78,16 +81,16 @@ def lines_of(corpus: Path) -> list[str]:
 
 
 def format_examples(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, pool: Executor | None = None, on_done: Callable[[int, int], None] | None = None) -> FormattedExamples:  # fmt: skip
-    """All lines as examples.
+    """Returns all lines as examples.
 
     Args:
-        lines: of a corpus.
-        codec: its name.
-        copies: of each line, which differ in how placeholders are numbered; the first numbers them in order.
-        seed: of that numbering.
-        processes: at once; None for as many as there are cores.
-        pool: of processes that are there already, which then tell.
-        on_done: told of how many of how many lines are done.
+        lines: lines of a corpus.
+        codec: name of the codec.
+        copies: copies of each line with different placeholder numbers; the first numbers them in order.
+        seed: seed of the numbering.
+        processes: number of processes; None for as many as there are cores.
+        pool: existing pool of processes to use instead.
+        on_done: called with the number of finished lines and the total.
     """
     processes = min(processes or os.cpu_count() or 1, max(1, len(lines) // LINES_AT_ONCE))
     told = partial(_formatted, codec=codec, copies=copies, seed=seed)
@@ -168,7 +171,7 @@ def _gain(line: Mapping[str, Any]) -> float | None:
 
 
 def _recipes(line: Mapping[str, Any]) -> Iterator[str]:
-    """The recipes that made a line's version, with the variant of each where that is known."""
+    """Yields the recipes that made a line's version, with their variants if known."""
     author = str(line.get("author") or "")
     if line.get("actions"):
         yield "recipe:" + "+".join(f"{step['recipe']}#{step['variant']}" for step in line["actions"])
@@ -180,13 +183,13 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
     """Returns the question in one object of a corpus.
 
     Raises:
-        KeyError: a key is missing. TypeError: a value is of another kind.
+        KeyError: a key is missing. TypeError: a value has another type.
     """
     from kernelmate.suggest.codec.base import Question
 
     before, problem = line["before"], line["problem"]
     constraints = line.get("constraints") or {}
-    # What does not compile has no launch of its own: the problem's is in force.
+    # A version that does not compile has no launch of its own; the problem's applies.
     launch = launch_of(before.get("launch") or constraints["launch"])
     defaults = Question("", "", launch)
     return Question(
@@ -208,27 +211,27 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
 
 
 def offers_of(line: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
-    """The rewrites that a corpus found to apply to what is asked about; None if it did not look."""
+    """Returns the rewrites that apply to the line's kernel; None if the corpus has not determined them."""
     offers = line.get("offers")
     return None if offers is None else tuple((str(one["recipe"]), int(one["variants"])) for one in offers)
 
 
 def version_of(side: Mapping[str, Any]) -> CodecVersion:
-    """One side of a pair."""
+    """Returns one side of a pair as a version."""
     from kernelmate.suggest.codec.base import CodecVersion
 
     return CodecVersion(side["source"], launch_of(side["launch"]))
 
 
 def tried_of(one: Mapping[str, Any]) -> Any:
-    """An earlier version as a corpus keeps it: a side with what became of it."""
+    """Returns an earlier version with its result."""
     from kernelmate.suggest.codec.base import TriedVersion
 
     return TriedVersion(version_of(one), one.get("accepted"), one.get("speedup"), tuple(one.get("codes") or ()))
 
 
 def launch_of(launch: Mapping[str, Any]) -> CodecLaunch:
-    """A launch as the history keeps it: texts, or lists of them."""
+    """Returns a launch in the history's form, texts or lists of texts, as a record."""
     from kernelmate.suggest.codec.base import CodecLaunch
 
     def several(value: object) -> tuple[str, ...]:
@@ -239,7 +242,7 @@ def launch_of(launch: Mapping[str, Any]) -> CodecLaunch:
 
 
 def verdict_of(line: Mapping[str, Any], document: object) -> Any:
-    """A side's verdict; what all sides of a line share is taken from its constraints. None if there is none.
+    """Returns a side's verdict, with values that all sides share from the line's constraints; None if there is none.
 
     Args:
         line: the object of the corpus.
@@ -251,7 +254,7 @@ def verdict_of(line: Mapping[str, Any], document: object) -> Any:
 
     if not isinstance(document, Mapping):
         return None
-    # A row holds one text, so what is said of a file is said of that.
+    # A row contains one text, so findings of any file refer to it.
     said = {key: [{**one, "file": None} for one in document.get(key) or ()] for key in ("findings", "diagnostics")}
     constraints = line.get("constraints") or {}
     shared = {name: constraints.get(name) or "" for name in ("target", "arch", "compiler")}
@@ -267,7 +270,7 @@ def verdict_of(line: Mapping[str, Any], document: object) -> Any:
 
 
 def hash_seed(*parts: int) -> int:
-    """A seed from several numbers, the same in every process."""
+    """Returns a seed from several numbers, equal in every process."""
     import hashlib
 
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "big")

@@ -1,6 +1,7 @@
-"""Fine-tunes a causal model of Hugging Face on a corpus: TRL trains low-rank adapters by PEFT, which are merged and exported.
+"""Fine-tuning of a causal Hugging Face model on a corpus: TRL trains PEFT's low-rank adapters, then exports.
 
-On one GPU or, started by `accelerate launch`, on many. A run that is cut goes on from its newest checkpoint.
+It runs on one GPU, or on several if started by `accelerate launch`. An interrupted run resumes from its newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ WARMUP = 0.03
 
 
 def finetune(settings: Upskill, told: OnLine = lambda line: None) -> dict[str, Any]:
-    """Fine-tune the configuration's base, merge the adapters, keep the model; gives its figures.
+    """Fine-tune the configuration's base, merge the adapters and store the model; returns its figures.
 
     Raises:
-        UsageError: base or corpus cannot be used. EnvironmentFailed: packages or a GPU are missing, or the hub is out of reach.
+        UsageError: base or corpus cannot be used.
+        EnvironmentFailed: packages or a GPU are missing, or the hub cannot be reached.
     """
     section = settings.finetune
     assert section is not None
@@ -60,7 +62,7 @@ def finetune(settings: Upskill, told: OnLine = lambda line: None) -> dict[str, A
         )
     steps, loss, adapted = _trained(settings, section, model, tokenizer, texts, folder, told)
     if os.environ.get("RANK", "0") != "0":
-        # Of several processes one keeps the model, which is the same in all.
+        # One of several processes stores the model, which is equal in all.
         return {"name": section.name, "steps": steps, "loss": loss, "finished": True}
     merged = _merged(section, folder, adapted)
     merged.save_pretrained(folder)
@@ -77,10 +79,10 @@ def finetune(settings: Upskill, told: OnLine = lambda line: None) -> dict[str, A
 
 
 def base_of(section: FineTuneSection, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
-    """The base and its tokenizer: from the hub or a folder, or tiny with random weights.
+    """Returns the base and its tokenizer: from the hub or a folder, or tiny with random weights.
 
     Raises:
-        EnvironmentFailed: the hub is out of reach, or four bits are asked for without a GPU.
+        EnvironmentFailed: the hub cannot be reached, or four-bit weights are requested without a GPU.
         UsageError: there is no such base.
     """
     import torch
@@ -114,7 +116,7 @@ def base_of(section: FineTuneSection, seed: int, examples: Sequence[Example]) ->
 
 
 def mixed(examples: Sequence[Example], section: FineTuneSection, seed: int) -> list[Example]:
-    """As many draws as there are examples, each task in its share, with the replay buffer's mixed in.
+    """Returns as many draws as there are examples, each task by its share, mixed with the replay buffer's.
 
     Raises:
         UsageError: the replay buffer cannot be read.
@@ -149,10 +151,10 @@ def _replayed(section: FineTuneSection) -> list[Example]:
 
 
 def fitting(examples: Sequence[Example], tokenizer: Any, context: int, end: str) -> list[dict[str, Any]]:
-    """Examples as TRL takes them, a prompt and a completion, without those that are too long.
+    """Returns examples in TRL's form, a prompt and a completion, without those that are too long.
 
-    Prompts that are messages are written by the tokenizer's chat template. The codec's end is left out: TRL puts the
-    tokenizer's own behind each completion.
+    Messages are formatted by the tokenizer's chat template. The codec's end token is left out, because TRL appends the
+    tokenizer's own to each completion.
     """
     texts = []
     for example in examples:
@@ -168,7 +170,10 @@ def fitting(examples: Sequence[Example], tokenizer: Any, context: int, end: str)
 
 
 def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer: Any, texts: list[dict[str, Any]], folder: Path, told: OnLine) -> tuple[int, float, Any]:  # fmt: skip
-    """Train adapters and keep them in `adapter`; gives steps done, the mean loss, and the model that wears them."""
+    """Trains adapters and stores them in `adapter`.
+
+    Returns the number of steps, the mean loss, and the adapted model.
+    """
     import torch
     from datasets import Dataset, disable_progress_bars
     from peft import LoraConfig, prepare_model_for_kbit_training
@@ -178,7 +183,7 @@ def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer:
     journal = Journal(folder / "log.jsonl")
 
     class Log(TrainerCallback):
-        """Passes the trainer's figures on."""
+        """Forwards the trainer's figures."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
             figures = {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}
@@ -229,9 +234,9 @@ def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer:
 
 
 def _merged(section: FineTuneSection, folder: Path, adapted: Any) -> Any:
-    """The base with its adapters worked into the weights.
+    """Returns the base with its adapters merged into the weights.
 
-    Four-bit weights are not merged into: the base is loaded again in full.
+    Adapters are not merged into four-bit weights: the base is loaded again at full precision.
     """
     if not section.quantised:
         return adapted.merge_and_unload()
@@ -248,18 +253,18 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""The chat template of Qwen's models, without their default system message."""
+"""Chat template of Qwen's models, without their default system message."""
 VOCABULARY = 1024
 SHAPE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
 
 
 def random_base(section: FineTuneSection, seed: int, examples: Sequence[Example]) -> tuple[Any, Any]:
-    """A model and its tokenizer, of the kind of `base` but a ten-thousandth of its size.
+    """Returns a tiny model and its tokenizer, with the architecture of `base`.
 
     Args:
-        section: its context is the model's.
-        seed: of the weights.
-        examples: what the vocabulary is learned from.
+        section: the configuration, whose context length the model gets.
+        seed: seed of the weights.
+        examples: examples from which the vocabulary is learned.
     """
     import torch
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM

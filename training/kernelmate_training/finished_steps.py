@@ -17,17 +17,17 @@ STEPS: tuple[Step, ...] = ("training", "rounds", "export", "sampling")
 
 
 class FinishedSteps:
-    """Record of finished steps in a folder. A step is repeated once its inputs have changed.
+    """Record of finished steps in a folder; a step is repeated if its inputs have changed.
 
     Args:
-        folder: of the configuration, or of one of its models.
+        folder: folder of the configuration, or of one of its models.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
     def has(self, step: str, key: str) -> bool:
-        """True if the step was done with the inputs of this key."""
+        """Returns True if the step was done with the inputs of this key."""
         return self._read().get(step) == key
 
     def mark(self, step: str, key: str) -> None:
@@ -74,10 +74,10 @@ def model_keys(settings: Upskill, model: ModelSection) -> dict[Step, str]:
 
 
 def first_open(folder: Path, keys: dict[Step, str]) -> Step | None:
-    """The step that a model's way goes on with; None if all is done.
+    """Returns the step with which the training of a model resumes; None if all are done.
 
-    Rounds begin with the model as it was trained, so where a model has played others, they go on with training, which has
-    nothing to do but to give that model.
+    Rounds begin with the trained model. If other rounds have changed the model, work resumes with the step `training`,
+    which only restores the trained model.
     """
     done = FinishedSteps(folder)
     step = next((step for step in STEPS if not done.has(step, keys[step])), None)

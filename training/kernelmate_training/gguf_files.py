@@ -1,7 +1,8 @@
-"""Models as GGUF files that llama.cpp serves: Llama and Qwen2, tokenizer and codec included.
+"""Models as GGUF files for llama.cpp: Llama and Qwen2, with tokenizer and codec.
 
-Tensors come by their Hugging Face names. llama.cpp turns positions by neighbouring pairs where Hugging Face turns halves,
-so the rows of q and k are put in its order for the Llama architecture; for Qwen2 it turns halves too.
+Tensors are given by their Hugging Face names. For the Llama architecture, llama.cpp applies rotary positions to
+neighbouring pairs, Hugging Face to the two halves of a head, so the rows of q and k are reordered; for Qwen2 both use
+halves.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ class Label:
     """Description of the model inside a GGUF file.
 
     Attributes:
-        name: of the model. codec: the one it was trained for. licence: an SPDX identifier. card: Markdown.
-        corpus: the hash of what it was trained on. chat_template: Jinja; None for models that are asked by plain text.
-        more: further text values by their keys.
+        name: the model's name.
+        codec: the codec that it was trained for.
+        licence: an SPDX identifier.
+        card: the model card in Markdown.
+        corpus: hash of the training data.
+        chat_template: Jinja text; None for models with plain text prompts.
+        more: further text values by key.
     """
 
     name: str
@@ -49,20 +54,21 @@ class Label:
 
 
 def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Array], tokenizer: str, label: Label, kind: Kind = "q8_0") -> int:  # fmt: skip
-    """Write a model; gives the file's size in bytes.
+    """Write a model; returns the file's size in bytes.
 
-    Matrices are stored as `kind`, in f16 where a row does not divide into that format's blocks of 32; vectors in float32.
+    Matrices are stored as `kind`, or in f16 if a row's length is not a multiple of that format's blocks of 32; vectors
+    in float32.
 
     Args:
-        path: of the file, which appears whole or not at all.
+        path: the file, which is written atomically.
         config: Hugging Face's `config.json`.
-        tensors: by their names there, floating point.
+        tensors: floating-point tensors by their Hugging Face names.
         tokenizer: the text of `tokenizer.json`, a byte-level BPE.
-        label: what it says of itself.
-        kind: of the matrices.
+        label: the description to store.
+        kind: storage format of the matrices.
 
     Raises:
-        UsageError: the architecture or a tensor is not known, or the tokenizer is of another kind.
+        UsageError: the architecture or a tensor is unknown, or the tokenizer has another type.
         EnvironmentFailed: the gguf package is missing, or the file cannot be written.
     """
     require_packages(["gguf"], "Exporting a model")
@@ -136,7 +142,7 @@ def _put_vocabulary(writer: Any, config: Mapping[str, Any], tokenizer: dict[str,
         elif entry is None:
             kinds.append(types.NORMAL)
         else:
-            # What a model says in placeholders must be readable in its answer: llama.cpp writes no control tokens.
+            # Placeholders must be readable in answers, and llama.cpp does not print control tokens.
             kinds.append(types.CONTROL if entry["special"] else types.USER_DEFINED)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in tokenizer["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
@@ -175,13 +181,13 @@ def _put_tensors(writer: Any, architecture: str, config: Mapping[str, Any], tens
 
 
 def paired(rows: Array, heads: int) -> Array:
-    """Rows of each head, from halves that are turned against each other to neighbours that are."""
+    """Returns the rows of each head, reordered from rotation of halves to rotation of neighbouring pairs."""
     width = rows.shape[0] // heads // 2
     return rows.reshape(heads, 2, width, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def quantised(array: Array, kind: Kind) -> tuple[Array, Any]:
-    """An array as it is stored, and ggml's name for how."""
+    """Returns an array in its storage format, and ggml's type of that format."""
     import gguf
 
     types = gguf.GGMLQuantizationType

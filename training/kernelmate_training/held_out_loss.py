@@ -14,16 +14,17 @@ from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import TASKS
 
 MOST_CELLS = 24
-"""Pairs of a task and a family that are looked at, the largest first."""
+"""Largest number of pairs of a task and a family to evaluate, the largest pairs first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutLoss:
-    """Means over answers' tokens.
+    """Mean losses over answer tokens.
 
     Attributes:
-        loss: over tasks by their weights, each the mean over its families. tasks: of each task.
-        families: the number of each family with its mean over tasks.
+        loss: mean over tasks by their weights, each the mean over its families.
+        tasks: loss of each task.
+        families: number of each family with its mean over tasks.
     """
 
     loss: float
@@ -32,13 +33,15 @@ class HeldOutLoss:
 
 
 class HeldOut:
-    """Examples that are never learned, in one batch for each task and family.
+    """Held-out examples, in one batch for each task and family.
 
     Args:
         data: the examples.
-        rows: of a batch, at most. length: tokens of a row.
-        weights: of the tasks. least_answer, full_gain: as in a plan.
-        even: all batches have one shape, so that compiled code serves all.
+        rows: largest number of rows of a batch.
+        length: tokens of a row.
+        weights: weights of the tasks.
+        least_answer, full_gain: as in a plan.
+        even: True to give all batches one shape, so that compiled code serves all.
     """
 
     def __init__(self, data: Encoded, rows: int, length: int, weights: Mapping[str, float], *, least_answer: int = 0, full_gain: float = 0.0, even: bool) -> None:  # fmt: skip
@@ -49,10 +52,10 @@ class HeldOut:
         ]
 
     def look(self, loss_of: Callable[[Batch], float]) -> HeldOutLoss:
-        """The loss now.
+        """Returns the present loss.
 
         Args:
-            loss_of: gives the sum of the losses of a batch's answer tokens.
+            loss_of: returns the sum of the losses of a batch's answer tokens.
         """
         found = [(task, family, loss_of(batch) / max(weight, 1e-9)) for task, family, batch, weight in self._cells]
         tasks = {name: [loss for task, _, loss in found if task == name] for name in TASKS}
@@ -80,9 +83,9 @@ def _cells(
 SMOOTHING = 0.5
 """Weight of the newest loss in the smoothed one."""
 CLEARLY = 1e-3
-"""A share by which a loss must be lower than the best to count as better."""
+"""Fraction by which a loss must be lower than the best to count as better."""
 LEAST_STEPS = 5
-"""Steps of a cooldown at least."""
+"""Smallest number of steps of a cooldown."""
 
 
 @dataclass(slots=True)
@@ -90,11 +93,14 @@ class EarlyStopping:
     """History of the held-out loss, and the decision to end the run.
 
     Attributes:
-        patience: losses in a row that may be no better than the best; 0 for any number.
-        cooldown: length of the end, as a share of the steps before it.
-        smoothed: loss lately. best: the lowest of these, seen at `best_step`. bad: losses since. loss: the newest as it was.
-        ends_from, ends_at: steps between which the rate decays; None until the patience is at its end.
-        share: of the run that was done then.
+        patience: number of losses in a row that may be no better than the best; 0 for any number.
+        cooldown: length of the final decay, as a fraction of the steps before it.
+        smoothed: exponentially smoothed loss.
+        best: lowest smoothed loss, seen at `best_step`.
+        bad: number of losses since then.
+        loss: the newest loss, not smoothed.
+        ends_from, ends_at: steps between which the rate decays; None until the patience is exceeded.
+        share: fraction of the run that was done at that point.
     """
 
     patience: int = 0
@@ -109,12 +115,12 @@ class EarlyStopping:
     share: float = 0.0
 
     def see(self, loss: float, step: int, share: float) -> bool:
-        """Take a loss in; True if it is the best so far.
+        """Records a loss; returns True if it is the best so far.
 
         Args:
-            loss: on what is held out.
-            step: after which it was taken.
-            share: of the run that is done.
+            loss: loss on held-out examples.
+            step: the number of steps done.
+            share: fraction of the run that is done.
         """
         self.loss = loss
         self.smoothed = loss if self.smoothed is None else SMOOTHING * loss + (1 - SMOOTHING) * self.smoothed
@@ -128,12 +134,12 @@ class EarlyStopping:
         return False
 
     def progress(self, step: int, share: float, decays_from: float) -> float:
-        """Returns the share of the run that is done, which early stopping may have shortened.
+        """Returns the fraction of the run that is done, which early stopping may have shortened.
 
         Args:
-            step: how many are done.
-            share: of the run by steps or by the clock.
-            decays_from: the share from which on the rate decays.
+            step: number of steps done.
+            share: fraction of the run by steps or by the clock.
+            decays_from: fraction from which the rate decays.
         """
         if self.ends_from is None or self.ends_at is None:
             return share
@@ -142,5 +148,5 @@ class EarlyStopping:
         return max(share, min(first + (1.0 - first) * done, 1.0))
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Returns the state for a checkpoint."""
         return asdict(self)

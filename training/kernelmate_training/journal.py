@@ -1,4 +1,4 @@
-"""A run's log: one JSON object per line, so that a run that is cut loses at most the line it was writing."""
+"""A run's log: one JSON object per line, so that an interrupted run loses at most its last line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 class Journal:
-    """Appends to a log; that it cannot be written stops no run.
+    """Writer of a log; a failure to write does not stop the run.
 
     Args:
-        path: the file; None writes nowhere.
+        path: the file; None writes nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -22,7 +22,7 @@ class Journal:
         self.lost = 0
 
     def write(self, event: str, **figures: Any) -> None:
-        """One line, with the time of day in seconds. What is not finite is null."""
+        """Writes one line, with the time of day in seconds; numbers that are not finite become null."""
         if self._path is None:
             return
         finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in figures.items()}  # fmt: skip
@@ -36,7 +36,7 @@ class Journal:
 
 
 def events(path: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a log, those of one kind where it is given; a line that was cut is left out."""
+    """Yields the events of a log, or those of one kind; an incomplete line is skipped."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:

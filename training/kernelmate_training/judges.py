@@ -1,4 +1,7 @@
-"""Judges answers of a model, many at once: processes with the corpus' own judge; one that hangs or dies costs its question alone."""
+"""Parallel judging of a model's answers by processes with the corpus' judge.
+
+If a process hangs or dies, only its question is lost.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ if TYPE_CHECKING:
     from kernelmate_training.corpus.judging import Judge, Judged
 
 START_S = 120.0
-"""Longest time until a process' first answer: it loads the compiler and the emulator."""
+"""Longest time in seconds until a process' first answer, which includes loading the compiler and the emulator."""
 ANSWER_S = 12.0
-"""Longest time for one version; what takes longer is taken for hanging."""
+"""Longest time in seconds for one version; a longer one counts as hung."""
 OVERTIME_S = 6.0
-"""Seconds that a question which is being judged gets after the time is over."""
+"""Seconds that a question being judged gets after the time limit."""
 SUSPICIOUS = 20.0
-"""A gain from here on is judged again with other inputs before it counts."""
+"""Gain from which a version is judged again with other inputs before it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,14 @@ class Case:
     """One question with its answers.
 
     Attributes:
-        number: of the question. before: the unit's text that is to be made better. right: a text known to be right, whose
-            inputs and reference all share; `before` itself unless that is broken.
-        metric: what is requested. prompt: in a user's words. answers: texts of the changed unit, each once.
-        target: the GPU's name. seed: of the inputs.
+        number: number of the question.
+        before: text of the unit to be improved.
+        right: a correct text, whose inputs and reference all answers share; equals `before` unless that is broken.
+        metric: the requested metric.
+        prompt: the request in a user's words.
+        answers: distinct texts of the changed unit.
+        target: the GPU's name.
+        seed: seed of the inputs.
     """
 
     number: int
@@ -48,23 +55,23 @@ class Case:
 
 
 def judge_all(cases: Sequence[Case], *, workers: int | None = None, seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
-    """Grades of all answers by the number of their question; questions that were not come to are left out.
+    """Returns the grades of all answers by the number of their question; questions that were not reached are left out.
 
     Args:
         cases: questions with answers.
-        workers: processes; None for as many as there are cores.
-        seconds: after which no question is begun any more.
-        told: of how many of how many questions are done.
+        workers: number of processes; None for as many as there are cores.
+        seconds: time in seconds after which no question is begun.
+        told: called with the number of finished questions and the total.
     """
     with Judges(max(1, min(workers or os.cpu_count() or 1, len(cases)))) as judges:
         return judges.grades(cases, seconds, told)
 
 
 class Judges:
-    """So many processes that judge, for several rounds; as a context it ends them, however it is left.
+    """Pool of judging processes for several rounds; the context manager kills them on every exit.
 
     Args:
-        workers: how many; None for as many as there are cores. They start with the first question.
+        workers: number of processes; None for as many as there are cores. They start with the first question.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -80,7 +87,7 @@ class Judges:
         self._pool.clear()
 
     def grades(self, cases: Sequence[Case], seconds: float | None = None, told: Callable[[int, int], None] = lambda done, total: None) -> dict[int, tuple[Grade, ...]]:  # fmt: skip
-        """As `judge_all`. Processes that are busy some seconds after the time is over are replaced, and their question is left out."""
+        """As `judge_all`; processes that are busy some seconds after the time limit are replaced, without an answer."""
         begun = time.monotonic()
         waiting, found = list(reversed(cases)), dict[int, tuple[Grade, ...]]()
         while waiting or any(worker.case for worker in self._pool):
@@ -102,7 +109,7 @@ class Judges:
 
 
 def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
-    """Yields the grades that processes have sent since.
+    """Yields the grades that processes have sent.
 
     Processes that hang or died are replaced, and the answers to their question count as wrong.
     """
@@ -124,7 +131,7 @@ def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
 
 
 class _Worker(Spawned):
-    """One process and what it is busy with."""
+    """One process and its present question."""
 
     def __init__(self) -> None:
         self._start()
@@ -135,14 +142,14 @@ class _Worker(Spawned):
         self.warm, self.deadline = False, 0.0
 
     def ask(self, case: Case) -> None:
-        """Give it a question."""
+        """Sends a question to the process."""
         self.case = case
         allowed = ANSWER_S * (2 + len(case.answers)) + (0.0 if self.warm else START_S)
         self.deadline = time.monotonic() + allowed
         self.pipe.send(case)
 
     def renew(self) -> None:
-        """Another process in its place."""
+        """Replaces the process by a new one."""
         self.kill()
         self._start()
 
@@ -163,7 +170,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def grades_of(judge: Judge, case: Case) -> tuple[Grade, ...]:
-    """Grades of the answers to one question, by the corpus' judge in this process."""
+    """Returns the grades of the answers to one question, by the corpus' judge in this process."""
     judge.begin(case.seed)
     known = judge.judge(case.right)
     if not known.right:
@@ -172,7 +179,7 @@ def grades_of(judge: Judge, case: Case) -> tuple[Grade, ...]:
     for text in case.answers:
         grade = _graded(judge, case, known, text)
         if grade.right and grade.gain is not None and grade.gain > SUSPICIOUS:
-            # What is too good is judged with other inputs; the group's own are taken up again afterwards.
+            # A suspicious gain is judged again with other inputs; then the group's own inputs are restored.
             judge.begin(case.seed + 1)
             other = _graded(judge, case, judge.judge(case.right), text)
             judge.begin(case.seed)

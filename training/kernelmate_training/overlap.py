@@ -1,8 +1,8 @@
-"""Similarity of two kernels, independent of names, layout and comments: for duplicates and for the exam.
+"""Similarity of two kernels, independent of names, layout and comments, to find duplicates and kernels of the exam.
 
-Texts become tokens: identifiers of the text's own become one placeholder, numbers another, comments and layout go; words of
-CUDA C++ and of its library stay, for they are the code's structure. Two texts are as near as the sets of their runs of
-five tokens overlap (Jaccard: shared runs over all runs).
+Texts become tokens: the text's own identifiers become one placeholder, numbers another, comments and layout are
+dropped; words of CUDA C++ and its library stay, since they are the code's structure. The similarity of two texts is the
+Jaccard index of their sets of runs of five tokens: shared runs over all runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 RUN = 5
-"""Tokens of one run."""
+"""Number of tokens of one run."""
 
 NEAR = 0.8
-"""From here on two texts count as near-duplicates."""
+"""Similarity from which two texts count as near-duplicates."""
 
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TOKEN = re.compile(
@@ -108,7 +108,7 @@ _LIBRARY = re.compile(
 
 
 def tokens(text: str) -> tuple[str, ...]:
-    """A text's tokens with its own identifiers as `$` and numbers as `0`; comments, the contract among them, left out."""
+    """Returns a text's tokens with its own identifiers as `$` and numbers as `0`, without comments and contract."""
     return tuple(_placed(token) for token in _TOKEN.findall(_SKIPPED.sub(" ", text)))
 
 
@@ -121,7 +121,10 @@ def _placed(token: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """The text with its own names numbered in order of first use, numbers and structure kept: equal for equal kernels."""
+    """Returns the text with its own names numbered by first use.
+
+    Equal for kernels that differ in names and layout only.
+    """
     names: dict[str, str] = {}
     placed = []
     for token in _TOKEN.findall(_SKIPPED.sub(" ", text)):
@@ -131,12 +134,12 @@ def normalised(text: str) -> str:
 
 
 def fingerprint(*texts: str) -> str:
-    """A hash of texts as `normalised` has them: equal where only names, layout or comments differ."""
+    """Returns a hash of the normalised texts; equal if only names, layout or comments differ."""
     return hashlib.sha256("\n\f\n".join(normalised(text) for text in texts).encode()).hexdigest()[:24]
 
 
 def runs(text: str) -> frozenset[int]:
-    """Hashes of all runs of `RUN` tokens; of the whole where it is shorter. Equal in every process."""
+    """Returns hashes of all runs of `RUN` tokens, or of the whole text if it is shorter; equal in every process."""
     placed = tokens(text)
     spans = [placed[at : at + RUN] for at in range(max(len(placed) - RUN + 1, 1))]
     return frozenset(
@@ -147,7 +150,7 @@ def runs(text: str) -> frozenset[int]:
 
 
 def overlap(one: str, other: str) -> float:
-    """Jaccard's index of two texts' runs: 1 for equal structure, 0 for nothing shared. Empty texts share nothing."""
+    """Returns the Jaccard index of two texts' runs: 1 for equal structure, 0 without shared runs or for empty texts."""
     return _jaccard(runs(one), runs(other))
 
 
@@ -158,24 +161,24 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The text that is nearest to another one. `overlap` is 0 and `name` empty if there is none."""
+    """The most similar text; `overlap` is 0 and `name` empty if there is none."""
 
     name: str
     overlap: float
 
 
 class Overlaps:
-    """Texts that others are held against, read once.
+    """Texts to compare others with, tokenised once.
 
     Args:
-        texts: by name, such as an exam's kernels by file.
+        texts: texts by name, such as an exam's kernels by file.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._runs = {name: runs(text) for name, text in texts.items()}
 
     def nearest(self, text: str) -> Nearest:
-        """The nearest of them, the first by name among equals."""
+        """Returns the most similar text, the first by name among equals."""
         mine = runs(text)
         best = Nearest("", 0.0)
         for name in sorted(self._runs):
@@ -185,6 +188,6 @@ class Overlaps:
         return best
 
     def near(self, texts: Iterable[str], bound: float = NEAR) -> list[tuple[int, Nearest]]:
-        """Which of many texts are near-duplicates of one of these: each one's place with its nearest."""
+        """Returns the texts that are near-duplicates of one of these: the index of each with its most similar text."""
         found = ((place, self.nearest(text)) for place, text in enumerate(texts))
         return [(place, nearest) for place, nearest in found if nearest.overlap >= bound]

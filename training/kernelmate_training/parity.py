@@ -1,4 +1,4 @@
-"""Holds a GGUF file against the torch model that it was made from: tokens, logits, by any binding of llama.cpp here."""
+"""Comparison of a GGUF file with the torch model that it was made from: tokens and logits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class Parity:
     """Agreement of llama.cpp with torch.
 
     Attributes:
-        same_tokens: both cut the text alike. largest: difference of two logits. spread: standard deviation of torch's logits.
-        agree: share of places at which both hold the same token for the likeliest.
+        same_tokens: True if both tokenise the text equally.
+        largest: largest difference of two logits.
+        spread: standard deviation of torch's logits.
+        agree: fraction of positions with the same most probable token.
     """
 
     same_tokens: bool
@@ -27,15 +29,15 @@ class Parity:
 
 
 def compare(gguf: Path, folder: Path, text: str) -> Parity:
-    """One text through both.
+    """Evaluate one text by both.
 
     Args:
         gguf: the exported file.
         folder: the model that it was made from.
-        text: special tokens in it are read as such.
+        text: the text; special tokens in it are recognised.
 
     Raises:
-        EnvironmentFailed: llama-cpp-python is missing, which gives logits; xllamacpp serves only answers.
+        EnvironmentFailed: llama-cpp-python is missing; xllamacpp provides no logits.
         UsageError: the model cannot be read.
     """
     require_packages(("torch", "tokenizers"), "Comparing logits")
@@ -56,7 +58,10 @@ def compare(gguf: Path, folder: Path, text: str) -> Parity:
 
 
 def reference_logits(found: Any, ids: list[int]) -> np.ndarray[Any, Any]:
-    """Torch's logits [tokens, vocabulary] of a model's folder, by transformers where it is not this trainer's own."""
+    """Returns torch's logits [tokens, vocabulary] of a model's folder.
+
+    Other architectures are evaluated by transformers.
+    """
     import torch
 
     from kernelmate_training.torch_attention import mask_of
@@ -78,10 +83,10 @@ def reference_logits(found: Any, ids: list[int]) -> np.ndarray[Any, Any]:
 
 
 def llama_cpp_logits(gguf: Path, text: str) -> tuple[list[int], np.ndarray[Any, Any]]:
-    """A text's tokens and logits by llama-cpp-python.
+    """Returns a text's tokens and logits [tokens, vocabulary] by llama-cpp-python.
 
     Raises:
-        EnvironmentFailed: it is missing.
+        EnvironmentFailed: the package is missing.
     """
     require_packages(("llama_cpp",), "Comparing logits")
     import llama_cpp

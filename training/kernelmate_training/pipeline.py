@@ -1,6 +1,6 @@
-"""Runs a configuration: corpus, models in parallel on the available GPUs, export, sampled answers and the exam.
+"""Run of a configuration: corpus, models in parallel on the available GPUs, export, sampled answers and the exam.
 
-Each step has its budget. A step that overruns is ended, and the next step takes what it produced.
+Each step has its time limit. A step that exceeds it is ended, and the next step uses its results so far.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernelmate_training.settings import ModelSection, Upskill
 
 OnLine = Callable[[str], None]
 GRACE_S = 20.0
-"""Seconds that a process gets to save what it has, after it was asked to end."""
+"""Seconds that a process gets to store its results after it was asked to end."""
 POLL_S = 0.2
 LEAST_S = 1.0
-"""Seconds below which training is not begun."""
+"""Seconds below which training is not started."""
 
 
 @dataclass(slots=True)
@@ -49,22 +49,22 @@ class _Running:
     shown: dict[str, int] = field(default_factory=dict)
 
     def over(self) -> bool:
-        """True if it has ended, or should have."""
+        """Returns True if the process has ended, or exceeded its time limit."""
         return self.process.poll() is not None or (self.limit is not None and time.monotonic() > self.limit)
 
 
 class Pipeline:
-    """One undertaking.
+    """One run of a configuration.
 
     Args:
-        settings: what is to be done.
-        gpus: numbers of the GPUs that may be used; None for all of the machine.
+        settings: the configuration.
+        gpus: numbers of the GPUs to use; None for all of the machine.
         told: called with lines of progress.
     """
 
     def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: OnLine = lambda line: None) -> None:  # fmt: skip
         self._settings, self._told = settings, told
-        # The processes that are started read what is meant now, not what a file says later.
+        # Started processes read this copy, so later changes of the file have no effect.
         self._config = settings.folder / "settings.json"
         self._begun = time.monotonic()
         self._gpus = gpu_numbers() if gpus is None else gpus
@@ -99,7 +99,7 @@ class Pipeline:
         return self.outcome
 
     def _until(self, own: float | None, after: float = 0.0) -> float | None:
-        """Seconds that a step has: its own, or what is left of the whole less what must come after it."""
+        """Returns the seconds that a step has: its own limit, or the remaining total less `after` for later steps."""
         total = self._settings.budget.total
         left = None if total is None else max(total - (time.monotonic() - self._begun) - after, 5.0)
         return left if own is None else min(own, left) if left is not None else own
@@ -118,7 +118,7 @@ class Pipeline:
         if self._settings.corpus.folder is not None:
             return
 
-        # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
+        # A corpus that ended at its time limit is complete too: more pairs would invalidate all results made from it.
         made = read_manifest(self._settings.corpus_folder)
         if made and FinishedSteps(self._settings.folder).has("corpus", corpus_key(self._settings)):
             self._told(f"the corpus is there: {made['rows']} pairs")
@@ -127,7 +127,7 @@ class Pipeline:
         self._journal.write("corpus", **made)
 
     def _prepare(self) -> None:
-        """Once for each codec, vocabulary and context, before processes that would each do it."""
+        """Prepares the data once for each codec, vocabulary and context, before processes would each do so."""
         from kernelmate_training.preparing import prepare_all
 
         if not self._settings.models:
@@ -140,7 +140,7 @@ class Pipeline:
             self._journal.write("prepared", model=name, **facts)
 
     def _prompts(self) -> None:
-        """Of the exam, which the models answer where they are trained."""
+        """Writes the exam's prompts, which the models answer where they are trained."""
         for codec in sorted({model.codec for model in self._settings.models}):
             try:
                 write_exam_prompts(self._settings, codec, self._told)
@@ -148,10 +148,10 @@ class Pipeline:
                 self._failed(f"prompts for {codec}: {error}")
 
     def _train(self, seconds: float | None) -> None:
-        """Every model in a process of its own: one per GPU at a time, or one after the other without.
+        """Trains every model in a process of its own: one per GPU at a time, or one after the other without a GPU.
 
-        A GPU that is free takes the next model. One whose `training` names its seconds gets them as far as they are left, the
-        others share what is left.
+        A free GPU gets the next model. A model whose `training` sets its seconds gets them as far as time remains; the
+        others share the rest.
         """
         failed = {problem.partition(":")[0] for problem in self.outcome.problems}
         waiting = [model for model in self._settings.models if model.name not in failed and not self._is_done(model)]
@@ -175,7 +175,7 @@ class Pipeline:
                 self._finished(one)
 
     def _is_done(self, model: ModelSection) -> bool:
-        """True if nothing is left to do for a model; its result is then taken as it was kept."""
+        """Returns True if a model is finished; its stored result is then used."""
         folder = self._settings.model_folder(model.name)
         if not (folder / FILE).is_file() or first_open(folder, model_keys(self._settings, model)) is not None:
             return False
@@ -184,13 +184,13 @@ class Pipeline:
         return model.name in self.outcome.results
 
     def _begun_one(self, model: ModelSection, place: int | None, deadline: float | None, share: int) -> list[_Running]:
-        """A model's process; none if no time is left for it.
+        """Starts a model's process; returns an empty list if no time is left for it.
 
         Args:
             model: the model.
             place: number of its GPU.
-            deadline: of all training.
-            share: models that the time that is left is for, one after the other.
+            deadline: deadline of all training.
+            share: number of models that share the remaining time, one after the other.
         """
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left < LEAST_S:
@@ -207,7 +207,7 @@ class Pipeline:
         command = [sys.executable, "-m", "kernelmate_training", str(self._config), model.name]
         command += ["--finish", str(self._settings.budget.finish)]
         command += [] if seconds is None else ["--seconds", str(seconds)]
-        # On a busy CPU, threads that spin while they wait for each other take the time that the others need.
+        # On a busy CPU, threads that spin while they wait take processor time from the others.
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
@@ -215,7 +215,7 @@ class Pipeline:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
 
     def _finished(self, one: _Running) -> None:
-        """Take what a process has made; one that goes on is asked to end, and after a while made to."""
+        """Reads the results of a process; a running one is asked to end, and killed after `GRACE_S`."""
         self._show(one.model, one.shown)
         self._end(one.model, one.process)
         self._show(one.model, one.shown)
@@ -234,7 +234,7 @@ class Pipeline:
             self._failed(f"{model.name}: its process ended with status {process.returncode}; see output.txt beside it.")
 
     def _show(self, model: ModelSection, shown: dict[str, int]) -> None:
-        """Pass on what the model's process has said since."""
+        """Forwards the new output of the model's process."""
         try:
             with (self._settings.model_folder(model.name) / "output.txt").open(encoding="utf-8", errors="replace") as file:  # fmt: skip
                 file.seek(shown.get(model.name, 0))
@@ -283,7 +283,7 @@ class Pipeline:
 
 
 def gpu_numbers() -> tuple[int, ...]:
-    """The GPUs of this machine, as the driver numbers them; those that CUDA_VISIBLE_DEVICES names, where it is set."""
+    """Returns the numbers of this machine's GPUs, as the driver counts them, or those in CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
@@ -294,17 +294,18 @@ def gpu_numbers() -> tuple[int, ...]:
 
 
 def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, whole: bool = True, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
-    """Generate and judge the pairs that the configuration asks for; gives the corpus' figures.
+    """Generate and judge the pairs that the configuration requests; returns the corpus' figures.
 
     Args:
-        settings: all of the file.
-        gpus: that may be used.
-        seconds: after which what there is is taken; the configuration's own limit holds, too.
-        whole: what there is when the seconds are over is all that is wanted of it, for whatever is made from it.
+        settings: the configuration.
+        gpus: numbers of the GPUs to use.
+        seconds: time limit, in addition to the configuration's own.
+        whole: True if the pairs at the time limit count as the complete corpus.
         told: called with lines of progress.
 
     Raises:
-        UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is requested and there is none.
+        UsageError: the folder contains another corpus.
+        EnvironmentFailed: a GPU is requested and there is none.
     """
     from kernelmate_training.corpus import Progress, build
     from kernelmate_training.corpus import Settings as Wanted
@@ -340,12 +341,12 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
 
 
 def corpus_key(settings: Upskill) -> str:
-    """Key of the settings that a corpus depends on."""
+    """Returns the key of the settings that a corpus depends on."""
     return key_of(settings.seed, settings.corpus.model_dump(exclude={"workers"}))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A corpus' figures as it keeps them; empty if there are none."""
+    """Returns a corpus' stored figures; empty if there are none."""
     try:
         found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -354,17 +355,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line: None) -> Path:
-    """The exam's prompts for a codec, written where they are not there yet; judging the kernels takes some minutes.
+    """Returns the file of the exam's prompts for a codec, and writes it if it does not exist; that takes some minutes.
 
     Raises:
-        UsageError: there is no such codec or goal. EnvironmentFailed: the compiler is missing.
+        UsageError: there is no such codec or goal.
+        EnvironmentFailed: the compiler is missing.
     """
     from kernelmate_training.exam.goals import load_exam
     from kernelmate_training.exam.prompts import write_prompts
 
     path = settings.prompts_folder / f"{codec}.jsonl"
     done, key = FinishedSteps(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
-    # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
+    # Prompts of the user are kept; generated ones are written again if other goals are requested.
     stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)
     if stale or not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -377,10 +379,11 @@ def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line
 
 
 def examine(settings: Upskill, name: str, told: OnLine = lambda line: None) -> dict[str, Any]:
-    """Judge the answers of a model to the exam; kept beside it, and gone on with where it was cut.
+    """Judge the answers of a model to the exam; results are stored beside the model, and an interrupted run resumes.
 
     Raises:
-        UsageError: it has no answers yet. EnvironmentFailed: compiler or worker are missing.
+        UsageError: the model has no answers yet.
+        EnvironmentFailed: compiler or worker are missing.
     """
     from kernelmate.report.json import plain
     from kernelmate_training.exam.attempts import Terms
@@ -410,14 +413,15 @@ def examine(settings: Upskill, name: str, told: OnLine = lambda line: None) -> d
 
 
 def collect(folder: Path, history_file: Path | None = None) -> int:
-    """Make a corpus of the history; gives how many pairs it has.
+    """Make a corpus from the history; returns its number of pairs.
 
     Args:
-        folder: where it goes.
+        folder: the destination.
         history_file: the history; None for the user's own.
 
     Raises:
-        HistoryUnavailable: it cannot be read. UsageError: the folder holds another corpus.
+        HistoryUnavailable: the history cannot be read.
+        UsageError: the folder contains another corpus.
     """
     from kernelmate.config import load_settings
     from kernelmate.history.database import default_path

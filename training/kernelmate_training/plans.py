@@ -16,9 +16,11 @@ class Schedule:
     """The learning rate over a run.
 
     Attributes:
-        form: `wsd` warms up, stays, and decays linearly (Hu et al., "MiniCPM"); `cosine` decays by half a cosine.
-        warmup: share of the run in which the rate grows from zero. decay: share in which `wsd` decays.
-        final: the last rate over the highest.
+        form: `wsd` warms up, stays constant, and decays linearly (Hu et al., "MiniCPM"); `cosine` decays by half a
+            cosine.
+        warmup: fraction of the run in which the rate grows from zero.
+        decay: fraction in which `wsd` decays.
+        final: ratio of the last rate to the highest.
     """
 
     form: Form = "wsd"
@@ -27,7 +29,7 @@ class Schedule:
     final: float = 0.02
 
     def factor(self, progress: float) -> float:
-        """The rate over the highest, at a progress between 0 and 1."""
+        """Returns the ratio of the rate to the highest, at a progress between 0 and 1."""
         progress = min(max(progress, 0.0), 1.0)
         if progress < self.warmup:
             return max(progress / self.warmup, 1e-3)
@@ -39,15 +41,17 @@ class Schedule:
 
 
 class Clock:
-    """Tells how far a run is.
+    """Progress of a run by steps and by time.
 
-    A run ends after `steps`, or when `seconds` of work are spent, whichever comes first. Seconds count from the start,
-    over interruptions; progress by the clock counts from the end of the first step, for what comes before it is compiling.
+    A run ends after `steps`, or after `seconds` of work, whichever comes first. Seconds count from the start, across
+    interruptions; progress by time counts from the end of the first step, which includes compilation.
 
     Args:
-        steps: None for no limit. seconds: None for no limit. spent: seconds of earlier parts of the run.
-        lead: of `spent`, those that went before progress began.
-        now: the clock, in seconds.
+        steps: None for no limit.
+        seconds: None for no limit.
+        spent: seconds of earlier parts of the run.
+        lead: part of `spent` before the end of the first step.
+        now: returns the time in seconds.
     """
 
     def __init__(self, steps: int | None, seconds: float | None, *, spent: float = 0.0, lead: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
@@ -61,15 +65,15 @@ class Clock:
         return self._now() - self._begun
 
     def warm(self) -> None:
-        """The first step of this process is done: from here on steps take the time that they will take."""
+        """Marks the end of this process's first step, from which progress by time counts."""
         if self.lead == 0.0:
             self.lead = self.spent
 
     def progress(self, step: int) -> float:
-        """Between 0 and 1; 1 once the run is to end.
+        """Returns the progress between 0 and 1; 1 if the run must end.
 
         Args:
-            step: how many are done.
+            step: number of steps done.
         """
         by_steps = step / self._steps if self._steps else 0.0
         by_time = 0.0
@@ -81,32 +85,42 @@ class Clock:
 
 
 TASK_WEIGHTS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
-"""Shares of the three tasks among the examples that are drawn."""
+"""Shares of the three tasks among drawn examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """A run of the trainer.
+    """Settings of a training run.
 
     Attributes:
-        steps: it ends after so many. seconds: or when so many are spent, compiling included. One of the two must be given.
-        tokens_per_step: over all processes; a whole number of rows is made of it.
-        rows_at_once: of one process in one forward pass; None for all of a step's.
-        optimiser: `adamw` or `muon`. rate: the highest learning rate. schedule: its course.
-        weight_decay: decoupled. clip: largest norm of the gradient.
-        task_weights: shares of the tasks among drawn examples. prompt_weight: of prompts' tokens in the loss.
-        least_answer: an answer of fewer tokens weighs as much in the loss as one of this many, so that choices made in a word are
-            not lost among long ones; 0 weighs all tokens of answers alike.
-        full_gain: an answer that makes a version this many times as fast weighs fully, one that gains less in proportion to the
-            logarithm; what gains little is hardly more than chance. 0 weighs all alike.
-        seed: of the model's start and of all draws.
-        checkpoint_s, log_steps: how often. held_out_s: how often the loss on what is held out is taken; 0 never.
-        held_out_steps: the same by steps, so that a run that goes on does it at the same ones; it goes before `held_out_s`.
-        patience: the run comes to its end once so many held-out losses in a row were no better than the best, smoothed: the rate
-            decays within `cooldown` of the steps so far, and the best model is what stays. 0 for neither.
-        dropout: of what each layer adds to the stream. augment: shares of what is varied, as in `Variation`; empty for none.
+        steps: number of steps after which the run ends.
+        seconds: time after which the run ends, including compilation; one of the two limits is required.
+        tokens_per_step: tokens over all processes, rounded to whole rows.
+        rows_at_once: rows of one process in one forward pass; None for all of a step's.
+        optimiser: `adamw` or `muon`.
+        rate: the highest learning rate.
+        schedule: the schedule of the rate.
+        weight_decay: decoupled weight decay.
+        clip: largest norm of the gradient.
+        task_weights: shares of the tasks among drawn examples.
+        prompt_weight: weight of prompt tokens in the loss.
+        least_answer: an answer with fewer tokens has the weight of one with this many, so that one-token choices count;
+            0 gives all answer tokens equal weights.
+        full_gain: speedup from which an answer has full weight; smaller ones are weighted by their logarithm, since
+            small gains may be noise. 0 gives all equal weights.
+        seed: seed of the initial weights and of all draws.
+        checkpoint_s: seconds between checkpoints.
+        log_steps: steps between log entries.
+        held_out_s: seconds between evaluations of the held-out loss; 0 for none.
+        held_out_steps: steps between these evaluations, so that a resumed run repeats them; takes precedence over
+            `held_out_s`.
+        patience: number of held-out losses in a row, smoothed, that may be no better than the best. After that the rate
+            decays within `cooldown` of the steps so far, and the best model is the result. 0 disables both.
+        dropout: dropout of what each layer adds to the residual stream.
+        augment: rates as in `AugmentationRates`; empty for none.
         workers: processes that make batches; 0 makes them in a thread.
-        precision: `auto` is bf16 on a GPU that has it. compile: None compiles on a GPU.
+        precision: `auto` is bf16 on a GPU that supports it.
+        compile: None compiles on a GPU.
     """
 
     steps: int | None = None

@@ -1,7 +1,7 @@
-"""From a corpus to what trainers read: examples by a codec, a tokenizer learned from them, and tokens; made once and kept.
+"""Preparation of training data: examples by a codec, a tokenizer learned from them, and tokens, stored for reuse.
 
-What is made for one codec, vocabulary, context and number of copies serves every model of these, and is made again when the
-corpus is another one.
+Data of one codec, vocabulary, context and number of copies serve every model with these, and are made again if the
+corpus changes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.vocabulary import load_tokenizer, train_tokenizer
 
 TAUGHT = 20_000
-"""Examples that a tokenizer is learned from: more change it little."""
+"""Largest number of examples from which a tokenizer is learned; more change it little."""
 
 WORTH_A_POOL = 512
-"""Lines from which on several codecs' tellings share the cores."""
+"""Number of lines from which conversions for several codecs share a pool of processes."""
 
 OnDone = Callable[[str, int, int], None]
-"""Told what is being done, and how much of how much is."""
+"""Callback with the name of the operation, the number of finished items, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,9 @@ class Prepared:
     """The data that a model is trained on.
 
     Attributes:
-        tokenizer: the text of `tokenizer.json`. train, held_out: examples as tokens.
-        facts: counts, the corpus' hash, what was left out and why.
+        tokenizer: the text of `tokenizer.json`.
+        train, held_out: examples as tokens.
+        facts: counts, the corpus' hash, and what was left out with the reasons.
     """
 
     tokenizer: str
@@ -55,11 +56,12 @@ class Prepared:
 
 
 class Tellings:
-    """A corpus told in codecs' words, each codec once however many models want it.
+    """A corpus converted to examples, once for each codec however many models use it.
 
     Args:
-        lines: of the corpus. seed: of the telling.
-        pool: of processes that tell; None for processes of their own each time.
+        lines: lines of the corpus.
+        seed: seed of the conversion.
+        pool: pool of processes that convert; None starts processes each time.
     """
 
     def __init__(self, lines: list[str], seed: int, pool: Executor | None = None) -> None:
@@ -70,11 +72,11 @@ class Tellings:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the corpus."""
+        """Hash of the corpus."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
     def of(self, model: ModelSection, told: OnDone) -> FormattedExamples:
-        """Returns the corpus as examples in the model's codec, or the share of them that the model is to see."""
+        """Returns the corpus as examples in the model's codec, limited to the model's share of the problems."""
         key = (model.codec, model.copies)
         with self._lock:
             lock = self._locks[key]
@@ -102,7 +104,7 @@ def prepare_all(settings: Upskill, told: Callable[[str], None]) -> dict[str, dic
     with contextlib.ExitStack() as stack:
         pool: Executor | None = None
         if len(lines) >= WORTH_A_POOL and not _all_there(settings):
-            # Threads run beside it, so its processes are no copies of this one.
+            # Threads run in this process, so the pool's processes are spawned, not forked.
             context = multiprocessing.get_context("spawn")
             pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context))
         tellings = Tellings(lines, settings.seed, pool)
@@ -128,14 +130,14 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
     """Returns the training data of a model, and prepares it if it does not exist yet.
 
     Args:
-        settings: all of the file.
+        settings: the configuration.
         model: the model to prepare for.
-        told: called with what is being done, how much of it is done, and the total.
-        tellings: of the corpus, shared with other models; None for its own.
+        told: called with the operation, the number of finished items, and the total.
+        tellings: examples of the corpus, shared with other models; None to convert the corpus.
 
     Raises:
-        UsageError: there is no corpus, or nothing of it can be told by the codec.
-        EnvironmentFailed: it cannot be written.
+        UsageError: there is no corpus, or the codec can express none of its lines.
+        EnvironmentFailed: the data cannot be written.
     """
     tellings = tellings or Tellings(lines_of(settings.corpus_folder), settings.seed)
     folder = settings.folder / "prepared" / _key(model, settings.seed, tellings.sha256)
@@ -183,10 +185,10 @@ def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """Reads what `prepare` kept.
+    """Returns the data that `prepare` stored in a folder.
 
     Raises:
-        UsageError: it is damaged.
+        UsageError: the data are damaged.
     """
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(folder / "tokenizer.json").to_str()
@@ -194,7 +196,7 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def _drawn(group: str, share: float) -> bool:
-    """True if a problem is among a share of them: a model sees whole groups, and a smaller share is part of a larger one."""
+    """Returns True if a problem belongs to a fraction of all problems; smaller fractions are subsets of larger ones."""
     drawn = int.from_bytes(hashlib.blake2b(group.encode(), digest_size=4).digest(), "big") / 2**32
     return drawn < share
 
@@ -207,13 +209,13 @@ def _tokenizer(examples: list[Example], model: ModelSection, seed: int) -> Any:
 
 
 def _key(model: ModelSection, seed: int, corpus: str) -> str:
-    """A folder's name: what decides its content."""
+    """Returns a folder's name: a hash of everything that determines its content."""
     parts = (model.codec, model.vocabulary, model.context, model.copies, model.share, seed, corpus)
     return f"{model.codec}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 
 
 def _keep(folder: Path, tokenizer: str, train: Encoded, held_out: Encoded, facts: dict[str, Any]) -> None:
-    """Write it; the facts last, since they say that all is there."""
+    """Writes the data; the facts last, since their presence marks the data as complete."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The packages that training takes, asked for by name so that what is missing is said with what installs it."""
+"""Checks for the packages that training needs; an error names the extra that installs a missing one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from importlib.util import find_spec
 from kernelmate.errors import EnvironmentFailed
 
 EXTRAS = {"bitsandbytes": "qlora", "xllamacpp": "local", "llama_cpp": "llama-cpp-python"}
-"""Packages that do not come with the extra `train`, and the extras that bring them."""
+"""Packages that are not part of the extra `train`, with the extras that install them."""
 
 OWN = {"train", "qlora"}
-"""Extras of kernelmate-training; the others are kernelmate's."""
+"""Extras of kernelmate-training; the others are those of kernelmate."""
 
 
 def require_packages(packages: Iterable[str], what: str) -> None:
-    """See that packages are installed, without loading them.
+    """Check that packages are installed, without importing them.
 
     Args:
-        packages: as they are imported.
-        what: what needs them, as the beginning of a sentence: `Training`.
+        packages: import names.
+        what: the feature that needs them, as the beginning of a sentence: `Training`.
 
     Raises:
-        EnvironmentFailed: one is missing.
+        EnvironmentFailed: a package is missing.
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:

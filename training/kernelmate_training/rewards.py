@@ -1,7 +1,7 @@
-"""Rewards of judged answers, and the advantages that follow from them.
+"""Rewards of judged answers, and the advantages computed from them.
 
-An answer that is not right is worth nothing. A right one is worth something by being right, and more by its gain: the
-clipped, smoothed logarithm of before over after. Answers to one question are compared with each other alone.
+A wrong answer has reward 0. A correct one has `RIGHT` plus its gain: the clipped, smoothed logarithm of before over
+after. Answers are compared only with others to the same question.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RIGHT = 0.1
-"""Of a right answer that gains nothing: above a wrong one, below any gain that shows."""
+"""Reward of a correct answer without a gain: above a wrong one's, below that of any noticeable gain."""
 SMOOTH = 0.05
-"""Gains below this, as a logarithm, are noise of measurements and predictions: they count in proportion to their square."""
+"""Logarithm of a gain below which gains are mostly noise and count in proportion to their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,11 @@ class Grade:
     """The grade of one answer.
 
     Attributes:
-        right: it was right wherever it ran. better: worth taking by the product's own decision.
-        gain: the objective, before over after, where both are known.
-        words: what was said against it; empty for right ones. suspicious: a gain so large that it was judged again.
+        right: True if it was correct at every size that ran.
+        better: True if it is worth taking by the product's decision.
+        gain: the objective before over after; None if unknown.
+        words: the reason that it is wrong; empty for correct answers.
+        suspicious: True if the gain was so large that it was judged again.
     """
 
     right: bool
@@ -35,7 +37,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """An answer that was drawn: its prompt, its text with what ends it, and its advantage over the others to its question."""
+    """A sampled answer: its prompt, its text with the end token, and its advantage over the others to its question."""
 
     prompt: str
     answer: str
@@ -43,11 +45,11 @@ class Weighed:
 
 
 def reward(grade: Grade, clip: float) -> float:
-    """Between 0 and 1 + `RIGHT`.
+    """Returns the reward, between 0 and `RIGHT` + `clip`.
 
     Args:
-        grade: of the answer.
-        clip: the logarithm of a gain counts up to this.
+        grade: grade of the answer.
+        clip: largest logarithm of a gain that counts.
     """
     if not grade.right:
         return 0.0
@@ -59,7 +61,7 @@ def reward(grade: Grade, clip: float) -> float:
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """Rewards of one group less their mean, over their standard deviation; all 0 if they are alike."""
+    """Returns the rewards of one group minus their mean, divided by their standard deviation; 0 if all are equal."""
     if not rewards:
         return []
     mean = sum(rewards) / len(rewards)

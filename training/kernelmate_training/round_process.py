@@ -1,4 +1,7 @@
-"""Rounds in a process of their own: a copy of a trained model takes part in rounds on one GPU, then is exported and answers the exam's prompts."""
+"""Rounds of further training in a process of their own, on a copy of a trained model and on one GPU.
+
+The copy is then exported and answers the exam's prompts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ KEPT = ("config.json", "tokenizer.json", "tokenizer_config.json", "kernelmate.js
 
 
 def copy_model(settings: Upskill, name: str, copy: str) -> None:
-    """A trained model under another name, to play rounds with; one that is there already stays as it is.
+    """Copies a trained model to another name for rounds; an existing copy is not changed.
 
     Raises:
         UsageError: there is no such model.
@@ -34,13 +37,15 @@ def copy_model(settings: Upskill, name: str, copy: str) -> None:
 
 
 def run_rounds(settings: Upskill, name: str, *, seconds: float | None = None, finish: float = 60.0, told: OnLine = lambda line: None) -> tuple[str, ...]:  # fmt: skip
-    """Rounds, how well it then chooses, export, answers to the exam's prompts; gives what went wrong, one sentence each, and keeps what was done before.
+    """Run rounds, evaluate choices, export, and answer the exam's prompts; returns the failures, one sentence each.
+
+    Results of completed steps are stored even if later steps fail.
 
     Args:
-        settings: with the rounds to be played.
-        name: of the trained model.
-        seconds: after which no further round is begun.
-        finish: seconds of sampling at most.
+        settings: the configuration with its rounds.
+        name: name of the trained model.
+        seconds: time after which no further round is begun.
+        finish: largest duration of sampling in seconds.
         told: called with lines of progress.
     """
     from kernelmate_training.rounds import improve

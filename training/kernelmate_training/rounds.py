@@ -1,10 +1,10 @@
-"""Rounds in which a model learns from answers of its own, judged: what is right and better, and what was against the rest.
+"""Rounds in which a model learns from its own judged answers.
 
-`self`: the model is asked as users ask it. `contrastive`: the question shows judged versions of the same kernel with what
-became of them, and answers are taken in proportion to their advantage over the others of their question. Both are expert
-iteration: what is good is learned as the corpus is. Answers that were wrong become examples of mending: the judge's words are
-known, and so is a right version. `grpo`: answers are drawn by chance, and become likelier or less likely by what they were worth
-against each other. All are judged by the emulator, so a gain in time is a predicted one.
+`self`: the model is asked as users ask it. `contrastive`: the prompt shows judged versions of the same kernel with
+their results, and answers are repeated in proportion to their advantage over the others to their question. Both are
+expert iteration: good answers are learned like rows of a corpus. Wrong answers become examples of repair, since the
+error and a correct version are known. `grpo`: answers are sampled, and their probability is raised or lowered by their
+advantage. The emulator judges all answers, so a gain in time is predicted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OnLine = Callable[[str], None]
 Kind = Literal["self", "contrastive", "grpo"]
 SHOWN = 3
-"""Judged versions that a contrastive question shows, at most."""
+"""Largest number of judged versions in a contrastive prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,11 @@ class Asked:
     """One question of a round.
 
     Attributes:
-        line: of the corpus. question: as it was asked. answers: what could be read, with its judgement; each version once.
-        unreadable: answers that could not be read.
-        texts: every answer as it was drawn, with the place of its version among `answers`; None if it means none.
+        line: the corpus' line.
+        question: the question as asked.
+        answers: decoded answers with their grades, each version once.
+        unreadable: number of answers that could not be decoded.
+        texts: every sampled text, with the index of its version in `answers`; None if it gives none.
     """
 
     line: Mapping[str, Any]
@@ -55,9 +57,15 @@ class RoundFigures:
     """Figures of one round.
 
     Attributes:
-        questions, answers: how many; of the answers, each version once, `readable`, `right`, `better` ones.
-        solved: questions with a better one. reward: mean over all answers, nothing for those that mean no version. learned, mended: examples made of them.
-        judged_on: where; gains in time are predicted there. more: what training says.
+        kind: kind of the round.
+        questions, answers: numbers of questions and of sampled answers.
+        readable, right, better: numbers of such answers, each version once.
+        solved: number of questions with a better answer.
+        reward: mean over all answers; answers without a version count as 0.
+        learned, mended: numbers of examples made from good answers and from wrong ones.
+        seconds: duration.
+        judged_on: backend of the judge, on which gains in time are predicted.
+        more: figures of the training.
     """
 
     kind: Kind
@@ -76,21 +84,21 @@ class RoundFigures:
 
 
 Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
-"""Prompts in, answers out as (number of the prompt, text)."""
+"""Function from prompts to answers, as pairs (number of the prompt, text)."""
 
 
 def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
     """Ask and judge one round.
 
     Args:
-        settings: all of the file.
-        codec: the model's.
-        kind: of the round.
-        number: of the round; draws other questions each time.
-        draw: asks the model.
+        settings: the configuration.
+        codec: the model's codec.
+        kind: kind of the round.
+        number: number of the round, which seeds the choice of questions.
+        draw: samples the model's answers.
         known: an earlier round, whose judged answers contrastive questions show.
         told: called with lines of progress.
-        judges: processes that are there already; None for some of its own.
+        judges: existing judging processes; None to start some.
     """
     section = settings.rounds
     begun = time.monotonic()
@@ -115,11 +123,11 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
 
 
 def _questions(settings: Upskill, number: int) -> list[Asked]:
-    """Draws a round's questions from the corpus, of those not held out: for a better version, or a repair."""
+    """Returns random questions of a round from lines that are not held out: for a better version, or a repair."""
     lines = lines_of(settings.corpus_folder)
     chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
     found: list[Asked] = []
-    # A large corpus is not read as a whole for the few hundred of its lines that a round asks about.
+    # Only the few hundred lines that a round asks about are parsed.
     for place in chance.sample(range(len(lines)), len(lines)):
         if len(found) == settings.rounds.prompts:
             break
@@ -130,7 +138,7 @@ def _questions(settings: Upskill, number: int) -> list[Asked]:
 
 
 def _contrastive(known: Sequence[Asked]) -> list[Asked]:
-    """Questions that show judged versions: those with at least two that were right, or one right and one wrong."""
+    """Returns questions that show judged versions, from questions with at least two versions to show."""
     found = []
     for one in known:
         tried = tried_of(one, settle=None)
@@ -140,7 +148,7 @@ def _contrastive(known: Sequence[Asked]) -> list[Asked]:
 
 
 def tried_of(one: Asked, settle: CodecVersion | None) -> tuple[Any, ...]:
-    """Judged versions as a question shows them, the best first; `settle` is left out."""
+    """Returns the judged versions of a question for its prompt, the best first, without `settle`."""
     from kernelmate.suggest.codec.base import TriedVersion
 
     ranked = sorted(one.answers, key=lambda item: (item[1].right, item[1].gain or 0.0), reverse=True)
@@ -152,7 +160,7 @@ def tried_of(one: Asked, settle: CodecVersion | None) -> tuple[Any, ...]:
 
 
 def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[DecodedAnswer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
-    """Answers that mean a version other than what was asked about, each once; and every text with its place among them."""
+    """Returns the question with its texts, the decoded versions (each once), and each text's index of its version."""
     from kernelmate.suggest.codec.base import UndecodableAnswer
 
     asked = codec.ask(one.question)
@@ -175,7 +183,7 @@ def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[D
 
 
 def _is_for_as_much(version: CodecVersion, question: Question) -> bool:
-    """True if a version for fewer problems than were asked about solves another one."""
+    """Returns True if a version adds no `require` condition; a version for fewer sizes would solve another problem."""
     return set(version.launch.require) <= set(question.launch.require)
 
 
@@ -190,7 +198,7 @@ def _case(place: int, one: Asked, answers: Sequence[DecodedAnswer]) -> Case | No
 
 
 def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
-    """Returns the examples to learn from a round: good answers as the codec writes them, and repairs of wrong ones."""
+    """Returns the examples to learn from a round: good answers in the codec's form, and repairs of wrong ones."""
     from kernelmate.suggest.codec.base import NotEncodable
 
     found: list[Example] = []
@@ -208,7 +216,7 @@ def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: 
 
 
 def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[DecodedAnswer, int]]:
-    """Answers that are learned, and how often: the better ones, those of a contrastive round by their advantage."""
+    """Returns the answers to learn with their numbers of copies: better ones, in contrastive rounds by advantage."""
     gains = advantages([reward(grade, section.clip) for _, grade in one.answers])
     ranked = sorted(zip(one.answers, gains, strict=True), key=lambda item: item[1], reverse=True)
     good = [(answer, gain) for (answer, grade), gain in ranked if grade.right and grade.better][: section.keep]
@@ -218,7 +226,10 @@ def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Decode
 
 
 def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
-    """The first wrong answer to a question with its judge's words, and the version that is known to be right."""
+    """Returns an example of repair from the first wrong answer, its error, and the correct version.
+
+    The result is empty without one.
+    """
     from kernelmate.suggest.codec.base import NotEncodable, UndecodableAnswer
 
     wrong = next(((answer, grade) for answer, grade in one.answers if not grade.right and grade.words), None)
@@ -236,7 +247,10 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
 
 
 def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> list[Weighed]:
-    """Every answer of a round with its advantage over the others to its question; one that means nothing is worth nothing."""
+    """Returns every answer of a round with its advantage over the others to its question.
+
+    Invalid answers have reward 0.
+    """
     found = []
     for one in asked:
         worth = [reward(grade, section.clip) for _, grade in one.answers]
@@ -249,7 +263,7 @@ def weighed(asked: Sequence[Asked], codec: Codec, section: RoundsSection) -> lis
 
 
 def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: Kind, seconds: float, more: Mapping[str, Any] | None = None, clip: float = 1.5) -> RoundFigures:  # fmt: skip
-    """A round in numbers."""
+    """Returns the figures of a round."""
     grades = [[grade for _, grade in one.answers] for one in asked]
     flat = [grade for group in grades for grade in group]
     rewards = [0.0 if place is None else reward(one.answers[place][1], clip) for one in asked for _, place in one.texts]
@@ -270,7 +284,9 @@ def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: 
 
 
 def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
-    """Play the configuration's rounds with a trained model, train it on each, and keep it; gives the rounds' figures.
+    """Run the configuration's rounds with a trained model, train it after each, and store it.
+
+    Returns the rounds' figures.
 
     Raises:
         UsageError: the model was not trained yet.
@@ -293,7 +309,7 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
             if kind == "contrastive" and not known:
                 known = play(settings, codec, "self", number, draw, told=told, judges=judges)
             asked = play(settings, codec, kind, number, draw, known, told, judges)
-            # What was shown once is not shown again: the next contrastive round has versions of its own.
+            # Versions are shown once; the next contrastive round shows new ones.
             known = asked if kind == "self" else []
             more: Mapping[str, Any] | None
             if kind == "grpo":
@@ -304,7 +320,7 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
                 learned = examples = lessons(asked, codec, section, kind)
                 more = player.train(examples, number * len(kinds) + kinds.index(kind))
             rounds.append(asdict(figures(asked, learned, kind, time.monotonic() - started, more, section.clip)))
-            # Whatever ends the next round, this one's model is there.
+            # The model is stored after each round, so that an interrupted next round does not lose it.
             player.keep(rounds)
             told(f"{kind} round {number}: {rounds[-1]}")
     return {"rounds": rounds}

@@ -18,19 +18,22 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
 class Section(BaseModel):
-    """A part of the file; an unknown key is an error."""
+    """A section of the file; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class CorpusSection(Section):
-    """`[corpus]`: where pairs come from.
+    """`[corpus]`: source of the pairs.
 
     Attributes:
-        folder: of a corpus that is there already; None generates one.
-        pairs: wanted. seconds: after which what there is is taken. workers: processes; None for all cores.
-        backend: `auto` judges on a GPU where there is one. families: names; empty for all.
-        history: take the user's own accepted versions in, too.
+        folder: folder of an existing corpus; None generates one.
+        pairs: number of pairs.
+        seconds: time limit, after which the pairs so far are used.
+        workers: number of processes; None for all cores.
+        backend: `auto` judges on a GPU if there is one.
+        families: names of families; empty for all.
+        history: True to include the user's own accepted versions.
     """
 
     folder: Path | None = None
@@ -43,7 +46,7 @@ class CorpusSection(Section):
 
 
 class TrainingSection(Section):
-    """`[training]`, and `training` of a model: how models from scratch are trained; keys as in `TrainingPlan`."""
+    """`[training]`, and `training` of a model: training from scratch, with keys as in `TrainingPlan`."""
 
     steps: int | None = Field(default=None, gt=0)
     seconds: float | None = Field(default=None, gt=0)
@@ -80,12 +83,14 @@ class TrainingSection(Section):
 
 
 class ModelSection(Section):
-    """`[[models]]`: one model from scratch; shapes as in `Shape`.
+    """`[[models]]`: one model trained from scratch; its shape as in `Shape`.
 
     Attributes:
-        codec: how it is asked and answers. vocabulary: tokens, special ones included.
-        copies: of each pair, with placeholders numbered otherwise. share: of the corpus' problems that it sees.
-        training: what differs from `[training]`.
+        codec: name of its codec.
+        vocabulary: number of tokens, special ones included.
+        copies: copies of each pair with different placeholder numbers.
+        share: fraction of the corpus' problems that it is trained on.
+        training: keys that override `[training]`.
     """
 
     name: Name
@@ -107,22 +112,24 @@ class ModelSection(Section):
         return self
 
     def shape(self, vocabulary: int) -> Shape:
-        """The model's shape with a vocabulary as learned."""
+        """Returns the model's shape with the size of the learned vocabulary."""
         return Shape(vocabulary, self.hidden, self.layers, self.heads, self.kv_heads or self.heads, self.feed_forward, self.context)  # fmt: skip
 
 
 class FineTuneSection(Section):
-    """`[finetune]`: a causal model of Hugging Face that learns from the corpus by low-rank adapters.
+    """`[finetune]`: a causal Hugging Face model that is trained on the corpus by low-rank adapters.
 
     Attributes:
-        base: a repository's name or a folder. revision: of the repository. codec: how it is asked.
-        random: a tiny model with random weights and `base`'s architecture name is taken instead, for tests of the whole way.
-        rank, alpha, dropout, targets: of LoRA; targets are the projections that get adapters.
-        quantised: hold the frozen weights in four bits (QLoRA; needs a GPU and bitsandbytes).
-        rate, epochs, batch, accumulate: of training; `batch` examples at once, `accumulate` times a step.
-        context: tokens of a text at most; longer ones are left out.
-        replay: share of examples of general text or earlier corpora mixed in against forgetting; `replay_from`: a JSONL file
-            with `prompt` and `answer`.
+        base: a repository's name or a folder.
+        revision: revision of the repository.
+        codec: name of its codec.
+        random: True to use a tiny model with random weights and `base`'s architecture, for tests of the pipeline.
+        rank, alpha, dropout, targets: parameters of LoRA; targets are the projections that get adapters.
+        quantised: True to keep the frozen weights in four bits (QLoRA; needs a GPU and bitsandbytes).
+        rate, epochs, batch, accumulate: parameters of training; a step has `accumulate` times `batch` examples.
+        context: largest number of tokens of a text; longer ones are left out.
+        replay: share of general examples or earlier corpora, mixed in against forgetting.
+        replay_from: JSONL file of these, with `prompt` and `answer`.
     """
 
     base: str
@@ -147,16 +154,22 @@ class FineTuneSection(Section):
 
 
 class RoundsSection(Section):
-    """`[rounds]`: further training on what a model found itself, judged.
+    """`[rounds]`: further training on a model's own judged answers.
 
     Attributes:
-        kind: `self` learns right and better answers; `contrastive` shows judged versions first and weighs answers by their
-            reward; `both` plays these in turn; `grpo` moves the model by what each answer was worth against the others; `none`.
-        rounds: how many. prompts: problems asked in a round. k: answers to each. temperature: of the draws.
-        seconds: of sampling and judging in a round. steps: of training after each.
-        clip: log speed-ups are clipped here. keep: most answers of one problem that are learned. rate: of learning.
-        most_tokens: of an answer; None for as many as in `[sampling]`.
-        ratio, kl, passes, batch: of `grpo`, as in `Policy`.
+        kind: `self` learns correct and better answers; `contrastive` shows judged versions in the prompt and weights
+            answers by their reward; `both` alternates these; `grpo` is policy optimisation; `none`.
+        rounds: number of rounds.
+        prompts: number of questions of a round.
+        k: answers to each.
+        temperature: sampling temperature.
+        seconds: time limit of sampling and judging in a round.
+        steps: training steps after each round.
+        rate: learning rate.
+        clip: largest log speedup that counts.
+        keep: largest number of answers to one question that are learned.
+        most_tokens: largest number of tokens of an answer; None for that of `[sampling]`.
+        ratio, kl, passes, batch: parameters of `grpo`, as in `Policy`.
     """
 
     kind: Literal["none", "self", "contrastive", "both", "grpo"] = "none"
@@ -177,12 +190,14 @@ class RoundsSection(Section):
 
 
 class SamplingSection(Section):
-    """`[sampling]`: answers to the exam's prompts, drawn by torch where the models were trained.
+    """`[sampling]`: answers to the exam's prompts, sampled by torch after training.
 
     Attributes:
-        prompts: folder with `CODEC.jsonl` as the exam writes it; None samples nothing.
-        k: answers to each prompt, the first of them greedy. temperature: of the second; `spread` more of the last.
-        top_p, redraws: as in `Drawing`. renumber: answers that are not greedy see names numbered otherwise, each its own way.
+        prompts: folder with the exam's files `CODEC.jsonl`; None samples nothing.
+        k: answers to each prompt, the first of them greedy.
+        temperature: temperature of the second answer; that of the last is higher by `spread`.
+        top_p, redraws: as in `Drawing`.
+        renumber: True to number placeholders differently in the prompt of each answer that is not greedy.
     """
 
     prompts: Path | None = None
@@ -197,17 +212,21 @@ class SamplingSection(Section):
 
 
 class ExportSection(Section):
-    """`[export]`: GGUF files; `kind` of their matrices. `compare` holds llama.cpp's logits against torch's."""
+    """`[export]`: GGUF files with matrices of format `kind`; `compare` compares llama.cpp's logits with torch's."""
 
     kind: Literal["f32", "f16", "q8_0", "q5_0", "q4_0"] = "q8_0"
     compare: bool = False
 
 
 class ExamSection(Section):
-    """`[exam]`: run after export, on this machine; `k` answers to each goal; `goals` by name, empty for all.
+    """`[exam]`: the exam after export, on this machine.
 
     Attributes:
-        recipes: most versions of recipes that are judged beside them; 0 for none. jobs: goals at once.
+        run: True to run it.
+        k: answers to each goal.
+        recipes: largest number of recipes' versions to judge; 0 for none.
+        goals: names of goals; empty for all.
+        jobs: number of goals attempted at once.
     """
 
     run: bool = False
@@ -218,7 +237,10 @@ class ExamSection(Section):
 
 
 class BudgetSection(Section):
-    """`[budget]`: seconds that each step of `run` may take, None for no limit; what a step has then is what the next gets."""
+    """`[budget]`: time limits in seconds of the steps of `run`, None for no limit.
+
+    At its limit, a step ends, and the next one uses its results so far.
+    """
 
     total: float | None = Field(default=None, gt=0)
     generate: float | None = Field(default=None, gt=0)
@@ -229,10 +251,13 @@ class BudgetSection(Section):
 
 
 class Upskill(Section):
-    """The whole file. Relative paths are from the file's folder.
+    """The whole configuration; relative paths are relative to the file's folder.
 
     Attributes:
-        name: of the undertaking. folder: where everything is kept. seed: of corpus and training. licence: of the models.
+        name: name of the configuration.
+        folder: folder for all results.
+        seed: seed of corpus and training.
+        licence: licence of the models.
     """
 
     name: Name
@@ -262,7 +287,7 @@ class Upskill(Section):
 
     @property
     def prompts_folder(self) -> Path:
-        """The folder of the exam's prompts: as the configuration says, or beside what is made."""
+        """Folder of the exam's prompts: the configured one, or `prompts` in the configuration's folder."""
         return self.sampling.prompts or self.folder / "prompts"
 
     @property
@@ -275,10 +300,10 @@ class Upskill(Section):
         return self.folder / "models" / name
 
     def model(self, name: str) -> ModelSection:
-        """A model by its name.
+        """Returns a model by its name.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such model.
         """
         for model in self.models:
             if model.name == name:
@@ -287,7 +312,7 @@ class Upskill(Section):
         raise UsageError(f"There is no model {name!r} in the configuration.", hint=f"Models are: {known}.")
 
     def plan(self, model: ModelSection, seconds: float | None = None) -> TrainingPlan:
-        """Returns a model's training plan; `seconds`, where given, is an upper limit of its duration."""
+        """Returns a model's training plan; `seconds` is an upper limit of its duration."""
         section = TrainingSection.model_validate({**self.training.model_dump(), **model.training})
         values = section.model_dump()
         schedule = Schedule(**{"form": values.pop("schedule"), **{key: values.pop(key) for key in ("warmup", "decay", "final")}})  # fmt: skip
@@ -299,10 +324,10 @@ class Upskill(Section):
 
 
 def read_settings(path: Path) -> Upskill:
-    """Read a configuration: TOML, or the JSON that `Upskill.model_dump_json` gives.
+    """Read a configuration: TOML, or the JSON of `Upskill.model_dump_json`.
 
     Raises:
-        UsageError: it cannot be read, or something in it is wrong; the message says where.
+        UsageError: the file cannot be read, or a value is invalid; the message gives the key.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -322,7 +347,7 @@ def read_settings(path: Path) -> Upskill:
 
 
 def _absolute(document: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The document with its paths made absolute."""
+    """Returns the document with absolute paths."""
     document = dict(document)
     for section, key in ((None, "folder"), ("corpus", "folder"), ("sampling", "prompts"), ("finetune", "replay_from")):
         home = document if section is None else document.get(section)

@@ -1,4 +1,4 @@
-"""Size of a model: its layers and widths, its parameters, and the arithmetic per token."""
+"""Size of a model: its layers and widths, its parameters, and its operations per token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PEAK_BF16 = {
     "RTX 4090": 165e12,
     "RTX 3090": 71e12,
 }
-"""Dense bf16 rates in FLOP/s with float32 accumulation, from NVIDIA's datasheets of these GPUs; a GPU's name holds one of these."""
+"""Dense bf16 rates in FLOP/s with float32 accumulation, from NVIDIA's datasheets, by a part of the GPU's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,15 @@ class Shape:
     """A Llama-style decoder with tied embeddings.
 
     Attributes:
-        vocabulary: tokens that there are. hidden: width of the residual stream. layers: how many blocks.
-        heads: of queries; `hidden / heads` must be even. kv_heads: of keys and values; divides `heads`.
-        feed_forward: width inside the gated feed-forward part. context: most tokens of one text.
-        rope_theta: base of the rotary position angles. norm_eps: added to the mean square in RMSNorm.
+        vocabulary: number of tokens.
+        hidden: width of the residual stream.
+        layers: number of layers.
+        heads: number of query heads; `hidden / heads` must be even.
+        kv_heads: number of key and value heads; must divide `heads`.
+        feed_forward: inner width of the gated feed-forward part.
+        context: largest number of tokens of one text.
+        rope_theta: base of the rotary position angles.
+        norm_eps: constant added to the mean square in RMSNorm.
     """
 
     vocabulary: int
@@ -57,21 +62,21 @@ class Shape:
         return self.layers * block + self.vocabulary * self.hidden + self.hidden
 
     def training_flops(self, attended: float) -> float:
-        """Operations of one token, forward and backward.
+        """Returns the operations of one token, forward and backward.
 
-        6 per weight in a matrix product and 12 * width per layer and token attended to (Chowdhery et al., "PaLM",
+        They are 6 per weight in a matrix product and 12 * width per layer and attended token (Chowdhery et al., "PaLM",
         appendix B).
 
         Args:
-            attended: tokens that a token attends to, on average.
+            attended: average number of tokens that a token attends to.
         """
         return 6.0 * self.parameters + 12.0 * self.layers * self.hidden * attended
 
     def as_dict(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns the shape as JSON values."""
         return asdict(self)
 
 
 def peak_flops(gpu: str) -> float | None:
-    """Dense bf16 FLOP/s of a GPU by its name; None if it is not in the table."""
+    """Returns the dense bf16 FLOP/s of a GPU by its name; None if it is not in the table."""
     return next((rate for name, rate in PEAK_BF16.items() if name in gpu), None)

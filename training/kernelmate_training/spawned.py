@@ -1,4 +1,4 @@
-"""One process of this program at the other end of a pipe: it takes one thread, leaves Ctrl-C to who started it, and can be killed."""
+"""A child process of this program connected by a pipe: single-threaded, without handling of Ctrl-C, and killable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 QUIET = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
-"""Environment of such processes: there are as many as cores, so none needs threads of its own."""
+"""Environment of such processes: one process runs per core, so none uses several threads."""
 
 
 class Spawned:
-    """A process that is started afresh.
+    """A child process started by `spawn`.
 
     Args:
-        serve: what it does with its end of the pipe, and with `args`; a function of a module, which the process imports.
+        serve: function of a module that the process runs with its end of the pipe and `args`.
 
     Attributes:
-        pipe: our end. process: the process.
+        pipe: the parent's end of the pipe.
+        process: the process.
     """
 
     def __init__(self, serve: Callable[..., None], *args: object) -> None:
@@ -34,7 +35,7 @@ class Spawned:
         theirs.close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kills the process."""
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.join(5)
@@ -48,7 +49,7 @@ def _live(serve: Callable[..., None], pipe: Connection, *args: object) -> None:
 
 @contextlib.contextmanager
 def _environment(extra: Mapping[str, str]) -> Iterator[None]:
-    """Variables for processes started meanwhile."""
+    """Context manager that sets environment variables for processes started within it."""
     before = {name: os.environ.get(name) for name in extra}
     os.environ.update(extra)
     try:

@@ -1,7 +1,8 @@
-"""Attention over rows into which several texts are packed: no token sees another text.
+"""Attention over rows into which several texts are packed: a token attends only to its own text.
 
-Two ways give the same numbers. `varlen` hands FlashAttention the bounds of the texts and needs an NVIDIA GPU and 16-bit
-types; `masked` gives any device a mask. `best_way` tries the first on a small case against the second before it trusts it.
+Two implementations give the same results. `varlen` passes the bounds of the texts to FlashAttention and needs an NVIDIA
+GPU and 16-bit types; `masked` passes a mask on any device. `best_way` compares the first with the second on a small
+case before it uses it.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from torch import Tensor
 from torch.nn import functional
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
-"""Queries, keys and values [rows, tokens, heads, width], the layout of the rows, the longest text: what is attended to."""
+"""Attention of queries, keys and values [rows, tokens, heads, width], given the rows' layout and longest text."""
 
 AGREES = 2e-2
-"""Largest difference between the two ways, in bf16, on values of magnitude one."""
+"""Largest allowed difference between the two implementations, in bf16, on values of magnitude one."""
 
 
 def masked(query: Tensor, key: Tensor, value: Tensor, layout: Tensor, longest: int) -> Tensor:  # noqa: ARG001 -- as `Attend`
-    """By a mask: `layout` [rows, 1, tokens, tokens] is True if a token may look."""
+    """Returns attention by a mask: `layout` [rows, 1, tokens, tokens] is True if a token may attend to another."""
     groups = query.shape[2] // key.shape[2]
     query, key, value = (part.transpose(1, 2) for part in (query, *_repeated(key, value, groups)))
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout).transpose(1, 2)
 
 
 def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Tensor, longest: int) -> Tensor:
-    """By FlashAttention: `layout` is int32, the place in the flattened rows at which each text begins, then their end."""
+    """Returns attention by FlashAttention.
+
+    `layout` (int32) holds each text's start in the flattened rows, then the end.
+    """
     rows, tokens, heads, width = query.shape
     key, value = _repeated(key, value, heads // key.shape[2])
     flat = [part.reshape(rows * tokens, heads, width) for part in (query, key, value)]
@@ -37,14 +41,14 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, layout: Tensor, longest: i
 
 
 def mask_of(documents: Tensor) -> Tensor:
-    """The layout for `masked`, of the number of each token's text [rows, tokens]."""
+    """Returns the layout for `masked`, from the number of each token's text [rows, tokens]."""
     tokens = documents.shape[1]
     past = torch.ones(tokens, tokens, dtype=torch.bool, device=documents.device).tril()
     return (past & (documents[:, :, None] == documents[:, None, :]))[:, None]
 
 
 def best_way(device: torch.device) -> Attend:
-    """The faster way that works on a device."""
+    """Returns the faster implementation that works on a device."""
     if device.type != "cuda":
         return masked
     try:
@@ -60,8 +64,8 @@ def _repeated(key: Tensor, value: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:
-    """FlashAttention by torch's public name for it; how it is told to be causal differs between versions."""
-    # Loading it loads torch's compiler, which takes seconds and is of no use without a GPU.
+    """Calls FlashAttention by torch's public function, whose parameter for causal masks differs between versions."""
+    # The import loads torch's compiler, which takes seconds and is useless without a GPU.
     from torch.nn.attention.varlen import varlen_attn
 
     result: Tensor = varlen_attn(query, key, value, bounds, bounds, longest, longest, **_causal())
@@ -77,12 +81,12 @@ def _causal() -> dict[str, object]:
 
 
 def _agrees(device: torch.device) -> bool:
-    """True if both ways on three packed texts, forward and backward."""
+    """Returns True if both implementations agree on three packed texts, forward and backward."""
     lengths = [5, 40, 19]
     torch.manual_seed(0)
     parts = [torch.randn(1, 64, 2, 64, device=device, dtype=torch.bfloat16) for _ in range(3)]
     documents = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None].to(device)
-    # The last bound is repeated as in training, where the layout has room for more texts than there are.
+    # The last bound is repeated as in training, where the layout has a fixed length.
     bounds = torch.tensor([0, 5, 45, 64, 64, 64], dtype=torch.int32, device=device)
     found = []
     for way, layout in ((varlen, bounds), (masked, mask_of(documents))):

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole or not at all, checked when they are read, the newest sound one taken.
+"""Checkpoints of a run: written atomically, verified when read; the newest valid one is used.
 
 A checkpoint is `step-N.pt`, tensors and plain values by `torch.save`, beside `step-N.json` with its hash.
 """
@@ -17,16 +17,18 @@ from typing import Any
 import torch
 
 KEPT = 2
-"""Checkpoints that stay: the newest, and the one before it for when the newest is damaged."""
+"""Number of checkpoints to keep: the newest, and the one before it in case the newest is damaged."""
 _NAME = re.compile(r"step-(\d{9})\.pt\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint that was read.
+    """A loaded checkpoint.
 
     Attributes:
-        state: what was saved. path: from where. damaged: newer files that could not be used, with the reason.
+        state: the saved values.
+        path: the file.
+        damaged: newer files that could not be used, with the reason.
     """
 
     state: dict[str, Any]
@@ -35,11 +37,11 @@ class Loaded:
 
 
 class NotSaved(Exception):
-    """A checkpoint could not be written; what stood there before still stands. The message says why."""
+    """A checkpoint could not be written; earlier ones are unchanged. The message gives the reason."""
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
-    """Write a checkpoint; older ones go once it is safe.
+    """Write a checkpoint; older ones are deleted after that.
 
     Raises:
         NotSaved: the disk is full, or the folder cannot be written.
@@ -56,7 +58,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
         _write(target.with_suffix(".json"), json.dumps(facts))
         partial.replace(target)
     except (OSError, RuntimeError) as error:
-        # torch's writer says what the disk said as a RuntimeError.
+        # torch reports errors of the disk as RuntimeError.
         for leftover in (partial, target.with_suffix(".json")):
             if not target.exists() or leftover == partial:
                 leftover.unlink(missing_ok=True)
@@ -68,17 +70,17 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
 
 
 def newest(folder: Path, device: torch.device | str = "cpu") -> Loaded | None:
-    """The newest checkpoint that is sound; None if there is none.
+    """Returns the newest valid checkpoint; None if there is none.
 
     Args:
-        folder: of the run.
-        device: where its tensors go.
+        folder: folder of the run.
+        device: device for its tensors.
     """
     damaged: list[str] = []
     for path in _all(folder):
         try:
             _check(path)
-            # Nothing but tensors and plain values is read: a checkpoint can run no code.
+            # Only tensors and plain values are loaded, so a checkpoint cannot execute code.
             state = torch.load(path, map_location=device, weights_only=True)
         except (OSError, ValueError, KeyError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
             damaged.append(f"{path.name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
@@ -88,7 +90,7 @@ def newest(folder: Path, device: torch.device | str = "cpu") -> Loaded | None:
 
 
 def _all(folder: Path) -> list[Path]:
-    """Newest first."""
+    """Returns the checkpoints, the newest first."""
     found = [path for path in folder.glob("step-*.pt") if _NAME.match(path.name)] if folder.is_dir() else []
     return sorted(found, reverse=True)
 

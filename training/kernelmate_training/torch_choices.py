@@ -1,8 +1,7 @@
 """Share of good choices that a model makes among applicable rewrites, on held-out problems.
 
-Models are compared by it during development.
-
-The exam is not looked at for that: who picks by it what to train has learned from it.
+It serves to compare models during development. The exam is not used for that, because selecting models by it would bias
+its results.
 """
 
 from __future__ import annotations
@@ -23,19 +22,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FIRST = 3
-"""Choices among which a good one is looked for, besides the very first."""
+"""Number of first choices among which a good one is searched, for the second figure."""
 
 
 def agreement(model: Llama, tokenizer: Tokenizer, held_out: Encoded, batch: int | None = None) -> dict[str, dict[str, float]]:  # fmt: skip
-    """By task: how many `questions` there are, the share whose first choice is a good one (`first`), and one of whose first is (`three`).
+    """Returns by task the number of `questions`, and the fractions with a good first choice and one among three.
 
-    A question is a prompt with more than one choice, and good is what the rows choose that have this prompt.
+    Their keys are `questions`, `first` and `three`. A question is a prompt with more than one choice; a good choice is
+    one that a row with this prompt makes.
 
     Args:
-        model: on the device that is to work.
-        tokenizer: the model's.
-        held_out: examples of families that were not learned.
-        batch: prompts at once; None for as many as memory is likely to hold.
+        model: the model, on the device to use.
+        tokenizer: the model's tokenizer.
+        held_out: examples of families that the model was not trained on.
+        batch: prompts at once; None for as many as memory probably holds.
     """
     asked = _questions(tokenizer, held_out)
     texts = [text for prompts in asked.values() for prompt in prompts for text in texts_asked(prompt)]
@@ -53,7 +53,7 @@ def agreement(model: Llama, tokenizer: Tokenizer, held_out: Encoded, batch: int 
 
 
 def _questions(tokenizer: Tokenizer, held_out: Encoded) -> Mapping[str, dict[str, set[str]]]:
-    """Of each task, every prompt with the answers that are good choices."""
+    """Returns by task every prompt with the answers that are good choices."""
     found: defaultdict[str, dict[str, set[str]]] = defaultdict(dict)
     for at in range(len(held_out)):
         tokens = held_out.tokens[held_out.starts[at] : held_out.starts[at + 1]].tolist()

@@ -17,7 +17,10 @@ class Place:
     """One process of a run.
 
     Attributes:
-        device: its own. rank: its number. processes: how many there are. bf16: whether products are taken in bf16.
+        device: the process's device.
+        rank: its number.
+        processes: number of processes.
+        bf16: True to compute products in bf16.
     """
 
     device: torch.device
@@ -31,14 +34,14 @@ class Place:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Products in the run's number format inside it."""
+        """Returns a context manager in which products use the run's number format."""
         inside: contextlib.AbstractContextManager[Any] = torch.autocast(
             self.device.type, torch.bfloat16, enabled=self.bf16
         )
         return inside
 
     def summed(self, gradients: list[Tensor]) -> None:
-        """Add gradients up over all processes, in place, as one message."""
+        """Sums gradients over all processes, in place, in one message."""
         if self.processes == 1:
             return
         flat = torch.cat([gradient.flatten() for gradient in gradients])
@@ -47,13 +50,13 @@ class Place:
         torch._foreach_copy_(gradients, [part.view_as(to) for part, to in zip(parts, gradients, strict=True)])
 
     def total(self, value: Tensor) -> Tensor:
-        """A sum over all processes."""
+        """Returns the sum of a value over all processes."""
         if self.processes > 1:
             torch.distributed.all_reduce(value)
         return value
 
     def agreed(self, value: float) -> float:
-        """The first process's number, in all of them."""
+        """Returns the first process's value, in all processes."""
         if self.processes == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64, device=self.device)
@@ -61,14 +64,14 @@ class Place:
         return float(shared.item())
 
     def wait(self) -> None:
-        """Until what the device was given is done."""
+        """Waits until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 @contextlib.contextmanager
 def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[Place]:
-    """Yields the place where this process runs; joins the other processes if torchrun started it."""
+    """Yields the `Place` of this process; joins the other processes if torchrun started it."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     gpu = torch.cuda.is_available()
@@ -87,7 +90,7 @@ def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[Place]:
 
 
 def compile_layers(layers: nn.ModuleList) -> None:
-    """Compile the layers, whose code is one and the same and is compiled once; what cannot be compiled runs as it is."""
+    """Compiles the layers, whose common code is compiled once; code that cannot be compiled runs uncompiled."""
     import torch._dynamo
 
     torch._dynamo.config.suppress_errors = True

@@ -1,4 +1,4 @@
-"""Batches on their way to the device: made ahead of the steps that take them, in a thread or by processes."""
+"""Transfer of batches to the device; batches are made in advance, in a thread or by processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmate_training.batches import Batch, Packer
 from kernelmate_training.torch_device import Place
 
 AHEAD = 4
-"""Steps that are ready while the device works."""
+"""Number of steps prepared while the device works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,15 @@ class Step:
 
 
 class Feed:
-    """This process's share of every step.
+    """Source of this process's part of every step.
 
     Args:
-        packer: makes batches. place: this process's. portion: rows that fit into memory at once.
-        bounds: texts are told apart by where they begin, not by their numbers.
-        workers: processes that make batches; 0 for a thread alone.
-        told: what is said where the workers are lost.
+        packer: makes batches.
+        place: this process.
+        portion: number of rows that fit into memory at once.
+        bounds: True to pass the starts of texts as layout, False to pass the texts' numbers.
+        workers: number of processes that make batches; 0 for a thread alone.
+        told: called with the reason if the workers are lost.
     """
 
     def __init__(self, packer: Packer, place: Place, portion: int, *, bounds: bool, workers: int = 0, told: Callable[[str], None] = lambda why: None) -> None:  # fmt: skip
@@ -44,11 +46,11 @@ class Feed:
         self._bounds, self._workers, self._told = bounds, workers, told
 
     def steps(self, first: int) -> Iterator[Step]:
-        """The steps from `first` on, without end, some of them made ahead."""
+        """Yields the steps from `first` on, without end, some of them prepared in advance."""
         return _ahead(self._steps(first))
 
     def tensors(self, batch: Batch, total: float) -> dict[str, Tensor]:
-        """A portion as tensors of this device; weights add up to one over all of a step, of which `total` is the sum."""
+        """Returns a portion as tensors of this device; weights are divided by `total`, the sum over the whole step."""
         host = {
             "tokens": torch.from_numpy(batch.tokens),
             "targets": torch.from_numpy(batch.targets),
@@ -67,7 +69,7 @@ class Feed:
             yield Step([self.tensors(batch, total) for batch in batches], filled, attended)
 
     def _made(self, first: int) -> Iterator[tuple[list[Batch], float]]:
-        """The batches of each step and the sum of all the step's weights."""
+        """Yields the batches of each step and the sum of the step's weights."""
         asked: deque[tuple[int, list[list[int]], Asked | None]] = deque()
         wanted = enumerate(self._packer.steps(first), first)
         with BatchPool(self._packer, self._workers) as pool:
@@ -86,7 +88,7 @@ class Feed:
                 yield batches or [self._packer.batch(*part) for part in self._mine(number, rows)], self._packer.weight(rows)  # fmt: skip
 
     def _mine(self, step: int, rows: list[list[int]]) -> list[Part]:
-        """This process's rows in portions, each with where it stands."""
+        """Returns this process's rows in portions, each with its step and first row."""
         mine = self._packer.rows // self._place.processes
         first = self._place.rank * mine
         starts = range(first, first + mine, self._portion)
@@ -94,7 +96,7 @@ class Feed:
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """Makes the next batches in a thread while the device works; what goes wrong there is raised here."""
+    """Iterates in a thread, some items ahead of the consumer; errors of the thread are raised in the consumer."""
     ready: queue.Queue[Any] = queue.Queue(AHEAD)
     over = threading.Event()
 

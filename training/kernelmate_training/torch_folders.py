@@ -1,4 +1,4 @@
-"""A trained model as a folder: the files that Hugging Face's libraries read, and what KernelMate adds."""
+"""A trained model as a folder: the files of Hugging Face's libraries, and KernelMate's own."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from kernelmate_training.shapes import Shape
 from kernelmate_training.torch_llama import Llama
 
 OWN = "kernelmate.json"
-"""Codec, data and training of the model, beside the files of Hugging Face."""
+"""Name of the file with codec, data and training of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model as it lies in a folder.
+    """Contents of a model's folder.
 
     Attributes:
-        config: Hugging Face's `config.json`. tensors: by their names there.
-        tokenizer: the text of `tokenizer.json`. facts: of `kernelmate.json`: codec, licence, and what training was.
+        config: Hugging Face's `config.json`.
+        tensors: tensors by their Hugging Face names.
+        tokenizer: the text of `tokenizer.json`.
+        facts: contents of `kernelmate.json`: codec, licence, and facts about training.
     """
 
     config: dict[str, Any]
@@ -33,12 +35,12 @@ class ModelFolder:
 
     @property
     def codec(self) -> str:
-        """The name of the codec that it was trained for; empty if that is not known."""
+        """Name of the codec that the model was trained for; empty if unknown."""
         return str(self.facts.get("codec") or "")
 
 
 def llama_config(shape: Shape) -> dict[str, Any]:
-    """`config.json` of a model from scratch; the tokenizer's end is id 0, its padding id 1."""
+    """Returns the `config.json` of a model trained from scratch; token id 0 ends texts, id 1 is padding."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -64,10 +66,10 @@ def llama_config(shape: Shape) -> dict[str, Any]:
 
 
 def shape_of(config: dict[str, Any]) -> Shape:
-    """The shape that a `config.json` of the Llama kind describes.
+    """Returns the shape in a Llama model's `config.json`.
 
     Raises:
-        UsageError: it is of another kind, which `kernelmate_training` samples from by transformers instead.
+        UsageError: the model has another architecture, which transformers samples instead.
     """
     if config.get("model_type") != "llama" or not config.get("tie_word_embeddings"):
         raise UsageError(f"A model of the kind {config.get('model_type')!r} with these weights is not this trainer's.")
@@ -87,7 +89,7 @@ def shape_of(config: dict[str, Any]) -> Shape:
 
 
 def save_folder(folder: Path, model: Llama, tokenizer: str, facts: dict[str, Any]) -> None:
-    """Write a model that was trained from scratch; each file whole or not at all.
+    """Write a model that was trained from scratch; each file is written atomically.
 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
@@ -112,10 +114,10 @@ def save_folder(folder: Path, model: Llama, tokenizer: str, facts: dict[str, Any
 
 
 def load_folder(folder: Path) -> ModelFolder:
-    """A model's files.
+    """Returns a model's files.
 
     Raises:
-        UsageError: one is missing or damaged.
+        UsageError: a file is missing or damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -136,10 +138,10 @@ def load_folder(folder: Path) -> ModelFolder:
 
 
 def load_llama(found: ModelFolder) -> Llama:
-    """The trainer's own model of a folder, on the CPU.
+    """Returns a folder's model as `Llama`, on the CPU.
 
     Raises:
-        UsageError: it is of another kind, or tensors are missing.
+        UsageError: the model has another architecture, or tensors are missing.
     """
     model = Llama(shape_of(found.config))
     try:

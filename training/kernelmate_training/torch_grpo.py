@@ -1,9 +1,9 @@
-"""Group relative policy optimisation: what was better than the other answers to its question becomes likelier, what was worse less likely.
+"""Group relative policy optimisation: raises the probability of answers that are better than others to their question.
 
-The objective is that of DeepSeekMath (Shao et al., arXiv 2402.03300, equations 3 and 4) with outcome rewards: for each token of
-answer i, with the ratio r of its chance now to its chance when it was drawn and the advantage A_i of the answer in its group,
-min(r A_i, clip(r, 1 - e, 1 + e) A_i) - b (s - log s - 1), where s is the ratio of the reference's chance to the model's; the mean
-over the tokens of an answer, then over answers.
+The objective is that of DeepSeekMath (Shao et al., arXiv 2402.03300, equations 3 and 4) with outcome rewards. For each
+token of answer i, with the ratio r of its present probability to that at sampling and the advantage A_i of the answer
+in its group, it is min(r A_i, clip(r, 1 - e, 1 + e) A_i) - b (s - log s - 1), where s is the ratio of the reference
+model's probability to the present one; the mean over the tokens of an answer, then over answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SCORED_AT_ONCE = 32
-"""Answers in one forward pass."""
+"""Number of answers in one forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,13 @@ class Policy:
     """Hyperparameters of policy optimisation.
 
     Attributes:
-        rate: of learning. clip: e above. kl: b above. passes: over a round's answers. batch: answers of one step.
-        norm: largest of the gradient. seed: of the answers' order.
+        rate: learning rate.
+        clip: e in the objective.
+        kl: b in the objective.
+        passes: passes over a round's answers.
+        batch: answers of one step.
+        norm: largest norm of the gradient.
+        seed: seed of the answers' order.
     """
 
     rate: float = 1e-5
@@ -51,7 +56,10 @@ class Policy:
 class Moved:
     """Figures of a round's training.
 
-    `clipped`: share of tokens whose ratio was clipped; `distance`: mean distance to the reference in nats per token.
+    Attributes:
+        steps: number of steps.
+        clipped: fraction of tokens whose ratio was clipped.
+        distance: mean distance to the reference in nats per token.
     """
 
     steps: int
@@ -61,7 +69,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Some answers behind their prompts, padded on the right, all [answers, tokens]; `answers` marks the targets that are theirs."""
+    """Prompts with their answers, padded on the right, all [answers, tokens]; `answers` marks targets of answers."""
 
     tokens: Tensor
     targets: Tensor
@@ -70,14 +78,14 @@ class _Texts:
 
 
 def token_losses(now: Tensor, drawn: Tensor, reference: Tensor, advantages: Tensor, how: Policy) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The negated objective of each token, whether its ratio was clipped, and its distance to the reference.
+    """Returns the negated objective of each token, whether its ratio was clipped, and its distance to the reference.
 
     Args:
-        now: log probabilities of the tokens as the model is [answers, tokens].
-        drawn: as it was when they were drawn.
-        reference: as the model was before all rounds.
-        advantages: of the answers [answers, 1].
-        how: with clip and kl.
+        now: present log probabilities of the tokens [answers, tokens].
+        drawn: log probabilities when they were sampled.
+        reference: log probabilities under the model before all rounds.
+        advantages: advantages of the answers [answers, 1].
+        how: clip and kl.
     """
     ratio = (now - drawn).exp()
     within = ratio.clamp(1 - how.clip, 1 + how.clip)
@@ -88,12 +96,12 @@ def token_losses(now: Tensor, drawn: Tensor, reference: Tensor, advantages: Tens
 
 
 class GroupRelative:
-    """Moves a model, round after round; the reference is the model as it is when this is made.
+    """Policy optimisation of a model over several rounds; the reference is a copy of the model at construction.
 
     Args:
-        model: that is moved, in place.
-        tokenizer: the model's.
-        how: it is moved.
+        model: the model, changed in place.
+        tokenizer: the model's tokenizer.
+        how: hyperparameters.
     """
 
     def __init__(self, model: Llama, tokenizer: Tokenizer, how: Policy) -> None:
@@ -103,7 +111,10 @@ class GroupRelative:
         self._round = 0
 
     def learn(self, answers: Sequence[Weighed]) -> Moved:
-        """Take some steps on the answers of one round, which the model as it is has drawn; those without advantage move nothing."""
+        """Trains on the answers of one round, which the present model has sampled.
+
+        Answers without advantage are skipped.
+        """
         kept = [one for one in answers if one.advantage != 0.0 and self._fits(one)]
         if not kept:
             return Moved(0, 0.0, 0.0)
@@ -161,7 +172,7 @@ class GroupRelative:
 
     @torch.no_grad()
     def _scored(self, model: Llama, texts: _Texts) -> Tensor:
-        """Log probabilities of all targets, [answers, tokens]."""
+        """Returns log probabilities of all targets, [answers, tokens]."""
         scores = torch.zeros_like(texts.answers)
         for numbers in torch.arange(len(texts.tokens), device=texts.tokens.device).split(SCORED_AT_ONCE):
             here = _taken(texts, numbers)
@@ -176,13 +187,13 @@ class GroupRelative:
 
 
 def logprobs(model: Llama, texts: Any) -> Tensor:
-    """Log probabilities of the targets under a model, [answers, tokens]; in float32, since their differences are what counts."""
+    """Returns log probabilities of the targets under a model, [answers, tokens], in float32 for exact differences."""
     positions = torch.arange(texts.tokens.shape[1], device=texts.tokens.device).expand_as(texts.tokens)
     logits = model.logits(model(texts.tokens, positions, mask_of(texts.documents))).float()
     return -functional.cross_entropy(logits.flatten(0, 1), texts.targets.flatten(), reduction="none").view_as(texts.targets)  # fmt: skip
 
 
 def _taken(texts: _Texts, numbers: Tensor) -> _Texts:
-    """Some of the texts, as wide as the longest of them."""
+    """Returns some of the texts, truncated to the longest of them."""
     width = int((texts.documents[numbers] == 0).sum(1).max())
     return _Texts(*(part[numbers, :width] for part in (texts.tokens, texts.targets, texts.answers, texts.documents)))

@@ -1,7 +1,7 @@
-"""A Llama-style decoder, as small as it can be written; its tensors have the names that Hugging Face gives them.
+"""A Llama-style decoder; its tensors have their Hugging Face names.
 
-RMSNorm (Zhang and Sennrich), rotary positions by halves (Su et al.), gated feed-forward by SiLU (Shazeer), no biases, the
-embedding doubling as the head. What it computes equals `transformers.LlamaForCausalLM` of the same tensors.
+RMSNorm (Zhang and Sennrich), rotary positions by halves (Su et al.), gated feed-forward by SiLU (Shazeer), no biases,
+and the embedding tied to the head. It computes the same as `transformers.LlamaForCausalLM` with the same tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmate_training.torch_attention import Attend, masked
 
 
 class RMSNorm(nn.Module):
-    """Scales to a mean square of one, then by a learned weight; in float32 whatever comes in."""
+    """Scales to a mean square of one, then by a learned weight; computes in float32 for every input type."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape and type."""
+        """Returns the normalised input, in the same shape and type."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * self.weight).to(x.dtype)
 
 
 class Attention(nn.Module):
-    """Projections around attention; the attention itself is the caller's choice."""
+    """Projections of attention; the attention itself is a function chosen by the caller."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(shape.hidden, shape.hidden, bias=False)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values [rows, tokens, heads, width], positions in them."""
+        """Returns queries, keys and values [rows, tokens, heads, width], with rotary positions applied."""
         rows, tokens, _ = x.shape
         query = self.q_proj(x).view(rows, tokens, -1, self.shape.head)
         key = self.k_proj(x).view(rows, tokens, -1, self.shape.head)
@@ -51,13 +51,13 @@ class Attention(nn.Module):
         return _turned(query, cos, sin), _turned(key, cos, sin), value
 
     def out(self, attended: Tensor) -> Tensor:
-        """Back to the width of the stream."""
+        """Projects back to the width of the stream."""
         result: Tensor = self.o_proj(attended.reshape(*attended.shape[:2], -1))
         return result
 
 
 class FeedForward(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
+    """Gated feed-forward: down(silu(gate(x)) * up(x))."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(shape.feed_forward, shape.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """Returns the result in the shape of the input."""
         result: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
         return result
 
@@ -85,13 +85,13 @@ class Block(nn.Module):
         self.dropout = 0.0
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layout: Tensor) -> Tensor:
-        """The stream one layer on [rows, tokens, hidden]."""
+        """Returns the stream after this layer [rows, tokens, hidden]."""
         query, key, value = self.self_attn.project(self.input_layernorm(x), cos, sin)
         x = x + self._dropped(self.self_attn.out(self.attend(query, key, value, layout, self.longest)))
         return self.fed(x)
 
     def fed(self, x: Tensor) -> Tensor:
-        """The second half of the layer, which looks at one token at a time."""
+        """Returns the stream after the feed-forward part, which processes each token alone."""
         result: Tensor = x + self._dropped(self.mlp(self.post_attention_layernorm(x)))
         return result
 
@@ -100,7 +100,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, last norm: the part that Hugging Face calls `model`."""
+    """Embedding, layers and final norm: the part that Hugging Face calls `model`."""
 
     def __init__(self, shape: Shape, attend: Attend) -> None:
         super().__init__()
@@ -113,7 +113,8 @@ class Llama(nn.Module):
     """A Llama language model.
 
     Args:
-        shape: how large. attend: how packed rows are attended over.
+        shape: its size.
+        attend: implementation of attention over packed rows.
     """
 
     def __init__(self, shape: Shape, attend: Attend = masked) -> None:
@@ -126,7 +127,7 @@ class Llama(nn.Module):
         self.apply(self._start)
         for name, parameter in self.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
-                # What is added to the stream by all layers together starts no wider than what one adds (GPT-2).
+                # The sum of all layers' outputs has the initial standard deviation of one layer's output (GPT-2).
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
 
     def drop(self, share: float) -> None:
@@ -136,17 +137,17 @@ class Llama(nn.Module):
 
     @property
     def head(self) -> Tensor:
-        """Weights from the stream to the logits: the embedding."""
+        """Weights from the stream to the logits: those of the embedding."""
         weight: Tensor = self.model.embed_tokens.weight
         return weight
 
     def forward(self, tokens: Tensor, positions: Tensor, layout: Tensor) -> Tensor:
-        """The normalised stream [rows, tokens, hidden] of packed rows; `logits` makes logits of it.
+        """Returns the normalised stream [rows, tokens, hidden] of packed rows; `logits` converts it to logits.
 
         Args:
             tokens: [rows, tokens].
-            positions: of each token in its own text.
-            layout: as the way of attending wants it.
+            positions: position of each token in its own text.
+            layout: the layout for the implementation of attention.
         """
         x = self.entered(tokens)
         cos, sin = self.turns(positions)
@@ -156,13 +157,13 @@ class Llama(nn.Module):
         return result
 
     def entered(self, tokens: Tensor) -> Tensor:
-        """The stream as it begins, in the number format that products are taken in."""
+        """Returns the embedded tokens, in the number format of products."""
         x: Tensor = self.model.embed_tokens(tokens)
         kind = x.device.type
         return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
     def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of each token's rotary angles [rows, tokens, 1, width of a head]."""
+        """Returns cosine and sine of each token's rotary angles [rows, tokens, 1, width of a head]."""
         return self.cos[positions][:, :, None], self.sin[positions][:, :, None]
 
     def logits(self, stream: Tensor) -> Tensor:
@@ -176,13 +177,13 @@ class Llama(nn.Module):
 
 
 def answer_loss(stream: Tensor, head: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Sum over tokens of weight times negative log likelihood.
+    """Returns the sum over tokens of weight times negative log likelihood.
 
     Args:
         stream: [rows, tokens, hidden].
         head: [vocabulary, hidden].
         targets: the next token of each [rows, tokens].
-        weights: float32; 0 if nothing is to be learned.
+        weights: float32; 0 for tokens that are not learned.
     """
     logits = functional.linear(stream, head.to(stream.dtype)).float().flatten(0, 1)
     return (functional.cross_entropy(logits, targets.flatten(), reduction="none") * weights.flatten()).sum()
@@ -196,7 +197,7 @@ def _angles(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: the first half of a head's width is turned against its second half."""
+    """Applies rotary positions: rotates the first half of a head's width against its second half."""
     first, second = x.chunk(2, dim=-1)
     turned: Any = x * cos + torch.cat([-second, first], dim=-1) * sin
     result: Tensor = turned.to(x.dtype)

@@ -14,15 +14,17 @@ QUINTIC = (3.4445, -4.7750, 2.0315)
 """Coefficients of the Newton-Schulz iteration, from Jordan et al., "Muon: an optimizer for hidden layers"."""
 ITERATIONS = 5
 MATCHED = 0.2
-"""Root mean square of an AdamW step, which Muon's are scaled to (Liu et al., "Muon is scalable for LLM training", 2.2)."""
+"""Root mean square of an AdamW step, to which Muon's steps are scaled (Liu et al., "Muon is scalable", 2.2)."""
 
 
 class Muon(torch.optim.Optimizer):
-    """Steps along momentum whose singular values are made equal; matrices of one shape are treated together.
+    """Steps along the orthogonalised momentum; matrices of one shape are processed together.
 
     Args:
-        parameters: matrices only. lr: as for AdamW, since steps are scaled alike. momentum: Nesterov's.
-        weight_decay: decoupled.
+        parameters: matrices only.
+        lr: learning rate, as for AdamW, since steps are scaled alike.
+        momentum: Nesterov momentum.
+        weight_decay: decoupled weight decay.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.1) -> None:  # fmt: skip
@@ -30,7 +32,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """One step of every matrix that has a gradient."""
+        """Takes one step of every matrix that has a gradient."""
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
@@ -50,7 +52,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Nearly the nearest matrices with orthonormal rows or columns; [count, rows, columns], in bf16 on a GPU."""
+    """Returns approximately the nearest matrices with orthonormal rows or columns.
+
+    [count, rows, columns], bf16 on a GPU.
+    """
     a, b, c = QUINTIC
     x = matrices.bfloat16() if matrices.is_cuda else matrices.float()
     tall = x.shape[-2] > x.shape[-1]
@@ -63,7 +68,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def optimisers(model: nn.Module, name: Name, rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-    """The optimisers of a model; norms and the embedding are not decayed."""
+    """Returns the optimisers of a model; norms and the embedding have no weight decay."""
     matrices: list[Tensor] = []
     decayed: list[Tensor] = []
     plain: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""The model in rounds: asked in batches, trained on what was learned with the corpus mixed in against forgetting."""
+"""The model in rounds: sampled in batches, and trained on learned answers mixed with the corpus against forgetting."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from kernelmate_training.torch_sampling import Drawing, answered, sample
 from kernelmate_training.torch_trainer import Trainer
 
 REPLAY = 0.75
-"""Share of the corpus' examples among what a round trains on."""
+"""Share of the corpus' examples in a round's training."""
 
 
 class Player:
-    """A trained model that is asked and trained on.
+    """A trained model that is sampled and trained.
 
     Args:
-        settings: all of the file.
+        settings: the configuration.
         model: the model to train.
         told: called with lines of progress.
 
     Raises:
-        UsageError: it was not trained yet.
+        UsageError: the model was not trained yet.
     """
 
     def __init__(self, settings: Upskill, model: ModelSection, told: Callable[[str], None]) -> None:
@@ -51,7 +51,10 @@ class Player:
         self._policy: GroupRelative | None = None
 
     def draw(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
-        """Answers to prompts as users get them, by number; prompts that leave no room get none."""
+        """Returns answers to prompts as users get them, by the prompt's number.
+
+        Prompts without room for an answer get none.
+        """
         like = self._settings.sampling
         how = replace(self._drawing(), greedy_first=True, spread=like.spread, top_p=like.top_p, redraws=like.redraws)
         renumber = Augmentation(AugmentationRates(), self._found.tokenizer) if like.renumber else None
@@ -59,7 +62,7 @@ class Player:
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
     def draw_by_chance(self, prompts: Sequence[str]) -> list[tuple[int, str]]:
-        """Answers as likely as the model holds them, each with what ended it; one that was cut has no end."""
+        """Returns answers sampled from the model's distribution, each with its end token; truncated ones have none."""
         end = str(self._found.facts.get("end") or "")
         drawn = sample(self._here(), self._tokenizer, prompts, self._drawing())
         return [(one.prompt, one.text + (end if one.finished else "")) for one in drawn]
@@ -76,7 +79,7 @@ class Player:
         return model
 
     def move(self, answers: Sequence[Weighed]) -> dict[str, Any]:
-        """Make answers likelier or less likely by their advantages; gives what came of it."""
+        """Raises or lowers the probabilities of answers by their advantages; returns the figures."""
         if self._policy is None:
             section = self._settings.rounds
             how = Policy(section.rate, section.ratio, section.kl, section.passes, section.batch, seed=self._settings.seed)  # fmt: skip
@@ -87,7 +90,7 @@ class Player:
         return moved
 
     def train(self, learned: Sequence[Example], number: int) -> dict[str, Any] | None:
-        """Train some steps on what was learned, mixed with the corpus; gives the losses, None if there was nothing."""
+        """Trains some steps on learned answers, mixed with the corpus; returns the losses, None without answers."""
         new, _ = encode(learned, self._tokenizer, self._model.context)
         if not len(new):
             self._told("nothing to learn in this round")
@@ -97,10 +100,10 @@ class Player:
         wanted = int(len(new) * REPLAY / (1 - REPLAY))
         data = joined(new, drawn(corpus.train, wanted, self._settings.seed + number))
         plan = self._settings.plan(self._model)
-        # So few steps take less time than compiling would, or than starting processes that make batches.
+        # So few steps take less time than compiling or starting processes that make batches.
         plan = replace(plan, steps=section.steps, seconds=None, rate=section.rate, schedule=Schedule("cosine"), task_weights={}, held_out_s=0, held_out_steps=None, patience=0, compile=False, workers=0)  # fmt: skip
         folder = self._settings.model_folder(self._model.name) / "rounds" / f"{number:02d}"
-        # A round is played whole or not at all, so nothing of an earlier one is gone on from.
+        # A round is never resumed, so checkpoints of an earlier one are removed.
         shutil.rmtree(folder, ignore_errors=True)
         with place(plan.precision) as here:
             start = {name: tensor.to(here.device) for name, tensor in self._llama.state_dict().items()}
@@ -118,7 +121,7 @@ class Player:
         return prepare(self._settings, self._model)
 
     def keep(self, rounds: list[dict[str, Any]]) -> None:
-        """The model in place of the one before the rounds, which stays in `before-rounds`."""
+        """Stores the model in place of the one before the rounds, which stays in `before-rounds`."""
         folder = self._settings.model_folder(self._model.name)
         if not self._kept:
             save_folder(folder / "before-rounds", load_llama(self._found), self._found.tokenizer, self._found.facts)
@@ -127,7 +130,7 @@ class Player:
 
 
 def joined(one: Encoded, other: Encoded) -> Encoded:
-    """Two sets of examples as one."""
+    """Returns two sets of examples as one."""
     gains = None if one.gains is None or other.gains is None else np.concatenate([one.gains, other.gains])
     return Encoded(
         np.concatenate([one.tokens, other.tokens]),
@@ -139,5 +142,5 @@ def joined(one: Encoded, other: Encoded) -> Encoded:
 
 
 def drawn(data: Encoded, count: int, seed: int) -> Encoded:
-    """Some of the examples, each at most once."""
+    """Returns some random examples, each at most once."""
     return data.take(np.random.default_rng(seed).permutation(len(data))[:count])

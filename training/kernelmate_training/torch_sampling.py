@@ -1,8 +1,9 @@
-"""Answers drawn from a model of this trainer, many at once: the prompts of a batch are read together, then written token by token.
+"""Sampling of answers from a model of this trainer, many at once.
 
-Keys and values of all texts are kept; texts that have ended leave the batch, so that the last ones are quick. Several answers to
-one prompt are to be several: each is drawn warmer than the one before, from the likeliest tokens alone, may see the names of its
-kernel numbered otherwise, and is drawn again where it came out like another. What a prompt offers is not drawn, but chosen.
+The prompts of a batch are evaluated together, then answers are generated token by token. Keys and values are cached;
+finished texts leave the batch. Several answers to one prompt should differ: each is sampled at a higher temperature
+than the one before, from the most probable tokens only, may see different placeholder numbers, and is sampled again if
+it equals another. Offers of a prompt are not sampled, but chosen by probability.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 STEPS_UNTIL_LOOKED = 8
-"""Tokens between two looks at which texts have ended: looking waits for the device."""
+"""Tokens between two checks for finished texts; a check waits for the device."""
 WARMER = 0.15
-"""By how much an answer is drawn warmer each time that it is drawn again."""
+"""Increase of the temperature each time that an answer is sampled again."""
 SHARE_KEPT = 0.7
-"""Texts that go on, as a share of the batch: below it, the others are taken out."""
+"""Fraction of unfinished texts in a batch below which finished ones are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,15 @@ class Drawing:
     """Settings for sampling answers.
 
     Attributes:
-        k: answers to each prompt. temperature: 0 takes the likeliest token each time.
-        greedy_first: of each prompt's answers the first is drawn at temperature 0.
-        spread: by how much the last answer to a prompt is drawn warmer than the first that is drawn.
-        top_p: tokens are drawn from the likeliest ones that together have this chance (Holtzman et al., nucleus sampling).
-        redraws: how often an answer that is like another of its prompt, or was cut, is drawn again, each time warmer.
-        seed: of the draws. most_tokens: of an answer.
-        batch: texts at once; None for as many as memory is likely to hold.
+        k: answers to each prompt.
+        temperature: 0 takes the most probable token each time.
+        greedy_first: True to sample the first answer to each prompt at temperature 0.
+        seed: seed of the draws.
+        most_tokens: largest number of tokens of an answer.
+        batch: texts at once; None for as many as memory probably holds.
+        spread: increase of the temperature from the first sampled answer to the last.
+        top_p: probability of the set of most probable tokens to sample from (Holtzman et al., nucleus sampling).
+        redraws: number of times that a truncated or duplicate answer is sampled again, at rising temperatures.
     """
 
     k: int = 1
@@ -59,7 +62,7 @@ class Drawing:
     redraws: int = 0
 
     def warmth(self, number: int, again: int = 0) -> float:
-        """The temperature of one of a prompt's answers, drawn for the first time or again."""
+        """Returns the temperature of one of a prompt's answers, sampled for the first time or again."""
         first = 1 if self.greedy_first else 0
         if number < first:
             return 0.0
@@ -72,7 +75,10 @@ class Drawn:
     """One answer.
 
     Attributes:
-        prompt: number of the prompt. text: without the token that ends it. tokens: how many. finished: it came to its end.
+        prompt: number of the prompt.
+        text: the text without its end token.
+        tokens: number of tokens.
+        finished: True if it ended with the end token.
         logprob: log probability under the model at temperature 1, summed over its tokens.
     """
 
@@ -85,9 +91,10 @@ class Drawn:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One answer that is to be drawn: to which prompt, which of its answers, how warm, from which tokens.
+    """One answer to be sampled.
 
-    `back` gives the tokens of an answer as the prompt's own numbering has them; None if that is what was asked.
+    `ids` are the tokens of its prompt. `back` maps tokens of the answer to the prompt's own placeholder numbers; None
+    without renumbering.
     """
 
     prompt: int
@@ -100,21 +107,21 @@ class _Job:
 
 @torch.no_grad()
 def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
-    """Answers to all prompts, in their order, the k answers to one prompt together.
+    """Returns answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
 
     Args:
-        model: on the device that is to work.
-        tokenizer: the model's.
+        model: the model, on the device to use.
+        tokenizer: the model's tokenizer.
         prompts: exact input texts.
-        how: to draw.
+        how: sampling settings.
         end: the token that ends an answer.
-        renumber: numbers names otherwise in the prompts of all answers that are not greedy; None asks all alike.
+        renumber: changes placeholder numbers in the prompts of answers that are not greedy; None changes none.
         counts: answers to each prompt; None for `how.k` to all.
-        key: what answers that mean the same have in common.
-        fits: whether an answer can be one to its prompt; those that cannot are drawn again, too.
-        stop: looked at between batches; True leaves the rest unanswered.
+        key: returns a key that is equal for equivalent answers.
+        fits: returns True if an answer is valid for its prompt; invalid ones are sampled again too.
+        stop: checked between batches; True leaves the rest unanswered.
     """
     context = model.shape.context
     encoded = [entry.ids for entry in tokenizer.encode_batch(list(prompts), add_special_tokens=False)]
@@ -131,9 +138,9 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
 
 
 def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
-    """Answers to all prompts as `sample` gives them, asked as users' models are: what a prompt offers is chosen first, likeliest first.
+    """Returns answers to all prompts as users get them: choices among the offers first, the most probable first.
 
-    Only what is wanted beyond that is drawn, and asked for without the offers.
+    Further answers are sampled by `sample`, from prompts without the offers.
 
     Args: as of `sample`.
     """
@@ -149,13 +156,13 @@ def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Dr
 
 
 def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count: int, batch: int | None = None) -> list[list[tuple[str, float]]]:  # fmt: skip
-    """The first of what each prompt offers as answers with log probabilities, as `choosing.answers` gives them; all asked at once.
+    """Returns each prompt's most probable choices as answers with log probabilities, as `choosing.answers` does.
 
     Args:
-        model: on the device that is to work.
-        tokenizer: the model's.
-        prompts: exact.
-        count: answers to each at most.
+        model: the model, on the device to use.
+        tokenizer: the model's tokenizer.
+        prompts: exact prompts.
+        count: largest number of answers to each.
         batch: texts at once.
     """
     after: dict[str, dict[str, float]] = {}
@@ -177,14 +184,14 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
 
 @torch.no_grad()
 def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
-    """Returns, for each text, the log probability of some tokens to follow it. Empty for texts that fill the context.
+    """Returns, for each text, log probabilities of some tokens to follow it; empty for texts that fill the context.
 
     Args:
-        model: on the device that is to work.
-        tokenizer: the model's.
-        texts: exact.
-        tokens: as they are spelled; those that the vocabulary does not have are left out.
-        batch: texts at once; None for as many as memory is likely to hold.
+        model: the model, on the device to use.
+        tokenizer: the model's tokenizer.
+        texts: exact texts.
+        tokens: tokens as text; those that the vocabulary lacks are left out.
+        batch: texts at once; None for as many as memory probably holds.
     """
     ids = {token: number for token in tokens if (number := tokenizer.token_to_id(token)) is not None}
     columns = torch.tensor(list(ids.values()), dtype=torch.long, device=model.head.device)
@@ -202,7 +209,7 @@ def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: 
 
 
 def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Augmentation | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
-    """Draw the jobs again whose answers were cut, are like others or do not fit, each time warmer."""
+    """Samples truncated, duplicate and invalid answers again, at rising temperatures."""
     for again in range(1, write.how.redraws + 1):
         found = _repeated(jobs, key)
         repeated = [job for job in jobs if job in found or (job.temperature > 0 and not fit(job))]
@@ -211,7 +218,7 @@ def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, 
         drawn = [_job(job.prompt, job.number, encoded[job.prompt], write.how, renumber, again) for job in repeated]
         write.all(drawn)
         for job, other in zip(repeated, drawn, strict=True):
-            # An answer that was cut is still worth more than none.
+            # A truncated answer is better than none.
             if other.drawn is not None and (other.drawn.finished or job.drawn is None):
                 job.drawn = other.drawn
 
@@ -226,7 +233,7 @@ def _job(prompt: int, number: int, ids: list[int], how: Drawing, renumber: Augme
 
 
 def _repeated(jobs: Sequence[_Job], key: Callable[[str], str]) -> list[_Job]:
-    """The jobs whose answers were cut, or are like one before them; not those that are greedy."""
+    """Returns the jobs whose answers were truncated, or equal an earlier one; greedy ones are excluded."""
     known: set[tuple[int, str]] = set()
     found = []
     for job in jobs:
@@ -241,7 +248,7 @@ def _repeated(jobs: Sequence[_Job], key: Callable[[str], str]) -> list[_Job]:
 
 @dataclass(slots=True)
 class _Writer:
-    """Draws jobs in batches of prompts that are about as long."""
+    """Runs jobs in batches of prompts of similar length."""
 
     model: Llama
     tokenizer: Tokenizer
@@ -251,7 +258,7 @@ class _Writer:
     stop: Callable[[], bool]
 
     def all(self, jobs: Sequence[_Job]) -> None:
-        """Draw as many as there is time for."""
+        """Runs all jobs, until stopped."""
         order = sorted(jobs, key=lambda job: len(job.ids))
         most = max(1, (self.how.batch or _batch_that_fits(self.model)))
         for at in range(0, len(order), most):
@@ -270,7 +277,7 @@ class _Writer:
 
 
 def _batch_that_fits(model: Llama) -> int:
-    """Texts whose keys and values take at most half of the GPU's free memory; 16 on a CPU."""
+    """Returns the number of texts whose keys and values take at most half of the GPU's free memory; 16 on a CPU."""
     device = model.head.device
     if device.type != "cuda":
         return 16
@@ -280,7 +287,7 @@ def _batch_that_fits(model: Llama) -> int:
 
 
 class _Batch:
-    """Texts that are written together, prompts padded on the right."""
+    """Texts that are generated together, with prompts padded on the right."""
 
     def __init__(self, model: Llama, jobs: Sequence[_Job], how: Drawing, end: int, random: torch.Generator) -> None:
         self.model, self.end, self.random, self.top_p = model, end, random, how.top_p
@@ -303,7 +310,7 @@ class _Batch:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.kind == torch.bfloat16)
 
     def _read(self, tokens: Tensor) -> Tensor:
-        """Read the prompts; gives the logits after each."""
+        """Evaluates the prompts; returns the logits after each."""
         with self._precision():
             positions = torch.arange(tokens.shape[1], device=self.device)[None].expand_as(tokens)
             cos, sin = self.model.turns(positions)
@@ -312,7 +319,7 @@ class _Batch:
                 query, key, value = _parts(layer, x, cos, sin)
                 for kept, new in ((self.keys[number], key), (self.values[number], value)):
                     kept[:, :, : tokens.shape[1]] = new.to(self.kind)
-                # Padding stands behind the prompt, where nothing looks.
+                # Padding follows the prompt, where no token attends to it.
                 attended = _attended(query, key.to(query.dtype), value.to(query.dtype), causal=True)
                 x = layer.fed(x + layer.self_attn.out(attended))
             ends = x[torch.arange(len(x), device=self.device), self.lengths - 1]
@@ -320,7 +327,7 @@ class _Batch:
         return logits
 
     def write(self, most: int) -> tuple[list[list[int]], list[float]]:
-        """Up to `most` tokens of each text, and their log probabilities."""
+        """Generates up to `most` tokens of each text; returns them and their log probabilities."""
         count = len(self.lengths)
         written = torch.full((count, most), self.end, dtype=torch.long, device=self.device)
         logprobs = torch.zeros(count, device=self.device)
@@ -341,7 +348,7 @@ class _Batch:
                     active, token, alive = active[alive], token[alive], self._shrink(alive)
             if step + 1 < most:
                 self.last = self._next(token)
-        # An answer that was cut shows no end; one that ended is filled up with ends.
+        # A truncated answer has no end token; a finished one is padded with end tokens.
         return [_until_end(ids, self.end) for ids in written.tolist()], logprobs.tolist()
 
     def _shrink(self, alive: Tensor) -> Tensor:
@@ -363,7 +370,7 @@ class _Batch:
         return torch.where(self.temperatures[:, 0] > 0, drawn, likeliest)
 
     def _next(self, token: Tensor) -> Tensor:
-        """Take one token of each text in; gives the logits after it."""
+        """Evaluates one further token of each text; returns the logits after it."""
         with self._precision():
             rows = torch.arange(len(token), device=self.device)
             cos, sin = self.model.turns(self.lengths[:, None])
@@ -385,7 +392,7 @@ class _Batch:
 
 
 def _parts(layer: Block, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values, heads before tokens."""
+    """Returns queries, keys and values with heads before tokens."""
     query, key, value = layer.self_attn.project(layer.input_layernorm(x), cos, sin)
     return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 

@@ -1,7 +1,7 @@
-"""Trains a small Llama-style model from scratch: one loop, readable from top to bottom.
+"""Training of a small Llama-style model from scratch, in one loop.
 
-Each step takes packed rows, adds up the loss on answers, and steps along the gradient. What a step sees depends on seed and
-step alone, and a checkpoint holds everything else, so a run that was cut goes on as if it had not been.
+Each step evaluates packed rows, sums the loss on answers, and steps along the gradient. The data of a step depend only
+on seed and step, and a checkpoint contains the rest of the state, so an interrupted run continues exactly.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kernelmate_training.torch_llama import Llama, answer_loss
 from kernelmate_training.torch_optimisers import optimisers
 
 BEST = "best"
-"""Folder within a run's, for the model that did best on what is held out."""
+"""Folder within a run's folder for the model with the lowest held-out loss."""
 MOST_FALLBACKS = 2
 """Maximum number of returns to the last checkpoint, each with half the learning rate, after a loss that is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run: steps, its share of the whole, the recent mean loss, tokens per second."""
+    """Progress of a run: steps, fraction done, recent mean loss, tokens per second."""
 
     step: int
     share: float
@@ -51,10 +51,15 @@ class Trained:
     """Result of a training run.
 
     Attributes:
-        model: as it is now, or was when it did best on what is held out. step: steps done. finished: it came to its end and was
-            not stopped. best_step: the step after which the model was what it is.
-        loss: mean of the last logged steps. held_out: the model's loss on what is held out, None without any.
-        tokens: seen, over all processes. seconds: of work. tokens_per_s: in the last stretch.
+        model: the final model, or the one with the lowest held-out loss.
+        step: steps done.
+        finished: True if the run reached its end.
+        loss: mean of the last logged steps.
+        held_out: held-out loss of `model`; None without held-out examples.
+        tokens: tokens seen, over all processes.
+        seconds: seconds of work.
+        tokens_per_s: speed in the last logged interval.
+        best_step: step of `model`.
     """
 
     model: Llama
@@ -69,18 +74,23 @@ class Trained:
 
 
 class _NotFinite(Exception):
-    """The loss is no number."""
+    """The loss is not finite."""
 
 
 class Trainer:
-    """One run.
+    """One training run.
 
     Args:
-        plan: what to do. shape: of the model. data: to learn. held_out: to watch; None without any.
-        folder: where checkpoints and the log go. place: this process's.
-        varying: tells examples otherwise in every draw; None as they are.
-        start: tensors that training begins from; None for random ones.
-        on_progress: told every few steps. stop: looked at between steps; True saves and ends.
+        plan: the plan.
+        shape: shape of the model.
+        data: examples to learn.
+        held_out: examples for the held-out loss; None without any.
+        folder: folder of checkpoints and log.
+        place: this process.
+        varying: augmentation of drawn examples; None for none.
+        start: initial tensors; None for random ones.
+        on_progress: called every few steps.
+        stop: checked between steps; True saves and ends.
     """
 
     def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, varying: Augmentation | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
@@ -134,7 +144,7 @@ class Trainer:
         self._speed = self._seen = 0.0
 
     def run(self) -> Trained:
-        """Train to the end, or until stopped; go on from the newest checkpoint in the folder.
+        """Train to the end, or until stopped; resumes from the newest checkpoint in the folder.
 
         Raises:
             TrainingFailed: the loss was not finite again after the last permitted return to a checkpoint.
@@ -181,7 +191,7 @@ class Trainer:
         if losses:
             loss = self._mean(losses)
         if self._held_out is not None and finished:
-            # Not where a run was cut: one that goes on from here must look when it would have looked.
+            # Not for an interrupted run: the resumed run must evaluate at the same steps.
             self._look_at_held_out(clock, 1.0)
         self._save(clock)
         seconds, held_out, best_step = clock.spent, self.watch.loss, self.step
@@ -192,7 +202,7 @@ class Trainer:
         return Trained(self.model, self.step, finished, loss, held_out, self.tokens, seconds, self._speed, best_step)
 
     def _one(self, step: Step, share: float) -> Tensor:
-        """One step; gives its loss, still on the device."""
+        """Runs one step; returns its loss, still on the device."""
         if self.plan.dropout:
             torch.manual_seed(hash_seed(self.plan.seed, self.step, self.place.rank))
         rate = self.plan.rate * self.plan.schedule.factor(share) * 0.5**self._fallbacks
@@ -226,7 +236,7 @@ class Trainer:
         marks.begun, marks.at, marks.tokens = True, clock.spent, self.tokens
 
     def _look(self, losses: list[Tensor], clock: Clock, marks: _Marks, attended: float, share: float) -> float:
-        """Wait for the device; log the last steps; see that the loss is a number."""
+        """Waits for the device, logs the last steps, and checks that the loss is finite."""
         loss = self._mean(losses)
         seconds = max(clock.spent - marks.at, 1e-9)
         self._speed = (self.tokens - marks.tokens) / seconds
@@ -239,14 +249,14 @@ class Trainer:
         return loss
 
     def _mean(self, losses: list[Tensor]) -> float:
-        """Raises `_NotFinite` where it is no number."""
+        """Returns the mean of losses; raises `_NotFinite` if one is not finite."""
         values = torch.stack(losses).tolist()
         if not all(map(math.isfinite, values)):
             raise _NotFinite
         return float(sum(values) / len(values))
 
     def _is_due(self, clock: Clock, marks: _Marks) -> bool:
-        """True if it is time for a look at what is held out."""
+        """Returns True if the held-out loss is due."""
         if self._held_out is None:
             return False
         if self.plan.held_out_steps is not None:
@@ -254,7 +264,7 @@ class Trainer:
         return 0 < self.plan.held_out_s <= clock.spent - marks.held_out
 
     def _look_at_held_out(self, clock: Clock, share: float) -> None:
-        """Take the loss on held-out examples; keep the model where it did best, if the run is to end with that."""
+        """Evaluates the held-out loss, and stores the model if it is the best and the run may end with it."""
         assert self._held_out is not None
         if self.plan.dropout:
             self.model.eval()
@@ -266,12 +276,12 @@ class Trainer:
         self.journal.write("held-out", step=self.step, loss=found.loss, smoothed=self.watch.smoothed, tasks=found.tasks, families=found.families, ends_at=ends, seconds=round(clock.spent, 2))  # fmt: skip
 
     def _loss_on(self, batch: Batch) -> float:
-        """The sum of a batch's losses; gradients are kept track of where compiled code is to serve again."""
+        """Returns the sum of a batch's losses; gradients are recorded if compiled code is to be reused."""
         with torch.set_grad_enabled(self._compiles):
             return float(self._loss_of(self._feed.tensors(batch, 1.0)).detach())
 
     def _save(self, clock: Clock) -> None:
-        """A checkpoint, by the first process; that it cannot be written is said and ends nothing."""
+        """Writes a checkpoint, by the first process; a failure is logged and does not end the run."""
         if self.step == self._saved_step:
             return
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
@@ -328,7 +338,7 @@ class Trainer:
         self.journal.write("resume", step=self.step, file=found.path.name)
 
     def _resume_best(self) -> None:
-        """The model that did best so far; where it is lost, that is said, and the next one that does well is the best."""
+        """Loads the best model so far; if it is lost, that is logged, and the next good model becomes the best."""
         self._best = None
         if self.watch.best_step < 0 or not self.plan.patience:
             return
@@ -340,7 +350,7 @@ class Trainer:
         self.watch.best, self.watch.best_step = math.inf, -1
 
     def _go_back(self) -> None:
-        """To the last checkpoint, at half the rate from there on."""
+        """Returns to the last checkpoint, with half the rate from there on."""
         self._fallbacks += 1
         failed = self.step
         self.journal.write("loss is no number", step=failed)
@@ -359,7 +369,7 @@ class Trainer:
 
 @dataclass(slots=True)
 class _Marks:
-    """When and at how many tokens the last figures were taken; when the last checkpoint and held-out loss were."""
+    """Time and token count of the last figures, and times of the last checkpoint and held-out loss."""
 
     at: float
     tokens: int

@@ -1,4 +1,7 @@
-"""One model's way, in a process of its own: trained, kept, exported, asked. Each step keeps what it has before the next begins."""
+"""One model in a process of its own: training, export and sampling.
+
+Each step stores its results before the next one.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,12 @@ class Result:
     """Result of training one model.
 
     Attributes:
-        name: of the model. folder: with everything of it.
-        trained: figures of training; None if it was not begun. gguf: the file, where it was written.
-        answers: the file of answers to the exam's prompts, where they were drawn.
-        problems: what went wrong, one sentence each; what went before stands.
+        name: name of the model.
+        folder: folder with all of its results.
+        trained: figures of training; None if it was not begun.
+        gguf: the GGUF file; None if it was not written.
+        answers: file of answers to the exam's prompts; None if none were sampled.
+        problems: failures, one sentence each; results of earlier steps remain valid.
     """
 
     name: str
@@ -41,22 +46,23 @@ class Result:
 
 
 def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
-    """Train one model from scratch, or go on where its training was cut; SIGTERM and Ctrl-C save it and end it.
+    """Train one model from scratch, or resume its training; SIGTERM and Ctrl-C save it and end.
 
     Args:
-        settings: all of the file.
+        settings: the configuration.
         model: the model to train.
-        seconds: limit of the training, from now.
+        seconds: time limit of the training, from now.
         told: called with lines of progress.
 
     Returns:
-        Figures, which are kept beside the model too.
+        Figures, which are also stored beside the model.
 
     Raises:
-        UsageError: corpus or folder are not this model's. EnvironmentFailed: packages are missing, or nothing can be kept.
+        UsageError: corpus or folder belong to another model.
+        EnvironmentFailed: packages are missing, or results cannot be written.
         TrainingFailed: the loss was not finite again after the last permitted return to a checkpoint.
     """
-    # On a busy CPU, threads that spin while they wait for each other take the time that the others need; torch reads it once.
+    # On a busy CPU, threads that spin while they wait take processor time from others; torch reads this once.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     require_packages(NEEDED, "Training")
     begun = time.monotonic()
@@ -93,12 +99,12 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
 
 def evaluate_choices(settings: Upskill, model: ModelSection, told: OnLine = lambda line: None) -> dict[str, Any]:
-    """Returns the share of good choices that a trained model makes on held-out families, and stores it beside the model.
+    """Returns a trained model's share of good choices on held-out families, and stores it beside the model.
 
-    Nothing for codecs that offer nothing, and where nothing is held out.
+    The result is empty for codecs without offers, and without held-out examples.
 
     Raises:
-        UsageError: it was not trained yet, or the corpus is gone.
+        UsageError: the model was not trained yet, or the corpus is missing.
     """
     from kernelmate.suggest.codec import OFFERING
 
@@ -122,7 +128,7 @@ def evaluate_choices(settings: Upskill, model: ModelSection, told: OnLine = lamb
 
 
 def _last_loss(folder: Path) -> float | None:
-    """The last that a run has noted: one that had come to its end takes no step when it is asked to go on."""
+    """Returns the last logged loss of a run; a finished run takes no further step when it is resumed."""
     from kernelmate_training.journal import events
 
     losses = [event["loss"] for event in events(folder / "log.jsonl", "step")]
@@ -133,7 +139,8 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
     """Write a model's GGUF file beside it.
 
     Raises:
-        UsageError: it was not trained yet. EnvironmentFailed: the gguf package is missing, or the disk is full.
+        UsageError: the model was not trained yet.
+        EnvironmentFailed: the gguf package is missing, or the disk is full.
     """
     require_packages(("gguf", "safetensors", "torch"), "Exporting a model")
     from kernelmate_training.card import card_of
@@ -155,11 +162,11 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
 
 
 def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None, told: OnLine = lambda line: None) -> Path | None:  # fmt: skip
-    """Draw a model's answers to the exam's prompts, on the GPU where there is one.
+    """Sample a model's answers to the exam's prompts, on the GPU if there is one.
 
     Returns:
-        A file with one JSON object per line, `goal`, `sample`, `text` and figures of the answer; sample 0 is greedy.
-        None if the configuration names no prompts.
+        A file with one JSON object per line: `goal`, `sample` (0 is greedy), `text` and figures of the answer. None if
+        the configuration names no prompts.
 
     Raises:
         UsageError: there are no prompts of the model's codec, or no model.
@@ -197,10 +204,10 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
 
 
 def read_prompts(folder: Path, codec: str) -> list[dict[str, str]]:
-    """The exam's prompts for a codec.
+    """Returns the exam's prompts for a codec.
 
     Raises:
-        UsageError: there are none, or a line is none.
+        UsageError: there are none, or a line has another form.
     """
     path = folder / f"{codec}.jsonl"
     try:
@@ -211,15 +218,15 @@ def read_prompts(folder: Path, codec: str) -> list[dict[str, str]]:
 
 
 def run_training_job(settings: Upskill, model: ModelSection, *, seconds: float | None = None, finish: float = 60.0, told: OnLine = lambda line: None) -> Result:  # fmt: skip
-    """Train, play rounds, export and sample; what fails is noted and costs nothing that was kept before.
+    """Train, run rounds, export and sample; a failed step is recorded, and earlier results stay.
 
-    What an earlier call has done from the same corpus and configuration is not done again.
+    Steps that an earlier call has completed with the same corpus and configuration are skipped.
 
     Args:
-        settings: all of the file.
+        settings: the configuration.
         model: the model.
-        seconds: of training at most.
-        finish: seconds of sampling at most.
+        seconds: time limit of training.
+        finish: time limit of sampling in seconds.
         told: called with lines of progress.
     """
     folder = settings.model_folder(model.name)
@@ -260,7 +267,7 @@ def run_training_job(settings: Upskill, model: ModelSection, *, seconds: float |
 
 
 def write_result(result: Result) -> None:
-    """Keep what became of a model beside it."""
+    """Stores the result of a model beside it."""
     result.folder.mkdir(parents=True, exist_ok=True)
     kept = {"name": result.name, "trained": result.trained, "gguf": str(result.gguf or ""), "answers": str(result.answers or "")}  # fmt: skip
     text = json.dumps({**kept, "problems": result.problems}, indent=1)
@@ -269,7 +276,7 @@ def write_result(result: Result) -> None:
 
 @dataclass(slots=True)
 class _JobSteps:
-    """The steps of one model, from the first that is not done; `problems` are those that failed, by step."""
+    """The steps of one model, from the first unfinished one; `problems` has the failures by step."""
 
     settings: Upskill
     model: ModelSection
@@ -279,12 +286,12 @@ class _JobSteps:
     problems: dict[str, str] = field(default_factory=dict)
 
     def step(self, name: Step, does: Callable[[], Any], whole: Callable[[Any], bool] = lambda found: True) -> Any:
-        """The result of a step; None if it was done before or failed.
+        """Returns the result of a step; None if it was done before or failed.
 
         Args:
-            name: of the step.
-            does: it.
-            whole: whether what it gave is all that was wanted, so that it need not be done again.
+            name: name of the step.
+            does: runs the step.
+            whole: returns True if the result is complete, so that the step need not be repeated.
         """
         if STEPS.index(name) < self.first:
             self.told(f"{name}: done before")
@@ -295,7 +302,7 @@ class _JobSteps:
         return found
 
     def tried(self, what: str, does: Callable[[], Any]) -> Any:
-        """The result of a call; None if it failed, which is reported."""
+        """Returns the result of a call; None if it failed, which is reported."""
         begun = time.monotonic()
         try:
             return does()
@@ -309,7 +316,7 @@ class _JobSteps:
         return None
 
     def failed(self, what: str) -> bool:
-        """True if something was tried and failed."""
+        """Returns True if an operation was tried and failed."""
         return what in self.problems
 
 
@@ -328,10 +335,10 @@ def _facts_of(folder: Path) -> dict[str, Any] | None:
 
 
 def from_checkpoint(settings: Upskill, model: ModelSection) -> None:
-    """Keep the model of the newest sound checkpoint, where training did not come to its end.
+    """Stores the model of the newest valid checkpoint, for training that did not reach its end.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no valid checkpoint.
     """
     from kernelmate_training.preparing import prepare
     from kernelmate_training.torch_checkpoints import newest
@@ -378,11 +385,11 @@ def _end(codec: str) -> str:
 
 
 def _listen() -> Callable[[], bool]:
-    """True once the process was asked to end: the step that runs is finished, and the model saved."""
+    """Returns a function that returns True once the process was asked to end by a signal."""
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
             signal.signal(number, lambda got, frame: asked.append(got))
-        except ValueError:  # in a thread, where signals are another's
+        except ValueError:  # signals can only be handled in the main thread
             break
     return lambda: bool(asked)

@@ -1,6 +1,7 @@
-"""Tokenizers for models from scratch: byte-level BPE that keeps a codec's special tokens whole.
+"""Tokenizers for models trained from scratch: byte-level BPE that does not split a codec's special tokens.
 
-Texts are cut before merging as llama.cpp cuts them for `tokenizer.ggml.pre = "qwen2"`, so that both give the same tokens.
+Texts are split before merging like llama.cpp does for `tokenizer.ggml.pre = "qwen2"`, so that both give the same
+tokens.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PRE = "qwen2"
-"""llama.cpp's name for how texts are cut."""
+"""llama.cpp's name of this way of splitting texts."""
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""The cuts, from llama.cpp's `llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_QWEN2`."""
+"""Regular expression of the pieces, from llama.cpp's `llama-vocab.cpp`, `LLAMA_VOCAB_PRE_TYPE_QWEN2`."""
 PAD = "<|pad|>"
-"""Fills rows; no text holds it."""
+"""Padding token; it occurs in no text."""
 LONGEST = 24
-"""Bytes of a learned token at most: llama-cpp-python 0.3.36 loses tokens longer than 32 when it writes text."""
+"""Largest number of bytes of a learned token; llama-cpp-python 0.3.36 drops tokens longer than 32 bytes from text."""
 
 
 def train_tokenizer(texts: Iterable[str], specials: Sequence[str], end: str, size: int) -> Tokenizer:
     """Learn a vocabulary.
 
     Args:
-        texts: what models will read and write.
-        specials: tokens that stay whole, as the codec lists them.
-        end: the one that ends answers; id 0. `PAD` gets id 1.
-        size: tokens in all; fewer where the texts do not give so many.
+        texts: texts that models will read and write.
+        specials: tokens that are not split, as the codec lists them.
+        end: the token that ends answers, with id 0; `PAD` gets id 1.
+        size: total number of tokens; fewer if the texts do not give that many.
 
     Raises:
-        UsageError: more tokens must be in than fit.
+        UsageError: `size` is too small for the required tokens.
         EnvironmentFailed: the package tokenizers is missing.
     """
     require_packages(["tokenizers"], "A tokenizer")
@@ -70,22 +71,22 @@ def train_tokenizer(texts: Iterable[str], specials: Sequence[str], end: str, siz
     tokenizer.train_from_iterator(_without(texts, kept), trainer)
     learned = json.loads(tokenizer.to_str())
     for token in learned["added_tokens"]:
-        # What is special is left out when text is written; only these two say nothing.
+        # Special tokens are left out of decoded text, so only these two are marked as special.
         token["special"] = token["content"] in (end, PAD)
     return Tokenizer.from_str(json.dumps(learned))
 
 
 def _without(texts: Iterable[str], specials: Sequence[str]) -> Iterable[str]:
-    """Texts as merging will see them: cut at special tokens, which are no one's neighbours."""
+    """Yields the texts without special tokens, split at them, so that no merge crosses one."""
     at = re.compile(pattern_of(specials))
     for text in texts:
         yield from filter(None, at.split(text))
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """A pattern for any of the words, the longest that fits.
+    """Returns a pattern for any of the words, the longest first.
 
-    It follows their letters as a tree: to try a thousand words one after the other at each place takes a minute for a corpus.
+    It is a tree of letters: trying a thousand words one after the other at each position takes a minute for a corpus.
     """
     tree: dict[str, Any] = {}
     for word in words:
@@ -105,10 +106,10 @@ def _branches(tree: dict[str, Any]) -> str:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer from its file.
+    """Returns a tokenizer from its file.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     require_packages(["tokenizers"], "A tokenizer")
     from tokenizers import Tokenizer

@@ -12,7 +12,7 @@ def codec_named(name: str) -> Codec:
     """Return the codec of a name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such codec.
     """
     if name not in NAMES:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""Interface of codecs: a question as the exact text that a model reads, and the meaning of its answer.
+"""Interface of codecs: the exact text that a model reads for a question, and the decoding of its answer.
 
 Inference and training use the same codec. At inference `ask` returns the prompt and the decoder of the answer. In
-training `answer` returns the text that would have produced a good version: for every version that it can express,
+training `answer` returns the text of an answer that gives a known good version: for every version that it can express,
 `ask(question).read(answer(question, after)).version` equals `after`.
 """
 
@@ -14,15 +14,15 @@ from typing import Literal, Protocol
 from kernelmate.records import Contract, MetricName, Verdict
 
 STARTER, PLAIN = "mixed-2", "mixed-2-plain"
-"""The codec of the shipped model, and the same without placeholders for names and literals, to measure their effect."""
+"""The codec of the shipped model; and a variant without placeholders, used to measure their effect."""
 CHAT = "chat-1"
-"""The codec of ordinary instruct models, and of every model whose file names none."""
+"""The codec of ordinary instruct models, and of model files that name no codec."""
 NAMES = (STARTER, PLAIN, CHAT)
 OFFERING = (STARTER, PLAIN)
 """Codecs whose prompts list applicable rewrites by number (see `fingerprint`), and whose answers refer to them."""
 
 Task = Literal["generate", "analyse", "debug"]
-"""Generate a better version; analyse the limits without one; or repair a broken or wrong version."""
+"""`generate` a better version, `analyse` the limits without one, or `debug` (repair) a broken or wrong version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CodecLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CodecVersion:
-    """One version of a kernel: the whole unit's text with its contract block, and its launch."""
+    """One version of a kernel: the text of its unit with the contract block, and its launch."""
 
     text: str
     launch: CodecLaunch
@@ -48,10 +48,10 @@ class TriedVersion:
     """An earlier version and its result.
 
     Attributes:
-        version: what was tried.
-        accepted: as its verdict says: True, False, or None for what could not be decided.
-        speedup: the baseline's time over its time, where that is known.
-        codes: the codes of the findings that speak against it.
+        version: the version.
+        accepted: `accepted` of its verdict: True, False, or None if undecided.
+        speedup: the baseline's time over its time; None if unknown.
+        codes: codes of its findings of severity `error`.
     """
 
     version: CodecVersion
@@ -62,21 +62,25 @@ class TriedVersion:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Everything that a model may be told.
+    """Everything that a prompt may contain.
 
     Attributes:
-        text: the whole unit. kernel: the name of the kernel that is asked about, with its namespaces.
-        launch: in force for it.
-        metric: what is requested. prompt: the user's words.
-        task: what kind of answer is wanted.
-        target: the GPU's name, `H100 SXM`. arch: its architecture, `sm_90`.
-        contract: in force; None reads it from the text where it is needed.
-        verdict: what is known of the version that is asked about: resources, occupancy, counters, findings.
-        broken: the compiler's or the judge's words on it, where it is broken or wrong.
-        tried: earlier versions and what became of them, the best first.
-        size: at which time counts; None for the contract's headline.
-        offers: rewrites that apply, and how many variants of each; None for what is found when it is requested.
-        seed: draws how placeholders are numbered, so that a model learns none by heart; None numbers them in order.
+        text: the whole unit.
+        kernel: the name of the kernel in question, with its namespaces.
+        launch: the kernel's launch.
+        metric: the metric to improve.
+        prompt: the user's words.
+        task: the kind of answer.
+        target: the GPU's name, such as `H100 SXM`.
+        arch: its architecture, such as `sm_90`.
+        contract: the contract in force; None to read it from the text when it is needed.
+        verdict: known facts about the kernel: resources, occupancy, counters, findings.
+        broken: the error text of the compiler or the judge, if the kernel is broken or wrong.
+        tried: earlier versions and their results, the best first.
+        size: the size whose time counts; None for the contract's headline.
+        offers: names of applicable rewrites with their numbers of variants; None to compute them when needed.
+        seed: seed of the random numbering of placeholders, which keeps a model from memorising numbers; None numbers
+            them in order.
     """
 
     text: str
@@ -98,13 +102,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer:
-    """Meaning of an answer.
+    """A decoded answer.
 
     Attributes:
         version: the changed version; None if the task asks for none.
         analysis: limits of the kernel and the changes made, one sentence each.
-        tags: the same as the codec's own tags, and the recipes taken; empty for codecs without tags. `Codec.answer` needs
-            them to write the version in the same way.
+        tags: the analysis as the codec's tags, and the names of the applied recipes; empty for codecs without tags.
+            `Codec.answer` needs them to reproduce the answer.
         rewrites: names of the built-in rewrites that alone made the version; empty if the model wrote any text itself.
     """
 
@@ -127,7 +131,7 @@ class EncodedQuestion(Protocol):
 
     @property
     def prompt(self) -> str:
-        """The exact input text, with special tokens spelled out; nothing is put before or after it."""
+        """The exact input text, with special tokens spelled out; the caller adds nothing to it."""
         ...
 
     @property
@@ -139,7 +143,7 @@ class EncodedQuestion(Protocol):
         """Decode an answer, which may end with the codec's `end`.
 
         Raises:
-            UndecodableAnswer: nothing that could be judged. No other exception, whatever the text.
+            UndecodableAnswer: the answer contains no version. No other exception is raised for any text.
         """
         ...
 
@@ -154,30 +158,33 @@ class Codec(Protocol):
 
     @property
     def end(self) -> str:
-        """The special token that ends an answer; the trainer appends it, and makes it the tokenizer's end of text."""
+        """The special token that ends an answer.
+
+        The trainer appends it and makes it the tokenizer's end-of-text token.
+        """
         ...
 
     def ask(self, question: Question) -> EncodedQuestion:
-        """Returns the question as the model reads it.
+        """Encodes a question for the model.
 
         Raises:
-            NotEncodable: the kernel cannot be shown.
+            NotEncodable: the kernel cannot be expressed in a prompt.
         """
         ...
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """Return a model's best answer to a question, without `end`.
+        """Return the answer that a model should give to a question, without `end`.
 
         Args:
-            question: what was asked.
+            question: the question.
             after: the good version; None for the task `analyse`.
-            analysis: reasons and steps, as sentences or as tags; a codec keeps what it has words for.
+            analysis: reasons and steps, as sentences or as tags; a codec drops those that it cannot express.
 
         Raises:
-            NotEncodable: the version differs where the codec's answers cannot reach.
+            NotEncodable: the codec's answers cannot express the change.
         """
         ...
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Special tokens that a tokenizer must keep whole, `end` among them, always in the same order."""
+        """Special tokens that a tokenizer must not split, `end` among them, in a fixed order."""
         ...

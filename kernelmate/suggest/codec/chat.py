@@ -1,6 +1,6 @@
 """Codec of ordinary instruct models: a search's prompts as a conversation, and a proposal in JSON as the answer.
 
-The prompts are from `kernelmate.suggest.prompts`, the forms of answers from `kernelmate.suggest.replies`, so that a
+The prompts come from `kernelmate.suggest.prompts` and the answer forms from `kernelmate.suggest.replies`, so that a
 model is trained on exactly the texts that a search sends.
 """
 
@@ -79,7 +79,7 @@ class ChatCodec:
         ).decode()
 
     def vocabulary(self) -> tuple[str, ...]:
-        """As `Codec.vocabulary`: the special tokens of ChatML, as Qwen's models have them."""
+        """As `Codec.vocabulary`: the special tokens of ChatML, as in Qwen's models."""
         return (END, BEGIN)
 
 
@@ -102,7 +102,7 @@ class ChatQuestion:
 
     @property
     def prompt(self) -> str:
-        """As `EncodedQuestion.prompt`, in ChatML."""
+        """As `EncodedQuestion.prompt`, in ChatML format."""
         said = "".join(f"{BEGIN}{role}\n{text}{END}\n" for role, text in self.messages)
         return f"{said}{BEGIN}assistant\n"
 
@@ -127,7 +127,7 @@ def _said(analysis: str, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _kernel_text(before: Kernel, after: CodecVersion) -> str:
-    """Returns the changed kernel with new helpers above it, as in a proposal."""
+    """Returns the changed kernel with its new helpers above it, in the form of a proposal."""
     changed = _kernel_in(after.text, before.name)
     old, new = _beside(before), _beside(changed)
     helpers: list[str] = []
@@ -140,7 +140,10 @@ def _kernel_text(before: Kernel, after: CodecVersion) -> str:
 
 
 def _beside(kernel: Kernel) -> list[str]:
-    """Returns the lines of a unit around the kernel, without its contract, blank lines, launch parameters and numbers that name them."""
+    """Returns the lines of a unit outside the kernel, normalised for comparison.
+
+    Contracts, blank lines, launch parameters, and numbers assigned to names of launch parameters are left out.
+    """
     text = kernel.unit.text
     for start, end in sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True):
         text = text[:start] + text[end:]
@@ -157,10 +160,10 @@ def _kernel_in(text: str, name: str) -> Kernel:
 
 
 def request_of(question: Question) -> SuggestRequest:
-    """Return a search's request from a question, as far as prompts need it.
+    """Return a search request from a question, with the parts that prompts need.
 
     Raises:
-        NotEncodable: the text does not hold the kernel, or no contract is available for it.
+        NotEncodable: the text does not contain the kernel, or no contract is available for it.
     """
     kernel = _kernel_in(question.text, question.kernel)
     try:
@@ -192,7 +195,7 @@ def _with(contract: Contract, launch: CodecLaunch) -> Contract:
 
 
 def _objective(question: Question, verdict: Verdict) -> Objective:
-    """Returns the prompt's objective if it has the right metric; else the metric in plain words."""
+    """Returns the objective of the prompt if it has the question's metric; else the objective of that metric."""
     with suppress(UsageError):
         read = read_objective(question.prompt, verdict)
         if read.metric == question.metric:
@@ -209,7 +212,7 @@ def _nothing_known(question: Question) -> Verdict:
 
 
 def _judged(question: Question, kernel: Kernel, contract: Contract, verdict: Verdict) -> list[Judged]:
-    """Returns earlier versions in the form of a search, as far as known."""
+    """Returns a question's earlier versions as judged candidates, with the facts that are known."""
     found = []
     for tried in question.tried:
         try:

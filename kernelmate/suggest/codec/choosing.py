@@ -1,8 +1,8 @@
-"""Ranks applicable rewrites by the model's probability of answering with each.
+"""Ranking of applicable rewrites by the probability that a model assigns to each.
 
-Several answers are then distinct choices without random sampling, and each costs the evaluation of a token or two
-instead of a whole answer. If more answers are needed than there are choices, pairs follow: one of the best choices,
-with the model's most probable next one.
+Distinct answers are thus obtained without random sampling, each at the cost of evaluating one or two tokens instead of
+a whole answer. If more answers are needed than there are choices, pairs follow: one of the best choices, followed by
+the rewrite that the model considers most probable after it.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ Choice = tuple[str, int]
 """A rewrite's name and the index of a variant, from 0."""
 
 Following = Callable[[str], Mapping[str, float]]
-"""Log probabilities of the likeliest tokens that could follow an exact text; a token that is not named is less likely than these."""
+"""Function from an exact text to log probabilities of the most probable next tokens.
+
+Missing tokens are less probable.
+"""
 
 MOST_OF_ONE = 3
-"""Maximum of choices of one rewrite while there are others."""
+"""Largest number of choices of one rewrite before all other rewrites were chosen."""
 FIRSTS, MOST_PAIRS = 4, 12
-"""Number of first choices of pairs, the best of different rewrites; and the maximum of pairs for one prompt."""
+"""Number of choices that begin pairs, the best of different rewrites, and largest number of pairs for one prompt."""
 UNNAMED = -30.0
-"""Log probability of tokens not among the most probable ones; among these, the prompt's order decides."""
+"""Log probability assumed for tokens outside the most probable ones; they keep the prompt's order."""
 
 
 def choice_told(choice: Choice) -> str:
-    """Returns a choice as an answer's text."""
+    """Returns the text of an answer with this choice."""
     name, number = choice
     return f"{_word(name)}@#{number}" if number else _word(name)
 
 
 def texts_asked(prompt: str) -> list[str]:
-    """Returns the texts for which `choices` may need the next token.
+    """Returns the texts after which `choices` may need the next token's probabilities.
 
-    The prompt, and those that choose a rewrite with several variants.
+    These are the prompt, and the prompt followed by each rewrite with several variants.
     """
     offers = offers_in(prompt)
     return [prompt, *(prompt + _word(name) for name, count in offers if count > 1)] if offers else []
 
 
 def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
-    """Return every choice as an answer, then the most probable pairs, with log probabilities.
+    """Yield every choice as an answer, then the most probable pairs, each with its log probability.
 
     Args:
-        prompt: exact text.
-        following: as `choices` asks for it, then for the best choices and for the second rewrites of pairs.
+        prompt: the exact prompt.
+        following: called as by `choices`, then for the best choices and for the second rewrites of pairs.
     """
     offers, best = dict(offers_in(prompt)), dict[str, tuple[str, float]]()
     for choice, chance in choices(prompt, following):
@@ -66,12 +69,12 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
-    """Return all choices of a prompt with log probabilities, most probable first, with a limit per rewrite while others remain.
+    """Yield all choices of a prompt with log probabilities, the most probable first.
 
     Args:
-        prompt: exact text.
-        following: asked for the prompt, then for each rewrite of several variants once its turn has come.
-        most_of_one: choices of one rewrite before all others were named.
+        prompt: the exact prompt.
+        following: called for the prompt, then for each rewrite with several variants when it is reached.
+        most_of_one: largest number of choices of one rewrite before all others were chosen.
     """
     offers = offers_in(prompt)
     if not offers:
@@ -101,7 +104,7 @@ def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -
 def _variants(after: Mapping[str, float], count: int) -> list[float]:
     """Returns the log probability of each variant of a rewrite.
 
-    The first has no number, so it has the rest of the probability.
+    The first variant has no number token; it gets the probability that the number tokens leave.
     """
     numbered = [after.get(f"@#{number}", UNNAMED) for number in range(1, count)]
     rest = 1.0 - sum(math.exp(chance) for chance in numbered)
@@ -113,6 +116,6 @@ def _word(name: str) -> str:
 
 
 def in_order(offers: Sequence[Offer]) -> list[Choice]:
-    """Returns the first variant of each offer, then the second of each: the order without a model, for comparison."""
+    """Returns the first variant of each offer, then the second of each, and so on: the order without a model."""
     most = max((count for _, count in offers), default=0)
     return [(name, number) for number in range(most) for name, count in offers if number < count]

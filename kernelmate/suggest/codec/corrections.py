@@ -1,7 +1,7 @@
-"""Corrects frequent errors in a model's lines: undeclared names, and unbalanced braces.
+"""Correction of frequent errors in a model's lines: undeclared names, and unbalanced braces.
 
 A corrected version is judged like any other, so a wrong correction costs one judgement; without it the answer would be
-useless.
+lost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kernelmate.suggest.codec.names import is_fixed
 from kernelmate.suggest.codec.tokens import is_word
 
 NEAR, CLEARER = 0.7, 0.1
-"""Minimum similarity of a name to a declared one, and its minimum lead over all others."""
+"""Least similarity of a name to a declared one, and its least lead over all others, both from 0 to 1."""
 MOST_BRACES = 3
-"""Maximum of braces added or removed."""
+"""Largest number of braces to add or remove."""
 
 _NO_TYPE = frozenset(
     {"return", "else", "case", "goto", "new", "delete", "throw", "sizeof", "not", "and", "or", "defined"}
@@ -31,10 +31,10 @@ Changed = Sequence[CanonicalLine | list[str]]
 
 
 def named(old: Canonical, changed: Changed) -> dict[str, str]:
-    """Return undeclared names in new lines, each with the declared name that is meant.
+    """Return the corrections of undeclared names in new lines, from each name to a declared one.
 
-    A declared name is meant if it is by far the most similar, or if exactly one new name is declared but never used and
-    exactly one is used but never declared.
+    A name is corrected to the declared name that is by far the most similar; or if it is the only undeclared name, to
+    the only new name that is declared but never used.
     """
     declared = set(_declarations(changed))
     before = set(_declarations(old.lines))
@@ -55,14 +55,14 @@ def named(old: Canonical, changed: Changed) -> dict[str, str]:
 
 
 def renamed(changed: Changed, meant: Mapping[str, str]) -> list[CanonicalLine | list[str]]:
-    """Returns all lines, with names of the new ones corrected."""
+    """Returns all lines, with the names in the new ones corrected."""
     if not meant:
         return list(changed)
     return [line if isinstance(line, CanonicalLine) else [meant.get(text, text) for text in line] for line in changed]
 
 
 def undeclared(old: Canonical, changed: Changed, words: set[str]) -> str | None:
-    """Returns the first of some words that new lines use and nothing declares."""
+    """Returns the first of the given words that new lines use without a declaration."""
     declared = set(_declarations(changed)) | {text for line in old.lines for text in line.texts}
     uses = _uses(line for line in changed if isinstance(line, list))
     return next((word for word in uses if word in words and word not in declared), None)
@@ -73,7 +73,7 @@ def paired(lines: Sequence[Sequence[list[str]]], short: int) -> list[list[list[s
 
     Args:
         lines: the lines of each edit, as tokens.
-        short: closing braces that are missing; negative where there are too many.
+        short: number of missing closing braces; negative if there are too many.
     """
     kept = [list(edit) for edit in lines]
     for edit in reversed(kept):
@@ -89,7 +89,7 @@ def _texts(line: CanonicalLine | list[str]) -> list[str]:
 
 
 def _uses(lines: Iterator[list[str]]) -> Iterator[str]:
-    """Yields names that are neither known words, nor called, nor members, in all lines."""
+    """Yields the names in all lines that are neither known words, nor called, nor members."""
     for line in lines:
         if line[:1] == ["#"]:
             continue
@@ -104,7 +104,7 @@ def _uses(lines: Iterator[list[str]]) -> Iterator[str]:
 
 
 def _declarations(lines: Changed) -> Iterator[str]:
-    """Yields every word that may be declared in the lines; some may not be."""
+    """Yields every word that the lines may declare; some of them may not be declared."""
     for line in lines:
         texts = _texts(line)
         listed = bool(texts) and (is_type(texts[0]) or texts[0] in _TYPE_WORDS or texts[0].startswith("__"))

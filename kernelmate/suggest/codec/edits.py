@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from kernelmate.suggest.codec.base import UndecodableAnswer
 
 MOST_LINES = 320
-"""Maximum number of numbered lines."""
+"""Largest number of numbered lines."""
 REPLACE, INSERT, DELETE, LINE = "@rep", "@ins", "@del", "@|"
 MOST_NEW = 400
 """Maximum number of new lines in an answer."""
@@ -30,7 +30,7 @@ class Edit:
 
 
 def line_token(number: int) -> str:
-    """Returns the special token of a line, counted from 1; 0 is the place before the first."""
+    """Returns the special token of a line's number, from 1; 0 denotes the place before the first line."""
     return f"@{number}:"
 
 

@@ -1,8 +1,8 @@
-"""Fingerprint of the meaning of variant numbers: a hash of the installed rewrites' results on a few fixed kernels.
+"""Fingerprint of the variants' numbering: a hash of the installed rewrites' results on a few fixed kernels.
 
-A model trained to choose by number needs the numbers to keep their meaning. The kernels are in `fixed`, each with its
-objective (`// asked: METRIC`) or an error text (`// says: WORDS`, true or not) in the first lines. Every recipe and
-repair applies to at least one of them, so any change is detected.
+A model trained to choose by number needs the numbers to keep their meaning. The kernels are in the folder `fixed`; the
+first lines of each give the objective (`// asked: METRIC`) or an error text (`// says: WORDS`), which need not be true.
+Every recipe and repair applies to at least one of them, so a change of any of them changes the fingerprint.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ FIXED = Path(__file__).resolve().parent / "fixed"
 MADE_BY = ("suggest", "source", "compiler", "records")
 """Packages whose files determine the results of rewrites."""
 KEPT = "offers-fingerprint"
-"""Cache file with the last hash, and the files that it belongs to."""
+"""Name of the cache file with the last hash and a hash of the files that determine it."""
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """Return the hash of the rewrites' names, their order, and all results on the kernels.
+    """Return the hash of the rewrites' names, their order, and their results on the fixed kernels.
 
-    It takes some tenths of a second, so it is cached in the user's cache folder until one of the relevant files
+    Computing it takes some tenths of a second, so it is cached in the user's cache folder until a relevant file
     changes.
     """
     place, key = default_directory() / KEPT, _files()
@@ -51,7 +51,7 @@ def fingerprint() -> str:
 
 
 def computed() -> str:
-    """Computes the hash of `fingerprint` without the cache."""
+    """Computes the fingerprint without the cache."""
     digest = hashlib.sha256(" ".join(REWRITES).encode())
     for question in questions():
         for name, found in candidates(question):
@@ -62,7 +62,7 @@ def computed() -> str:
 
 
 def questions() -> Iterator[Question]:
-    """Returns the questions about the fixed kernels."""
+    """Yields the questions about the fixed kernels."""
     for path in sorted(FIXED.glob("*.cu")):
         heads, lines = [], path.read_text(encoding="utf-8").splitlines(keepends=True)
         while lines[0].startswith(("// asked: ", "// says: ")):
@@ -80,13 +80,11 @@ def questions() -> Iterator[Question]:
 
 
 def differing(model: str, taught: str | None) -> str | None:
-    """Return one line if a model was trained with other rewrites than those installed.
-
-    The result is None if the rewrites are the same, or if the model chooses no rewrites.
+    """Return a message if a model was trained with rewrites other than the installed ones, else None.
 
     Args:
         model: the model's name.
-        taught: the fingerprint of rewrites in the model's file.
+        taught: the fingerprint in the model's file; None if the model chooses no rewrites.
     """
     if taught is None or taught == fingerprint():
         return None
@@ -97,10 +95,7 @@ def differing(model: str, taught: str | None) -> str | None:
 
 
 def _known(kernel: str) -> Verdict:
-    """Returns assumed facts about each kernel, so that rewrites which need them apply.
-
-    Many registers, and bank conflicts.
-    """
+    """Returns a verdict with assumed facts (many registers, bank conflicts), for rewrites that require such facts."""
     counters = Counters("emulated", 64, 512, 64, 512, 0, 16_384, 1024, 1024, 992, None, 0, None)
     return Verdict(
         kernel=kernel, instance=None, backend="emulator", target="H100 SXM", arch="sm_90", compiler="", binary=None, seed=0,
@@ -110,7 +105,7 @@ def _known(kernel: str) -> Verdict:
 
 
 def _files() -> str:
-    """Returns a hash of names, sizes and dates of the files that determine the results of rewrites."""
+    """Returns a hash of the names, sizes and modification times of the files that determine the results of rewrites."""
     package = Path(__file__).resolve().parents[2]
     files = sorted([*FIXED.glob("*.cu"), *(path for name in MADE_BY for path in (package / name).rglob("*.py"))])
     told = [(str(path), status.st_size, status.st_mtime_ns) for path in files for status in [path.stat()]]

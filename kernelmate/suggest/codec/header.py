@@ -1,4 +1,4 @@
-"""Header of a prompt: task, objective and known facts, in coarse words of one token each."""
+"""Header of a prompt: task, objective and known facts, quantised to one token each."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ _PLAIN = frozenset(
         "wrong",
     ]
 )
-"""Frequent words of judges' messages, which may also be names in a kernel."""
+"""Frequent words of the judge's messages that are never replaced by placeholders."""
 _CODES: frozenset[str] = frozenset(FindingCode)
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
 
 def header_tokens() -> tuple[str, ...]:
-    """Special tokens of headers and of launches."""
+    """Returns the special tokens of headers and launches."""
     return (
         *(f"@{task}" for task in TASKS),
         *(f"@for-{metric}" for metric in METRICS),
@@ -108,14 +108,14 @@ def header_tokens() -> tuple[str, ...]:
 
 
 def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
-    """Return everything before the code.
+    """Return the part of a prompt before the code.
 
     Args:
-        question: what is asked.
+        question: the question.
         names: placeholders of the unit.
-        arguments: the arguments of the contract, where there is one.
-        places: number of the shown line that each line of the text is part of.
-        wants: special tokens of what the user's words ask for by name.
+        arguments: the contract's arguments; empty without a contract.
+        places: number of the shown line for each line of the text.
+        wants: special tokens of optimizations that the user's words name.
     """
     parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
@@ -202,7 +202,7 @@ def outcome(tried: TriedVersion) -> str:
 
 
 def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """Returns the compiler's message with lines as shown numbers, without paths, and names as placeholders."""
+    """Returns an error text with shown line numbers, without paths, and with placeholders for names."""
 
     def place(found: re.Match[str]) -> str:
         number = next((group for group in found.groups() if group), None)
@@ -214,7 +214,7 @@ def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
 
 
 def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """Returns the code of a judge's finding with its lines and names; a compiler's message unchanged."""
+    """Returns the code of a judge's finding with its lines and names; a compiler's message as by `_words`."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):
         code, rest = FindingCode.WRONG_VALUES, text
@@ -228,7 +228,7 @@ def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str
 
 
 def shortened(expression: str) -> str:
-    """Returns an expression without blanks, if `lengthened` restores it."""
+    """Returns an expression without blanks if `lengthened` restores it; else unchanged."""
     short = expression.replace(" ", "")
     return short if lengthened(short) == expression else expression
 

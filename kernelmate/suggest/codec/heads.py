@@ -1,6 +1,6 @@
-"""Changes of a kernel's head as words: `__restrict__` and const pointers, and launch bounds.
+"""Changes of a kernel's head as special tokens: `__restrict__` and const pointers, and launch bounds.
 
-A small model corrupts the head's text most often, and the contract determines all other parts.
+Small models corrupt the text of the head most often; the contract determines all other parts of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS = (
     "@restrict", "@const", "@no-restrict", "@no-const", "@bounds", "@maxreg", "@no-bounds",
 )  # fmt: skip
 HEAD_WORDS = (RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS)
-"""Special tokens of head changes, in the order in which they are written. Without names, the first four mean every pointer."""
+"""Special tokens of head changes, in written order; without names, the first four apply to every pointer."""
 
 _ATTRIBUTES = {BOUNDS: "__launch_bounds__", MOST_REGISTERS: "__maxnreg__"}
 _RESTRICTS = frozenset({"__restrict__", "__restrict", "restrict"})
@@ -28,7 +28,10 @@ _NAME = re.compile(r"@v\d+|[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """Tokens `start` to `stop` of a head; `star` and `name` are the indices of its last star and of its name."""
+    """A parameter: tokens `start` to `stop` of a head.
+
+    `star` and `name` are the indices of its last star and its name.
+    """
 
     start: int
     stop: int
@@ -40,15 +43,15 @@ class _Parameter:
         return "const" in texts[self.start : self.name if self.star is None else texts.index("*", self.start)]
 
     def is_restrict(self, texts: Sequence[str]) -> bool:
-        """True if the pointer is `__restrict__`."""
+        """Returns True if the pointer is `__restrict__`."""
         return bool(_RESTRICTS & set(texts[self.start : self.name]))
 
 
 def head_told(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
-    """Return the words that turn one head into another, both as tokens.
+    """Return the special tokens that change one head into another, both given as tokens.
 
     Raises:
-        NotEncodable: no words express the change.
+        NotEncodable: no special tokens express the change.
     """
     if list(before) == list(after):
         return ""
@@ -87,12 +90,12 @@ def _words(before: Sequence[str], after: Sequence[str], names: Placeholders) -> 
 
 
 def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Placeholders) -> list[str]:
-    """Apply words with their operands to the tokens of a head.
+    """Apply head changes to the tokens of a head.
 
-    A word that needs a pointer has no effect on another name.
+    A change that needs a pointer has no effect on another parameter.
 
     Raises:
-        UndecodableAnswer: a word lacks its operand, or the head is malformed.
+        UndecodableAnswer: a change lacks its operand, or the head is malformed.
         KeyError: a placeholder is undefined.
     """
     texts = list(before)
@@ -108,7 +111,7 @@ def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names:
 
 
 def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of a head's parameters, in order; none if they cannot be determined."""
+    """Returns the names of a head's parameters, in order; empty if they cannot be determined."""
     try:
         return tuple(head[one.name] for one in _parameters(head))
     except UndecodableAnswer:
@@ -116,7 +119,7 @@ def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
 
 
 def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
-    """Returns the tokens of one parameter after a word was applied."""
+    """Returns the tokens of one parameter after a change."""
     tokens = list(texts[one.start : one.stop])
     name = one.name - one.start
     if word == RESTRICT and one.star is not None and not one.is_restrict(texts):
@@ -152,7 +155,10 @@ def _parameters(texts: Sequence[str]) -> list[_Parameter]:
 
 
 def _opening(texts: Sequence[str]) -> int:
-    """Returns the index of the parenthesis that opens the parameter list: the first after `__global__` that does not belong to an attribute such as `__launch_bounds__(256)`."""
+    """Returns the index of the parenthesis that opens the parameter list.
+
+    It is the first one after `__global__` that does not belong to an attribute such as `__launch_bounds__(256)`.
+    """
     place = texts.index("__global__") + 1 if "__global__" in texts else 0
     while place < len(texts):
         if texts[place] == "(" and place and is_word(texts[place - 1]):
@@ -182,7 +188,7 @@ def _parameter(texts: Sequence[str], start: int, stop: int) -> _Parameter:
 
 
 def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    """Returns the word for a head's launch bounds, and their arguments; None without launch bounds."""
+    """Returns the special token of a head's launch bounds, and their arguments; None without launch bounds."""
     for word, attribute in _ATTRIBUTES.items():
         if attribute in texts:
             place = texts.index(attribute) + 1
@@ -192,7 +198,7 @@ def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _bounded(texts: list[str], word: str, sides: Sequence[str]) -> list[str]:
-    """Returns a head with other launch bounds, or without; new ones go before the name, as in recipes."""
+    """Returns a head with other launch bounds, or without any; new ones precede the name, as in recipes."""
     place = _opening(texts) - 1
     for attribute in _ATTRIBUTES.values():
         if attribute in texts:

@@ -1,4 +1,7 @@
-"""Words with a fixed meaning in every kernel: the language's, CUDA's, its headers'. All others are user-defined names."""
+"""Words with a fixed meaning in every kernel: those of C++, CUDA and their headers.
+
+All others are user-defined names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Replaces names in a launch that its contract does not have: a kernel's local values, by the parameters they derive from."""
+"""Replacement of a kernel's local names in launch expressions by the parameters that they derive from.
+
+A contract's expressions can only contain parameters.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kernelmate.suggest.codec.known_words import is_type
 from kernelmate.suggest.codec.tokens import is_number, is_word
 
 MOST_DEPTH = 3
-"""Maximum depth of values derived from values."""
+"""Largest depth of nested replacements."""
 
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _SUFFIX = re.compile(r"[uUlL]+\Z")
@@ -18,10 +21,10 @@ _OPERATORS = frozenset("+-*/%()")
 
 
 def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
-    """Return the values of names that are assigned once, at their declaration: constants, macros, plain locals.
+    """Return the values of names that are assigned once, at their declaration: constants, macros, local variables.
 
     Args:
-        lines: tokens of each.
+        lines: the tokens of each line.
     """
     found: dict[str, list[str]] = {}
     spoiled: set[str] = set()
@@ -39,13 +42,13 @@ def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
 
 
 def in_parameters(expression: str, values: dict[str, list[str]], known: Collection[str], depth: int = MOST_DEPTH) -> str:  # fmt: skip
-    """Replace the kernel's own names in a launch expression; names without a simple value stay.
+    """Replace a kernel's own names in a launch expression; names without a simple value stay.
 
     Args:
-        expression: as a contract writes it.
-        values: what names stand for.
-        known: names that a contract defines itself, which stay.
-        depth: levels of names within values that are replaced.
+        expression: the expression, as in a contract.
+        values: tokens of the value of each name.
+        known: names that a contract defines, which stay.
+        depth: levels of nested names to replace.
     """
 
     def value(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Merges changed lines into the unit's text, preserving the author's comments, layout and spelling of everything unchanged."""
+"""Merge of changed lines into the unit's text, which keeps the comments, layout and spelling of all unchanged code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kernelmate.suggest.codec.spelling import SpacingStyle, needs_blank, spaced
 from kernelmate.suggest.codec.writing import OutputToken, TokenWriter, style_of
 
 ALIKE = 0.5
-"""Fraction of common tokens from which a new line counts as a changed old one, and keeps its layout and comment."""
+"""Fraction of common tokens from which a new line counts as a changed old line and keeps its layout and comment."""
 MOST_PAIRS = 3000
-"""Maximum of line pairs compared in one edit; larger edits count as completely new."""
+"""Largest number of line pairs compared in one edit; in larger edits every line counts as new."""
 
 
 def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> str:
     """Return the unit's text with changed lines.
 
     Args:
-        old: the unit as it was.
-        changed: all its lines, hidden ones included, each as it was or as the tokens of a new one.
+        old: the original unit.
+        changed: all its lines, hidden ones included: unchanged lines, or the tokens of new ones.
     """
     style = style_of(old)
     tokens = _tokens(old, changed, style)
@@ -31,12 +31,15 @@ def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> st
 def replaced(
     old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
 ) -> Iterator[CanonicalLine | list[str]]:
-    """Return all lines of a unit after edits of the shown ones.
+    """Yield all lines of a unit after edits of the shown ones.
 
-    Start, stop (counted from 0), and the tokens of new lines.
+    New lines between two shown lines come after hidden lines between them, directly before the second shown line. New
+    lines after the last shown line directly follow it.
 
-    What is put between two shown lines with hidden ones between them comes before the second, which it mostly belongs to;
-    what is put behind the last shown line stands right behind it.
+    Args:
+        old: the original unit.
+        edits: start and stop of each edit among the shown lines (from 0, stop exclusive), and the tokens of its new
+            lines.
     """
     new: dict[int, list[list[str]]] = {}
     for start, _, lines in edits:
@@ -60,7 +63,7 @@ def replaced(
 
 
 def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style: SpacingStyle) -> list[OutputToken]:
-    """Returns all tokens of the new text in order; those of changed lines with the old ones that they replace."""
+    """Returns all tokens of the new text in order; tokens of changed lines are matched with the old ones."""
     kept = {id(line) for line in changed if isinstance(line, CanonicalLine)}
     depths = _depths(old)
     tokens: list[OutputToken] = []
@@ -91,7 +94,7 @@ def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style:
 
 
 def _depths(old: Canonical) -> dict[int, int]:
-    """Returns the brace depth of each line, omitted braces included."""
+    """Returns the brace depth of each line, counting braces that the author omitted."""
     found: dict[int, int] = {}
     depth = 0
     for line in old.lines:
@@ -102,7 +105,7 @@ def _depths(old: Canonical) -> dict[int, int]:
 
 
 def _as_it_was(line: CanonicalLine, style: SpacingStyle, deep: int) -> list[OutputToken]:
-    """Returns an unchanged line; its spacing matters only if an omitted brace may have to be written."""
+    """Returns the tokens of an unchanged line; spacing is computed only if an omitted brace may have to be written."""
     blanks = spaced(line.texts, style) if any(item.place < 0 for item in line.items) else [""] * len(line.items)
     return [
         OutputToken(item.text, item.place, blank, number == 0, deep)
@@ -111,7 +114,7 @@ def _as_it_was(line: CanonicalLine, style: SpacingStyle, deep: int) -> list[Outp
 
 
 def _paired(new: Sequence[list[str]], gone: Sequence[CanonicalLine]) -> list[CanonicalLine | None]:
-    """Pairs each new line with the old one that it changes: the pairs, in order, with the most in common."""
+    """Pairs each new line with the old line that it changes: the pairing in order with the most tokens in common."""
     if not gone or len(new) * len(gone) > MOST_PAIRS:
         return [None] * len(new)
     score = [[_alike(texts, line.texts) for line in gone] for texts in new]
@@ -165,7 +168,7 @@ def _aligned(
 
 
 def _decide_braces(tokens: list[OutputToken], style: SpacingStyle) -> None:
-    """Decides whether braces absent from the text are written: they are omitted only around a single statement."""
+    """Decides which braces that the text lacks are written: they are omitted only around a single statement."""
     for opening, closing in _brace_pairs(tokens):
         marks = {tokens[opening].index, tokens[closing].index}
         if -1 not in marks and not (marks == {None} and style.bare and _heads_body(tokens, opening, closing)):
@@ -183,7 +186,7 @@ def _decide_braces(tokens: list[OutputToken], style: SpacingStyle) -> None:
 
 
 def _brace_pairs(tokens: Sequence[OutputToken]) -> list[tuple[int, int]]:
-    """Returns matching brace pairs, inner ones first; an unmatched one that is absent from the text is written."""
+    """Returns matching brace pairs, inner ones first; an unmatched brace that the text lacks is written."""
     stack: list[int] = []
     pairs: list[tuple[int, int]] = []
     for place, token in enumerate(tokens):
@@ -200,7 +203,7 @@ def _brace_pairs(tokens: Sequence[OutputToken]) -> list[tuple[int, int]]:
 
 
 def _gains_else(tokens: Sequence[OutputToken], closing: int) -> bool:
-    """True if an `else` follows that did not before, and would belong to a condition inside the braces without them."""
+    """Returns True if without these braces an `else` that now follows would bind to a condition inside them."""
     following = tokens[closing + 1] if closing + 1 < len(tokens) else None
     if following is None or following.text != "else":
         return False
@@ -209,7 +212,7 @@ def _gains_else(tokens: Sequence[OutputToken], closing: int) -> bool:
 
 
 def _is_headed(tokens: Sequence[OutputToken], opening: int) -> bool:
-    """True if the brace follows a head that may have one statement instead of a block."""
+    """Returns True if the brace follows a head that may have one statement instead of a block."""
     place = opening
     while place > 0 and not tokens[place].first:
         place -= 1
@@ -228,7 +231,7 @@ def _heads_body(tokens: Sequence[OutputToken], opening: int, closing: int) -> bo
 
 
 def _is_stretch(tokens: Sequence[OutputToken], opening: int, closing: int) -> bool:
-    """Returns True if the contents of the braces are contiguous in the old text, as a single statement there."""
+    """Returns True if the contents of the braces are contiguous in the old text."""
     head = next((token.index for token in reversed(tokens[:opening]) if token.index != -1), None)
     numbers = [token.index for token in tokens[opening + 1 : closing] if token.index != -1]
     return head is not None and bool(numbers) and numbers == list(range(head + 1, head + 1 + len(numbers)))

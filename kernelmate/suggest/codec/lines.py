@@ -1,7 +1,7 @@
 """Canonical form of a unit: the lines that a model sees, one statement each, every body in braces.
 
-Host code, other kernels and comments are not shown. Each line is a list of items, and each item is a token of the unit or
-a brace that its author left out. So a changed list of lines can be put back among what was not shown and not changed.
+Host code, other kernels and comments are hidden. Each line is a list of items; an item is a token of the unit or a
+brace that its author omitted, so that changed lines can be merged with hidden and unchanged code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class CanonicalLine:
-    """One line of the canonical form. A hidden one represents code that is not shown."""
+    """One line of the canonical form; `hidden` lines are not shown to a model."""
 
     items: list[Item]
     hidden: bool = False

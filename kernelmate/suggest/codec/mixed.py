@@ -1,9 +1,9 @@
 """Codec whose prompts offer applicable rewrites, and whose answers choose among them or are short programs.
 
-A program consists of single-word changes of the kernel's head, a new launch, line edits of the body, and rewrites
-(recipes or repairs), which are applied last. Reliable changes are single words: `__restrict__` of a pointer, launch
-bounds, a recipe. Code given by the contract, or outside the kernel, has no line number, so that no answer can corrupt
-it. Edits precede rewrites, since they refer to the lines that the model saw.
+A program consists of changes of the kernel's head by special tokens, a new launch, line edits of the body, and rewrites
+(recipes or repairs), which are applied last. Each frequent and reliable change is a single token: `__restrict__` of a
+pointer, launch bounds, a recipe. Code that the contract determines, and code outside the kernel, has no line number, so
+no answer can corrupt it. Edits precede rewrites, since they refer to the lines that the model saw.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from kernelmate.suggest.codec.shown import (
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
 
 FILLS = (0.0625, 0.25, 1, 4)
-"""Thresholds of launch threads over threads resident on the GPU."""
+"""Upper bounds for the ratio of a launch's threads to the threads that the GPU can hold at once."""
 
 
 def fill_tokens() -> tuple[str, ...]:
-    """Special tokens for the share of the GPU that a launch fills."""
+    """Returns the special tokens for the ratio of a launch's threads to the GPU's resident threads."""
     return *(f"@fill<={bound:g}" for bound in FILLS), "@fill-more"
 
 
 def filled(question: Question) -> list[str]:
-    """Returns the token for the size that is timed; none if the launch or the GPU is unknown."""
+    """Returns the token of the ratio at the timed size; empty if the launch or the GPU is unknown."""
     try:
         request = request_of(question)
         size = request.contract.sizes[0] if question.size is None else question.size
@@ -86,13 +86,13 @@ _SECTION = re.compile(
 )
 _HELPER = re.compile(r"#define|(?:static|inline|constexpr|template|__device__|__forceinline__|__host__)\b|__constant__")
 _CONTRACTS = ("block", "block_x", "block_y", "block_z", "cdiv", "min", "max", "sizeof")
-"""Names in a contract's expressions other than parameters."""
+"""Names that a contract's expressions may contain besides parameters."""
 _PLACEHOLDER = re.compile(r"@v\d+\Z")
 
 
 @dataclass(frozen=True)
 class MixedCodec:
-    """A codec of programs.
+    """A codec whose answers are programs of rewrites, head changes and line edits.
 
     Attributes:
         name: as in `Codec`.
@@ -104,7 +104,10 @@ class MixedCodec:
     end: str = END
 
     def ask(self, question: Question) -> MixedQuestion:
-        """As `Codec.ask`. The last question is cached, since a corpus needs each twice: for prompt and answer."""
+        """As `Codec.ask`.
+
+        The last question is cached, since corpus generation needs it for the prompt and for the answer.
+        """
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
             lines = ShownLines.of(question, hides=self.hides)
@@ -112,9 +115,11 @@ class MixedCodec:
         return last
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`; rewrites are used if an author such as `recipe:coalesce+unroll` is in the analysis.
+        """As `Codec.answer`.
 
-        An answer of rewrites alone has no analysis: each says itself why it is taken, and the choice is the first token.
+        The answer consists of rewrites if the analysis names an author such as `recipe:coalesce+unroll`.
+
+        An answer of rewrites alone has no analysis, so that its first token is the choice.
         """
         said = [one for one in analysis if not one.startswith("recipe:")]
         if after is None:
@@ -181,7 +186,7 @@ class MixedQuestion:
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
-        """Returns the applicable rewrites; none if only an analysis is requested, or if they are unknown."""
+        """Returns the applicable rewrites; empty if only an analysis is requested, or if they are unknown."""
         question = self.question
         if question.task == "analyse":
             return ()
@@ -195,10 +200,12 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- telling
 
     def steps(self, after: CodecVersion, names: Sequence[Named] | None) -> list[Step] | None:
-        """Return the rewrites that lead to a version; for a broken kernel also unnamed ones. None if none do.
+        """Return the rewrites that lead to a version; None if none do.
+
+        For a broken kernel, rewrites that are not named are tried too.
 
         Raises:
-            NotEncodable: the first of them is not among the offers.
+            NotEncodable: the first rewrite is not among the offers.
         """
         steps = path(self.question, after, names, lambda: self.offers)
         if steps is not None and steps[0][1] >= dict(self.offers).get(steps[0][0], 0):
@@ -206,10 +213,10 @@ class MixedQuestion:
         return steps
 
     def told(self, after: CodecVersion) -> str:
-        """Return the answer that leads to a version, without recipes.
+        """Return the answer that leads to a version, without rewrites.
 
         Raises:
-            NotEncodable: it changes text that answers cannot change, or nothing.
+            NotEncodable: the version equals the kernel, or changes text that answers cannot change.
         """
         lines, where = self.lines, self.where
         unit, changed = lines.compared(after)
@@ -232,7 +239,10 @@ class MixedQuestion:
         return answer
 
     def _must_keep_order(self, unit: Canonical, count: int, edits: Sequence[Edit]) -> None:
-        """Checks that `count` new lines above the kernel's head, and edits of its body, leave hidden lines in place."""
+        """Checks that new lines above the head and edits of the body keep the order of hidden lines.
+
+        `count` is the number of new lines.
+        """
         old, start = self.lines.unit, self.where.start
         moved = [(edit.start + start, edit.stop + start, [[line] for line in edit.lines]) for edit in edits]
         changed = list(replaced(old, moved))
@@ -296,7 +306,7 @@ class MixedQuestion:
         return program
 
     def _of_parameters(self, launch: CodecLaunch, top: Sequence[str]) -> CodecLaunch:
-        """Returns a launch whose expressions contain none of the kernel's own names."""
+        """Returns the launch with the kernel's own names replaced by the parameters that they derive from."""
         if launch == self.question.launch:
             return launch
         shown = self.lines.unit.shown
@@ -308,7 +318,7 @@ class MixedQuestion:
         return replace(launch, shared=in_parameters(launch.shared, values, known), **sides)
 
     def _changed(self, program: _Program) -> str:
-        """Returns the unit's text after all changes except recipes."""
+        """Returns the unit's text after all changes except rewrites."""
         unit, where = self.lines.unit, self.where
         edits = line_edits.read(program.edits, where.stop - where.start)
         if not _is_helper(program.top):
@@ -338,7 +348,7 @@ class MixedQuestion:
         return put_back(unit, changed)
 
     def _fresh(self, lines: Iterable[Sequence[str]]) -> dict[str, str]:
-        """Returns names for undefined placeholders: a model may have meant a new name, which its lines declare."""
+        """Returns names for undefined placeholders that the model's lines declare, as new names."""
         names = self.lines.names
         taken_marks = set(names.names.values())
         marks = dict.fromkeys(text for line in lines for text in line if _PLACEHOLDER.match(text))
@@ -352,7 +362,7 @@ class MixedQuestion:
         return found
 
     def _paired(self, edits: Sequence[Edit], new: Sequence[list[list[str]]]) -> tuple[list[list[list[str]]], int]:
-        """Returns the new lines of each edit, and the number of closing braces to add behind the body."""
+        """Returns the new lines of each edit with balanced braces, and the number of braces to add after the body."""
         body = [line.texts for line in self.lines.unit.shown[self.where.start : self.where.stop]]
         gone = [line for edit in edits for line in body[edit.start : edit.stop]]
         short = _open(chain.from_iterable(new)) - _open(gone)

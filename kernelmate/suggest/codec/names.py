@@ -1,4 +1,4 @@
-"""Placeholders for names and long literals: a small model copies one token reliably, but may corrupt a name."""
+"""Placeholders for names and long literals: a small model copies one token reliably, but may corrupt a longer name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernelmate.suggest.codec.known_words import MEMBERS, is_known
 from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
 
 NAMES, LITERALS = 96, 32
-"""Number of placeholders; further names are not replaced."""
+"""Number of placeholders for names and for literals; further ones are not replaced."""
 SHORT_NUMBER, SHORT_STRING = 5, 4
-"""Maximum length of literals that are not replaced, since they are as easy to copy as a token."""
+"""Largest length in characters of numbers and strings that are not replaced."""
 
 _SUFFIX = re.compile(r"(?<=[\w.])(?:[uU]?[lL]{0,2}|[fFhH])\Z")
 _HEX_SUFFIX = re.compile(r"[uU]?[lL]{0,2}\Z")
@@ -45,9 +45,9 @@ class Placeholders:
         """Assign placeholders to names and literals, in the order of first appearance, or by a seed.
 
         Args:
-            lines: tokens of each.
+            lines: the tokens of each line.
             seed: as `Question.seed`.
-            replace: False leaves everything as it is, but for what could be taken for a special token.
+            replace: False replaces only literals that could be read as special tokens.
         """
         words, numbers = list(range(NAMES)), list(range(LITERALS))
         if seed is not None:
@@ -83,9 +83,9 @@ class Placeholders:
         return hidden
 
     def show(self, line: Sequence[str]) -> list[str]:
-        """Replace placeholders of a model's line by their values.
+        """Replace placeholders in a model's line by their values.
 
-        A name that the unit uses with another meaning gets an underscore, since the model could not see it.
+        A name that the model wrote and that the unit uses with another meaning gets an underscore.
 
         Raises:
             KeyError: a placeholder is undefined.
@@ -128,9 +128,9 @@ def words_are_free(found: Placeholders, line: Sequence[str], index: int) -> bool
 
 
 def is_fixed(line: Sequence[str], index: int) -> bool:
-    """Returns True if the word at `index` is not replaced because of its context.
+    """Returns True if the context of the word at `index` gives it a fixed meaning.
 
-    A vector's field, a library's name, a header.
+    Examples are a vector's field, a library's name, and a header.
     """
     if line[0] == "#" and (index == 1 or line[1] in ("include", "pragma")):
         return True
@@ -151,7 +151,7 @@ def _is_long(token: str, *, replace: bool) -> bool:
 
 
 def _split(token: str) -> tuple[str, str]:
-    """Splits a literal from its suffix; other tokens are returned whole."""
+    """Splits a number into its digits and its suffix; other tokens have no suffix."""
     if not is_number(token):
         return token, ""
     pattern = _HEX_SUFFIX if token[:2] in ("0x", "0X") else _SUFFIX

@@ -15,7 +15,7 @@ from kernelmate.suggest.codec.requests import launch_of
 
 MOST_STEPS = 5
 MOST_TRIED = 400
-"""Maximum number of versions tried in a search for the steps that lead to one."""
+"""Largest number of versions to try in a search for the steps that lead to one."""
 
 Step = tuple[str, int]
 """A rewrite's name and the index of a variant, from 0."""
@@ -63,19 +63,19 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
 def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
     """Return the steps that lead to a version: the named rewrites in turn.
 
-    Without named rewrites, a broken kernel may be repaired by any single rewrite that is offered.
+    Without named rewrites, every offered rewrite is tried alone if the kernel is broken.
 
     Args:
-        question: what was asked.
+        question: the question.
         goal: the version to reach.
         names: the rewrites to apply, in order.
-        offers: returns the rewrites that apply; called only if no rewrite is named.
+        offers: returns the applicable rewrites; called only if no rewrite is named.
 
     Returns:
         The steps; None if no steps lead to the version.
 
     Raises:
-        NotEncodable: the text does not hold the kernel, or no contract is available for it.
+        NotEncodable: the text does not contain the kernel, or no contract is available for it.
     """
     tries = [names] if names else [[(name, None)] for name, _ in offers()] if question.broken else []
     request, left = assumed(question) if tries else None, iter(range(MOST_TRIED))

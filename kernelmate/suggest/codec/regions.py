@@ -1,4 +1,4 @@
-"""Head and body of the kernel among a unit's shown lines: answers change the head by words and the body by line."""
+"""Head and body of the kernel among a unit's shown lines: answers change the head by tokens and the body by lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Regions:
 
     Attributes:
         head: the line that ends with the kernel's opening brace.
-        start, stop: the lines of its body, without the one that closes it where that is a brace alone.
+        start, stop: the lines of the body, without a last line that is only its closing brace.
     """
 
     head: int

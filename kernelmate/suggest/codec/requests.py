@@ -34,7 +34,7 @@ def launch_of(contract: Contract) -> CodecLaunch:
 
 
 def question_of(request: SuggestRequest) -> Question:
-    """Returns a search's request as a question, without other candidates' attempts."""
+    """Returns a search's request as a question, without earlier versions."""
     verdict = _placed(request.verdict, request.kernel.unit)
     return Question(
         text=request.kernel.unit.text,
@@ -68,7 +68,7 @@ def repair_of(request: SuggestRequest, failed: Judged) -> Question:
 
 
 def _placed(verdict: Verdict, unit: Unit) -> Verdict:
-    """Moves a verdict's positions from the user's file to the unit's text, which is all that a question contains."""
+    """Returns a verdict with its positions converted from the user's file to the unit's text."""
 
     def placed(said: Said) -> Said:
         if said.file not in (None, unit.path) or said.line is None:
@@ -123,17 +123,17 @@ def tried_of(judged: Judged) -> TriedVersion:
 def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, author: str) -> Candidate:
     """Return an answer as a candidate: its text in the user's file, its launch in the contract.
 
-    A version made only by built-in rewrites has them as author, whoever chose them, and is judged and predicted
-    accordingly.
+    A version made only by built-in rewrites has `recipe:NAME, chosen by AUTHOR` as its author, so that its speedup is
+    predicted with the error of recipes.
 
     Args:
-        kernel: that was asked about.
-        contract: in force for it.
-        answer: as it was read.
-        author: who answered.
+        kernel: the kernel of the question.
+        contract: the kernel's contract.
+        answer: the decoded answer.
+        author: the author of the answer.
 
     Raises:
-        UndecodableAnswer: it holds no version, or the user's file cannot hold it.
+        UndecodableAnswer: the answer contains no version, or the version cannot be inserted into the user's file.
     """
     version, analysis = answer.version, answer.analysis
     if version is None:

@@ -1,4 +1,4 @@
-"""A kernel in the form that a small model sees, numbered lines and placeholders, and parsing of answers that refer to them."""
+"""A kernel as numbered lines with placeholders, as a small model sees it, and parsing of answers that refer to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernelmate.suggest.codec.tokens import read_tokens
 
 END = "@end"
 MOST_ANSWER = 64 * 1024
-"""Characters of one answer that are read."""
+"""Largest number of characters of an answer."""
 
 _LAUNCH = re.compile(r"@(grid|block|shared|require)")
 _SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,#]|v(?!\d)|k(?!\d))")
@@ -33,11 +33,13 @@ _SCALAR = re.compile(r"(\w+)(?:[ \t]*=[ \t]*(.+))?\Z")
 
 @dataclass(frozen=True, slots=True)
 class ShownLines:
-    """A kernel's unit as numbered canonical lines, as a model sees it.
+    """A kernel's unit as numbered canonical lines.
 
     Attributes:
-        unit: the whole unit in canonical form. names: placeholders of its names and literals.
-        lines: the lines that are shown, names hidden.
+        question: the question.
+        unit: the whole unit in canonical form.
+        names: placeholders of its names and literals.
+        lines: the shown lines, with placeholders.
     """
 
     question: Question
@@ -62,10 +64,10 @@ class ShownLines:
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
     def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
-        """Return a version in canonical form, and its shown lines in the question's terms.
+        """Return a version in canonical form, and its shown lines with the question's placeholders.
 
         Raises:
-            NotEncodable: it changes hidden lines.
+            NotEncodable: the version changes hidden lines.
         """
         unit = _canonical(after.text, self.question.kernel)
         relaunched = after.launch != self.question.launch
@@ -74,7 +76,7 @@ class ShownLines:
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
 
     def launch_told(self, launch: CodecLaunch) -> str:
-        """Returns the difference from the question's launch; empty if equal."""
+        """Returns the tokens of a launch's differences from the question's launch; empty if they are equal."""
         old = self.question.launch
         parts = []
         for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
@@ -112,11 +114,11 @@ class ShownLines:
 
 
 def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
-    """Return tried versions, each with its result, without those that cannot be expressed.
+    """Return earlier versions as text, each with its result; versions that cannot be expressed are left out.
 
     Args:
-        question: with what was tried.
-        told: the answer that leads to a version; raises `NotEncodable`.
+        question: the question with its earlier versions.
+        told: returns the answer that leads to a version; raises `NotEncodable`.
     """
     found = []
     for one in question.tried[: header.MOST_TRIED]:
@@ -129,7 +131,7 @@ def cleaned(answer: str, end: str) -> str:
     """Return an answer without surrounding blanks and without its end token.
 
     Raises:
-        UndecodableAnswer: it is too long.
+        UndecodableAnswer: the answer is too long.
     """
     if len(answer) > MOST_ANSWER:
         raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
@@ -138,7 +140,7 @@ def cleaned(answer: str, end: str) -> str:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Context manager that converts any error of decoding to `UndecodableAnswer`."""
+    """Context manager that converts errors of decoding to `UndecodableAnswer`."""
     try:
         yield
     except KeyError as error:
@@ -155,7 +157,7 @@ def tokens_of(lines: Sequence[str]) -> list[list[str]]:
     """Return the tokens of an answer's lines, with placeholders; empty lines are dropped.
 
     Raises:
-        UndecodableAnswer: a special token stands within a line.
+        UndecodableAnswer: a line contains a special token.
     """
     found = []
     for line in lines:
@@ -187,12 +189,15 @@ def _canonical(text: str, kernel: str) -> Canonical:
 
 
 def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
-    """Returns the hidden lines; without their launches, which follow the contract, if that changes."""
+    """Returns the tokens of hidden lines.
+
+    With `relaunched`, launch parameters are left out, since they follow the contract.
+    """
     return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
 
 
 def _without_launches(line: CanonicalLine) -> list[str]:
-    """Returns a line's tokens without those in a launch's brackets, and without the number of a name used there."""
+    """Returns a line's tokens without launch parameters, and without the number that a name used there is set to."""
     kept: list[str] = []
     inside: list[str] = []
     depth = 0
@@ -219,7 +224,7 @@ def _split_angles(texts: Sequence[str]) -> list[str]:
 
 
 def places_of(unit: Canonical) -> dict[int, int]:
-    """Returns the number of the shown line for each line of the text; none for blank and hidden lines."""
+    """Returns the number of the shown line for each line of the text; blank and hidden lines have none."""
     starts: list[int] = []
     line = 1
     for gap, token in zip(unit.tokens.gaps, unit.tokens.texts, strict=True):
@@ -235,7 +240,7 @@ def places_of(unit: Canonical) -> dict[int, int]:
 
 
 def arguments_of(question: Question) -> tuple[Argument, ...]:
-    """Returns the contract's arguments as far as a prompt has them, from the text's block if none is given."""
+    """Returns the arguments of the question's contract, or of the contract block in the text."""
     if question.contract is not None:
         return question.contract.args
     return _arguments_in(question.text)
@@ -260,7 +265,7 @@ def _arguments_in(text: str) -> tuple[Argument, ...]:
 
 
 def version_of(question: Question, text: str, launch: CodecLaunch) -> CodecVersion:
-    """Returns the text with a launch in its contract and wherever the file launches the kernel."""
+    """Returns the text with a launch in its contract block and in every launch of the kernel."""
     if launch == question.launch:
         return CodecVersion(text, launch)
     short = question.kernel

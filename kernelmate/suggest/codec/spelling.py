@@ -1,4 +1,4 @@
-"""Text from tokens: as dense as possible for a model, and with usual spacing for a file."""
+"""Conversion of tokens to text: without unnecessary blanks for a model, and with usual spacing for a file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def dense(tokens: Sequence[str]) -> str:
 
 
 def needs_blank(last: str, word: str) -> bool:
-    """True if two tokens side by side would be read as something else."""
+    """Returns True if two adjacent tokens would be read as other tokens without a blank."""
     end, start = last[-1], word[0]
     if end.isalnum() or end == "_":
         if start.isalnum() or start == "_":
@@ -81,10 +81,14 @@ def needs_blank(last: str, word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpacingStyle:
-    """Spacing style of an author.
+    """An author's spacing style.
 
-    `step` is one level of indentation, `star_left` a pointer as `float* x`, `bare` bodies of one statement without
-    braces, `same_line` those on the line of their head, `tight` operators without blanks.
+    Attributes:
+        step: one level of indentation.
+        star_left: pointers are written `float* x`.
+        bare: bodies of one statement have no braces.
+        same_line: such bodies are on the line of their head.
+        tight: operators have no blanks around them.
     """
 
     step: str = "  "
@@ -142,7 +146,7 @@ def _is_spaced(tokens: Sequence[str], index: int, angles: set[int], style: Spaci
 
 
 def _is_braced_type(tokens: Sequence[str], index: int) -> bool:
-    """`float4{...}`: returns True for a brace that constructs a value of the preceding type."""
+    """Returns True for a brace that constructs a value of the preceding type, as in `float4{...}`."""
     return is_word(tokens[index - 1]) and is_type(tokens[index - 1]) and index > 1
 
 
@@ -181,7 +185,7 @@ def _wordy(word: str) -> bool:
 
 
 def _is_unary(tokens: Sequence[str], index: int) -> bool:
-    """True if the operator at `index` has one operand, after it."""
+    """Returns True if the operator at `index` is a prefix operator."""
     if tokens[index] not in _UNARY:
         return False
     if tokens[index] in ("!", "~"):
@@ -195,7 +199,7 @@ def _is_unary(tokens: Sequence[str], index: int) -> bool:
 
 
 def _is_declarator(tokens: Sequence[str], index: int, angles: set[int]) -> bool:
-    """True if the star or ampersand at `index` belongs to a declared pointer or reference, or to a pointer's type."""
+    """Returns True if the star or ampersand at `index` belongs to a declarator or to a pointer type."""
     if index == 0 or tokens[index] not in ("*", "&"):
         return False
     before = tokens[index - 1]

@@ -12,7 +12,7 @@ from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item, Unbal
 from kernelmate.suggest.codec.tokens import Tokens, is_word, read_tokens
 
 MOST_DEPTH = 60
-"""Maximum nesting depth of blocks; deeper ones are split by punctuation alone."""
+"""Largest nesting depth of blocks; units with deeper ones are split by punctuation alone."""
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _DEVICE = frozenset({"__device__", "__constant__", "constexpr", "__managed__"})
@@ -23,7 +23,7 @@ _AFTER_PARAMETERS = frozenset({")", "const", "noexcept", "override", "final", "m
 def canonical(text: str, kernel: str) -> Canonical:
     """Returns the canonical form of a unit around one kernel.
 
-    Never fails: text that is not C++ is split by punctuation.
+    The function raises no errors: text that is not C++ is split by punctuation.
     """
     tokens = read_tokens(text)
     mark_object_macros(tokens)
@@ -38,7 +38,7 @@ def canonical(text: str, kernel: str) -> Canonical:
 
 
 class _Splitter:
-    """Splits the tokens of a unit into lines, from left to right; every method continues at `at`."""
+    """Splitter of a unit's tokens into lines, from left to right; every method continues at the index `at`."""
 
     def __init__(self, tokens: Tokens, kernel: str) -> None:
         self.texts, self.directives = tokens.texts, tokens.directives
@@ -126,14 +126,14 @@ class _Splitter:
     # --------------------------------------------------------------------------------------------- statements
 
     def _block_from(self, stop: int) -> Iterator[CanonicalLine]:
-        """Splits a head up to its brace, the contents, and the closing brace with its trailing tokens."""
+        """Splits a head with its opening brace, the contents, and the closing brace with its trailing tokens."""
         record = bool(_RECORDS & set(self.texts[self.at : stop])) and "(" not in self.texts[self.at : stop]
         yield self._line(stop)
         yield from self._body()
         yield self._close(goes_on=record)
 
     def _close(self, *, goes_on: bool) -> CanonicalLine:
-        """Splits a closing brace with its semicolon; with `goes_on`, names or more of an expression may precede that."""
+        """Splits a closing brace with its semicolon; with `goes_on`, further tokens may stand between them."""
         close = self.at
         self._expect("}")
         if goes_on:
@@ -290,7 +290,7 @@ class _Splitter:
         yield line
 
     def _is_foreign_include(self, texts: list[str]) -> bool:
-        """Returns True for an include irrelevant to the device: a project header or the host's library."""
+        """Returns True for an include that device code does not need: a project header or a host library's."""
         if texts[1:2] == ["pragma"]:
             return texts[2:3] == ["once"]
         if texts[1:2] != ["include"]:

@@ -1,4 +1,4 @@
-"""Tags of bottlenecks and optimizations: one special token each, and one sentence each."""
+"""Tags of bottlenecks and optimizations, each with a special token and a sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from kernelmate.suggest.codec.base import DecodedAnswer, NotEncodable
 
 MOST_TAGS = 8
-"""Maximum of tags at the start of an answer."""
+"""Largest number of tags at the start of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Tag:
 
     Attributes:
         sentence: its text for people.
-        pattern: recognises it in the words of a reviewer or a recipe.
+        pattern: matches sentences of a reviewer or a recipe that state it.
     """
 
     kind: Literal["why", "do"]
@@ -79,12 +79,12 @@ TAGS: tuple[Tag, ...] = (
     _tag("do", "split", "Keep fewer values alive at once.", r"fewer values|roll (?:it|the loop)|smaller pieces|recompute"),
     _tag("do", "mend", "Put right what is wrong, and leave the rest.", r"put .* back|it must be|needs? the condition|is called|must be added|a __syncthreads\(\) is missing|missing|are needed"),
 )  # fmt: skip
-"""All tags. Tags are added at the end of their kind and never renamed: models have learned them."""
+"""All tags. New tags are appended to their kind and never renamed, because models are trained on them."""
 
 _FACT = re.compile(
     r"(?:Global (?:loads|stores|atomics)|Shared (?:loads|stores)|Each thread takes \d|A block takes \d|Occupancy)\b"
 )
-"""Sentences that state figures; other sentences state their relevance."""
+"""Start of sentences that state figures only, which have no tags."""
 _BY_TOKEN = {tag.token: tag for tag in TAGS}
 _TOKEN = re.compile(r"@(?:why|do)-[a-z-]+:")
 
@@ -95,16 +95,16 @@ def tag_tokens() -> tuple[str, ...]:
 
 
 def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
-    """Returns the tags of sentences, recipe names, or tags' own tokens: bottlenecks first, each once."""
+    """Returns the tags of sentences, recipe names or tag tokens: bottlenecks first, each once, at most `MOST_TAGS`."""
     said = {place for text in analysis for place in _places_in(text)}
     return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
 
 
 def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
-    """Return an analysis as the start of an answer; `alone` if it is the whole answer.
+    """Return the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
 
     Raises:
-        NotEncodable: it is, and nothing is said.
+        NotEncodable: `alone` is set and there are no tags.
     """
     told = "".join(tag.token for tag in tags_of(analysis))
     if alone and not told:
@@ -114,14 +114,17 @@ def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
 
 @lru_cache(maxsize=4096)
 def _places_in(text: str) -> tuple[int, ...]:
-    """Returns indices into `TAGS` of one sentence's tags, cached because a corpus repeats a few hundred sentences."""
+    """Returns the indices into `TAGS` of one sentence's tags.
+
+    Cached because a corpus repeats a few hundred sentences.
+    """
     if _FACT.match(text) is not None:
         return ()
     return tuple(place for place, tag in enumerate(TAGS) if tag.token == text or tag.pattern.search(text))
 
 
 def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
-    """Returns the tags that a text begins with, each once, and their end; unknown tags are skipped."""
+    """Returns the tags at the start of a text, each once, and the offset after them; unknown tags are skipped."""
     found: list[Tag] = []
     position = 0
     for token in _tokens(text):
@@ -139,7 +142,7 @@ def read_analysis(text: str) -> tuple[DecodedAnswer, str]:
 
 
 def without_tags(text: str) -> str:
-    """Returns an answer without its leading tags: its effect without its explanation."""
+    """Returns an answer without its leading tags."""
     return text[read_tags(text)[1] :]
 
 

@@ -1,6 +1,6 @@
-"""Splits text into tokens and the gaps before them: operators are whole tokens, gaps contain comments and layout.
+"""Split of text into tokens and the gaps before them: operators are whole tokens, gaps contain comments and layout.
 
-It is used for the user's text and for a model's lines. `kernelmate.source.tokens` differs: it separates comments from
+It serves for the user's text and for a model's lines. `kernelmate.source.tokens` differs: it separates comments from
 layout, and splits operators so that template brackets can be matched.
 """
 
@@ -32,11 +32,11 @@ _COMMENT = re.compile(r"//(?:[^\\\n]|\\\n|\\(?!\n))*|/\*[\s\S]*?(?:\*/|\Z)")
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a text; `gaps[i] + texts[i]` over all i, and `tail`, give the text again.
+    """The tokens of a text; `gaps[i] + texts[i]` over all i, followed by `tail`, is the text.
 
     Attributes:
         texts: the texts of the tokens.
-        gaps: what stands before each: layout and comments.
+        gaps: layout and comments before each token.
         directives: number of the preprocessor line that each token is part of; 0 for code.
         tail: the gap after the last token.
     """
@@ -48,7 +48,7 @@ class Tokens:
 
 
 def read_tokens(text: str) -> Tokens:
-    """Splits a text. Never fails: other characters become single tokens."""
+    """Splits a text into tokens. Raises no errors: unknown characters become single tokens."""
     found = Tokens()
     texts, gaps, directives = found.texts, found.gaps, found.directives
     number = current = 0
@@ -79,13 +79,13 @@ def has_comment(gap: str) -> bool:
 
 
 def is_word(token: str) -> bool:
-    """True if the token is a name or a keyword."""
+    """Returns True if the token is a name or a keyword."""
     first = token[0]
     return (first.isalpha() or first == "_") and token[-1] not in "\"'"
 
 
 def is_number(token: str) -> bool:
-    """True if the token is a number."""
+    """Returns True if the token is a number."""
     return token[0].isdigit() or (token[0] == "." and len(token) > 1 and token[1].isdigit())
 
 

@@ -11,7 +11,7 @@ from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
 from kernelmate.suggest.codec.spelling import SpacingStyle
 
 WIDEST = 120
-"""Maximum columns for a single-statement body on the line of its head, if the author writes them so."""
+"""Largest width in columns of a single-statement body on the line of its head, if the author uses that style."""
 
 _OPERATORS = frozenset({"=", "+", "<", "+=", "/", "=="})
 _DEEPER = re.compile(r"\n(?=[ \t]+(?:[^\s]|\Z))")
@@ -25,9 +25,11 @@ class OutputToken:
     """One token of the new text.
 
     Attributes:
-        text: as it stands there. index: its place among the old tokens; -1 for a brace left out, None for a new one.
-        lead: what comes before it in its line's own spacing. first: it begins a line of the canonical form.
-        deep: within how many braces its line was; None for one that stands for no old line.
+        text: the token's text.
+        index: its index among the old tokens; -1 for a brace that the author omitted, None for a new token.
+        lead: the space before it by the spacing of its line.
+        first: True if it begins a line of the canonical form.
+        deep: brace depth of its old line; None if it has none.
     """
 
     text: str
@@ -57,7 +59,7 @@ def style_of(old: Canonical) -> SpacingStyle:
 
 
 def _step(old: Canonical) -> str:
-    """Returns one indentation level: the most common difference between a line and its enclosing one."""
+    """Returns one indentation level: the most frequent difference of indentation between a line and its parent."""
     steps: Counter[str] = Counter()
     above: list[str] = []
     for line in old.lines:
@@ -74,7 +76,7 @@ def _step(old: Canonical) -> str:
 
 
 def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
-    """Returns the indentation of a line that begins a text line; None for others."""
+    """Returns the indentation of a line that begins at the start of a text line; None for others."""
     index = line.items[0].place
     if index < 0:
         return None
@@ -147,7 +149,7 @@ class TokenWriter:
         return trailing + ("" if last is None else "\n") + lead
 
     def _shifted(self, gap: str) -> str:
-        """Returns a gap with its lines re-indented; lines at the margin stay there."""
+        """Returns a gap with its lines re-indented; lines without indentation stay there."""
         if not self.shift or "\n" not in gap:
             return gap
         if self.shift > 0:
@@ -158,7 +160,7 @@ class TokenWriter:
         return "\n".join(lines)
 
     def _fits(self, tokens: Sequence[OutputToken], place: int) -> bool:
-        """True if the statement at `place` fits on the line of its head."""
+        """Returns True if the statement at `place` fits on the line of its head."""
         if tokens[place].text == "#":
             return False
         width = 1
@@ -190,7 +192,10 @@ class TokenWriter:
 
 
 def _cut(gap: str) -> tuple[str, str | None]:
-    """Splits a gap into the comment after a token on its line, and the lines below; None if no line ends."""
+    """Splits a gap into the comment on the line of the token before it, and the lines below.
+
+    The second part is None if the gap does not end a line.
+    """
     same = _SAME_LINE.match(gap)
     end = same.end() if same is not None else 0
     comment = gap[:end].rstrip()

@@ -1,4 +1,4 @@
-"""The local model as an author: several different attempts at one kernel, a repair, and carrying out a review."""
+"""The local model as an author: several attempts at one kernel, a repair, and an attempt to follow a review."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, question
 from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
 
 CHARACTERS_PER_TOKEN = 2.5
-"""Conservative characters per token, below that of code in any known vocabulary."""
+"""Assumed characters per token, below the average for code in common vocabularies."""
 ANSWER_SHARE = 0.4
 """Fraction of the context reserved for the answer."""
 MOST_ANSWER_TOKENS = 6_000
@@ -43,17 +43,20 @@ class LocalModel:
     """A model behind an endpoint, as an author.
 
     Attributes:
-        endpoint: gives where it answers, starting it where that is needed.
-        label: the model's name for candidates.
-        temperature: the temperature of the second attempt and those after it, which go up from it step by step; the first is greedy.
-        seed: of the first; the others follow.
+        endpoint: returns the server's endpoint; starts the server if needed.
+        label: the model's name in candidates.
+        temperature: temperature of the second attempt, which rises with each further one; the first is greedy.
+        seed: seed of the first attempt; the others use the following numbers.
         on_text: called with text as it arrives.
-        stop: True once the user cancelled.
-        agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
-        codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
-        taught: the fingerprint of the rewrites that it was taught to choose among; None if it was not.
-        notes: one line each, once: where the rewrites that are installed are others, and why choices could not be
-            weighed.
+        stop: returns True once the user has cancelled.
+        timeout_s: seconds without data after which a request fails.
+        answer_s: largest duration of an answer in seconds.
+        agree: shown each text before it leaves this machine, with secrets removed, and returns the user's consent; None
+            for a local server.
+        codec: name of the model's codec in `kernelmate.suggest.codec`.
+        taught: fingerprint of the rewrites that the model was trained to choose among; None if it chooses none.
+        notes: remarks for the user, one line each: that other rewrites are installed, or that probabilities are
+            missing.
         last_cost: tokens of the last answer.
     """
 
@@ -79,10 +82,10 @@ class LocalModel:
         return f"local:{self.label}"
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Return different attempts: a codec's choices, most probable first; then sampled ones, the first greedy.
+        """Yield different attempts: a codec's choices, the most probable first; then sampled ones, the first greedy.
 
         Raises:
-            AuthorFailed: the model cannot be asked, or none of its answers could be read.
+            AuthorFailed: the model is not available, or none of its answers could be parsed.
         """
         if self.codec != CHAT:
             return self._coded(request, question_of(request), count)
@@ -100,7 +103,7 @@ class LocalModel:
         return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Return two attempts at carrying out a review; models with their own codec ignore it and sample again.
+        """Yield two attempts at following a review; models with their own codec ignore it and sample again.
 
         Raises:
             AuthorFailed: as `samples`.
@@ -140,9 +143,10 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Return attempts of a model with its own codec: choices among the offers, then written answers.
+        """Yield attempts of a model with its own codec: choices among the offers, then sampled answers.
 
-        What it writes and says the same as an attempt before is drawn again. Choices that cannot be weighed it writes as well.
+        An answer that equals an earlier one is sampled again. If the server reports no probabilities, choices are
+        sampled too.
         """
         endpoint = self.endpoint()
         self._note_differing()
@@ -173,10 +177,10 @@ class LocalModel:
     def _weighed(
         self, coded: CodecQuery, endpoint: Endpoint, request: SuggestRequest, count: int
     ) -> Iterator[Candidate]:
-        """Return choices, most probable first; none if the server reports no probabilities.
+        """Yield choices, the most probable first; none if the server reports no probabilities.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: the model cannot answer.
         """
         try:
             if not self._unweighed:
@@ -189,14 +193,14 @@ class LocalModel:
         """Return log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: the model cannot answer.
             _Untold: the server reports no probabilities.
         """
         paid, question = self.last_cost, ChatRequest("", "", most_tokens=1, prompt=text, likely=LIKELY)
         try:
             answer = self._answer(endpoint, question, request, shown=False)
         except AuthorFailed as error:
-            # Servers that do not know this parameter, or allow fewer tokens, reject the whole request because of it.
+            # Servers that do not support this parameter, or allow fewer tokens, reject the whole request.
             if error.kind != "request":
                 raise
             raise _Untold(str(error)) from None
@@ -217,7 +221,7 @@ class LocalModel:
             self.notes.append(line)
 
     def _temperature(self, number: int) -> float:
-        """Returns the temperature of an attempt: 0 first, then as set, then rising to a maximum beyond which text degrades."""
+        """Returns the temperature of an attempt: 0 for the first, then `temperature` and rising up to a maximum."""
         if number == 0:
             return 0.0
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
@@ -227,7 +231,7 @@ class LocalModel:
 
         Raises:
             Malformed: the answer cannot be parsed.
-            AuthorFailed: there is no answer.
+            AuthorFailed: the model cannot answer.
         """
         try:
             answer = self._answer(endpoint, question, request)
@@ -245,7 +249,7 @@ class LocalModel:
         """Return one answer and its cost; `shown` passes text to the user as it arrives.
 
         Raises:
-            AuthorFailed: there is no answer.
+            AuthorFailed: the model cannot answer.
         """
         self.last_cost = Cost()
 
@@ -265,15 +269,15 @@ class LocalModel:
 
 
 def fitted(kernel: str, parts: list[str], task: str, context: int | None) -> tuple[str, int]:
-    """Fit the user's part of a prompt into a context; returns it with the tokens left for the answer.
+    """Fit the user message of a prompt into a context; returns it with the number of tokens left for the answer.
 
     Parts are truncated from the least important one, which is the last; the kernel is never truncated.
 
     Args:
-        kernel: what is known of the kernel.
-        parts: the others, the most important first.
-        task: what is asked.
-        context: in tokens; None if it is not known.
+        kernel: the facts about the kernel.
+        parts: other parts, the most important first.
+        task: the task.
+        context: context length in tokens; None if unknown.
 
     Raises:
         AuthorFailed: the kernel alone does not fit.

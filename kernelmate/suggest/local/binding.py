@@ -1,7 +1,7 @@
-"""Wrapper of llama-cpp-python that answers one chat at a time and stops as soon as the client is gone.
+"""Wrapper of llama-cpp-python that answers one request at a time and stops once the client has disconnected.
 
-The server that comes with the package does not know `json_schema`, leaves a prompt's evaluation running once its client
-has gone, and ends its stream without a word when something fails; so only the binding itself is used.
+The package's own server does not support `json_schema`, continues to evaluate a prompt after its client has
+disconnected, and ends a stream without an error message on a failure; therefore only the binding is used.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from kernelmate.suggest.local.engine_settings import BATCH, EngineSettings
 
 PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
-"""Chat template for a file that has none."""
+"""Chat template for a model file without one."""
 
 
 class Unanswerable(Exception):
-    """A question that this model cannot answer; the message is one sentence."""
+    """A request that this model cannot answer; the message is one sentence."""
 
 
 class ClientGone(Exception):
@@ -30,7 +30,10 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """Sampling options of an answer; `grammar` as from `Binding.grammar`, `likely` as in `chat.ChatRequest`."""
+    """Sampling options of an answer.
+
+    `grammar` is a result of `Binding.grammar`, `likely` is as in `chat.ChatRequest`.
+    """
 
     most_tokens: int
     temperature: float
@@ -41,10 +44,14 @@ class SamplingOptions:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """Token counts of one answer: of the prompt, of its cached part, and of the answer.
+    """Token counts of one answer, and the reason that it ended.
 
-    `finish` is `stop` where the model ended its answer, `length` where there was no more room. `likely`: texts of the first
-    token's likeliest values with their log probabilities, where they were wanted.
+    Attributes:
+        prompt: tokens of the prompt.
+        known: tokens of the prompt that were cached.
+        written: tokens of the answer.
+        finish: `stop` if the model ended its answer, `length` if there was no more room.
+        likely: most probable values of the first token with log probabilities, if requested.
     """
 
     prompt: int
@@ -61,7 +68,7 @@ class Binding:
         settings: the settings of the model.
 
     Raises:
-        Exception: it cannot be loaded; whatever llama-cpp-python raises.
+        Exception: any error of llama-cpp-python while loading.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -81,22 +88,22 @@ class Binding:
         self._llama.verbose = False
         logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
         self._vocab = llama_cpp.llama_model_get_vocab(self._llama.model)
-        # A file's template is a program of a stranger: the formatter runs it in Jinja's sandbox, without access to
-        # attributes of Python; that it may run for ever is the client's to notice, who then ends this process.
+        # A file's chat template is untrusted code: the formatter runs it in Jinja's sandbox, without access to
+        # attributes of Python; if it never ends, the client times out and ends this process.
         template = self._llama.metadata.get("tokenizer.chat_template", PLAIN)
         self._format = Jinja2ChatFormatter(template, self._text_of("eos"), self._text_of("bos"))
         self._gone: Callable[[], bool] = bool
-        # Asked between any two operations of an evaluation, which on a CPU is some thousand times a second.
+        # llama.cpp calls it between any two operations of an evaluation: on a CPU, some thousand times a second.
         self._abort = llama_cpp.ggml_abort_callback(lambda _: self._gone())
         llama_cpp.llama_set_abort_callback(self._llama.ctx, self._abort, None)
 
     @property
     def context(self) -> int:
-        """Maximum tokens of one conversation."""
+        """Context length in tokens."""
         return int(self._llama.n_ctx())
 
     def prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Returns a conversation as tokens, by the template of the model's file.
+        """Returns the tokens of a conversation, by the chat template of the model's file.
 
         Raises:
             Unanswerable: the template fails, or the context is too small.
@@ -110,7 +117,7 @@ class Binding:
         return self.tokens(text)
 
     def tokens(self, text: str) -> list[int]:
-        """Tokenise an exact text, with special tokens where spelled.
+        """Tokenise an exact text; special tokens that it spells out become single tokens.
 
         Raises:
             Unanswerable: the context is too small.
@@ -124,7 +131,7 @@ class Binding:
         """Return a grammar for a JSON Schema.
 
         Raises:
-            Unanswerable: it cannot be converted.
+            Unanswerable: the schema cannot be converted.
         """
         from llama_cpp import LlamaGrammar
 
@@ -136,16 +143,17 @@ class Binding:
     def answer(
         self, prompt: list[int], wanted: SamplingOptions, counts: TokenCounts, gone: Callable[[], bool]
     ) -> Iterator[bytes]:
-        """Yield the answer in pieces; a piece may end within a character.
+        """Yield the answer's bytes in pieces; a piece may end within a character.
 
         Args:
-            prompt: as `prompt` gives it.
-            wanted: how it is drawn.
-            counts: filled in as it goes.
-            gone: True once nobody listens; looked at thousands of times a second, so it must be quick.
+            prompt: the tokens of the prompt.
+            wanted: sampling options.
+            counts: updated during the answer.
+            gone: returns True once the client has disconnected; called thousands of times a second, so it must be fast.
 
         Raises:
-            Gone: nobody listens any more. RuntimeError: llama.cpp failed.
+            ClientGone: the client has disconnected.
+            RuntimeError: llama.cpp failed.
         """
         import llama_cpp
 
@@ -174,7 +182,7 @@ class Binding:
             self._gone = bool
 
     def _known(self, prompt: list[int]) -> int:
-        """Returns the tokens at the prompt's start that are cached from the last conversation."""
+        """Returns the number of leading prompt tokens that are cached from the previous request."""
         known = 0
         for one, other in zip(self._llama.input_ids[: self._llama.n_tokens], prompt, strict=False):
             if one != other:
@@ -183,7 +191,7 @@ class Binding:
         return known
 
     def _likely(self, count: int) -> list[tuple[str, float]]:
-        """Returns the most probable values of the next token with their log probabilities, before it is drawn."""
+        """Returns the most probable values of the next token with their log probabilities, before sampling."""
         import llama_cpp
         import numpy as np
 
@@ -206,7 +214,7 @@ class Binding:
         return buffer.raw[: max(size, 0)]
 
     def _text_of(self, name: str) -> str:
-        """Returns the text of the vocabulary's token of a name; empty if there is none."""
+        """Returns the text of the vocabulary's `eos` or `bos` token; empty if there is none."""
         token = self._llama.token_eos() if name == "eos" else self._llama.token_bos()
         return "" if token < 0 else self._piece(token, special=True).decode("utf-8", "replace")
 

@@ -20,23 +20,24 @@ from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.local.state import touch
 
 LOOK_S = 0.05
-"""Seconds between two checks whether the answer is still needed."""
+"""Seconds between two checks of whether the answer is still needed."""
 MOST_ANSWER = 1 << 20
-"""Characters of one answer, and bytes of one event of its stream."""
+"""Largest number of characters of one answer, and of bytes of one event of its stream."""
 MOST_STREAM = 16 * MOST_ANSWER
-"""Maximum bytes of one answer's event stream."""
+"""Largest number of bytes of one answer's event stream."""
 ANSWER_S = 600.0
-"""Seconds for one answer, from asking to its end."""
+"""Largest duration of one answer in seconds."""
 
 OnText = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """An answer, with token counts from the server, None if it gives none.
+    """An answer, with the server's token counts; None for counts that it does not report.
 
-    `known_tokens` are those of `input_tokens` that the server had evaluated before. `likely` has log probabilities of the first
-    token, by its text; empty if none were requested, or the server tells none.
+    Attributes:
+        known_tokens: number of `input_tokens` that were cached.
+        likely: log probabilities of the first token by its text; empty if not requested or not reported.
     """
 
     text: str
@@ -52,11 +53,11 @@ class ChatRequest:
     """A request to a model.
 
     Attributes:
-        system, user: the two messages of a conversation, which the model's own template turns into text.
-        prompt: the exact text in place of a conversation, for models that continue a text; it contains special tokens
-            as they are spelled.
+        system, user: the messages of a conversation, formatted by the model's chat template.
+        prompt: an exact text instead of a conversation, for models that continue a text; special tokens are spelled
+            out.
         schema: JSON schema that the answer must follow, if the server supports that.
-        likely: number of the likeliest first tokens that are returned with their log probabilities, before sampling.
+        likely: number of most probable first tokens to return with their log probabilities, before sampling.
     """
 
     system: str
@@ -84,12 +85,12 @@ def ask(
         endpoint: the server and the model.
         question: the messages and the sampling settings.
         on_text: called with text as it arrives.
-        stop: looked at some twenty times a second; True ends the connection, which ends the server's work.
-        timeout_s: seconds in which nothing comes, the evaluation of the prompt included.
-        answer_s: seconds for the whole answer, however it comes.
+        stop: checked about twenty times a second; True closes the connection, which stops the server's work.
+        timeout_s: seconds without data, including the evaluation of the prompt.
+        answer_s: largest duration of the whole answer in seconds.
 
     Raises:
-        AuthorFailed: there is no answer.
+        AuthorFailed: the model cannot answer.
     """
     body = json.dumps(_body(endpoint, question)).encode()
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
@@ -125,7 +126,10 @@ def ask(
 
 @contextlib.contextmanager
 def _turn(endpoint: Endpoint) -> Iterator[None]:
-    """Context manager that shares the GPU, so that no kernel is timed meanwhile; does nothing for a model on the CPU."""
+    """Context manager that holds the GPU's lock, so that no kernel is timed meanwhile.
+
+    Does nothing for a model on the CPU.
+    """
     if endpoint.gpu is None:
         yield
         return
@@ -180,12 +184,12 @@ def _connection(url: str) -> http.client.HTTPConnection:
 
 
 class _Watch:
-    """Closes a connection from another thread: when the user cancels, or when nothing has arrived for too long.
+    """Thread that closes a connection when the user cancels or when no data has arrived for too long.
 
     A blocked read cannot check for cancellation, and a read with a timeout corrupts the stream.
 
     Attributes:
-        verdict: the reason that the connection was ended; None while it is open.
+        verdict: the reason that the connection was closed; None while it is open.
     """
 
     def __init__(
@@ -215,10 +219,10 @@ class _Watch:
         self._thread.join()
 
     def asked(self) -> None:
-        """Start the answer's time limit when the request is sent.
+        """Start the answer's time limit, once the request is sent.
 
         Raises:
-            AuthorFailed: it was cancelled.
+            AuthorFailed: the user cancelled.
         """
         self._began = time.monotonic()
         self.heard()
@@ -227,7 +231,7 @@ class _Watch:
         """Record that data arrived.
 
         Raises:
-            AuthorFailed: it was cancelled.
+            AuthorFailed: the user cancelled.
         """
         self._since = time.monotonic()
         if self._stop():
@@ -250,7 +254,7 @@ class _Watch:
                 )
 
     def _give_up(self, why: str) -> None:
-        """Handles a timeout. A local server that hangs, as a file's chat template can cause, is killed."""
+        """Handles a timeout. A local server is stopped, because a file's chat template can make it hang."""
         ended = ""
         if self._endpoint.state is not None:
             # The server ends once its file is gone, and the next question starts another one.
@@ -291,7 +295,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """The used fields of one event."""
+    """The fields of an event that are used."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -312,11 +316,11 @@ class _Logprobs(msgspec.Struct):
 
 
 def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> ChatAnswer:
-    """Return the answer of an event stream.
+    """Return the answer in an event stream.
 
     Raises:
-        AuthorFailed: stopped, broken off, too long, or an error of the server. msgspec.DecodeError, RecursionError: an
-            event is not of the protocol.
+        AuthorFailed: cancelled, disconnected, too long, or an error of the server.
+        msgspec.DecodeError, RecursionError: an event does not follow the protocol.
     """
     pieces: list[str] = []
     length = 0
@@ -356,7 +360,7 @@ def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[bytes
     """Yield the JSON of server-sent events.
 
     Raises:
-        AuthorFailed: stopped, or too long.
+        AuthorFailed: cancelled, or too long.
     """
     rest = bytearray()
     read = 0
@@ -382,7 +386,7 @@ def _endless() -> AuthorFailed:
 
 
 def _malformed(endpoint: Endpoint, what: str) -> AuthorFailed:
-    """Returns the error for a server that violates the protocol, with the place of the violation."""
+    """Returns the error for a server that violates the protocol, with its address."""
     advice = "see what else answers there" if endpoint.state is not None else "check the setting model_url"
     return AuthorFailed(
         "malformed",
@@ -392,7 +396,7 @@ def _malformed(endpoint: Endpoint, what: str) -> AuthorFailed:
 
 
 def _refused(status: int, body: bytes) -> AuthorFailed:
-    """Returns a server's refusal as one line; its kind is derived from status and text."""
+    """Returns a server's error response as one line; its kind is derived from status and text."""
     try:
         error = json.loads(body).get("error")
         said = error.get("message") if isinstance(error, dict) else str(error)

@@ -1,4 +1,4 @@
-"""OpenAI's chat protocol on loopback, for an engine that brings no server of its own: one question at a time, streamed."""
+"""Server of OpenAI's chat protocol on the loopback interface, for `Binding`: one request at a time, streamed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from kernelmate.suggest.local.binding import Binding, ClientGone, SamplingOption
 from kernelmate.suggest.local.engine_settings import EngineSettings
 
 MOST_BODY = 16 << 20
-"""Bytes of one question that are read."""
+"""Largest size of a request's body in bytes."""
 LOOK_S = 0.02
-"""Seconds between two looks at whether the client is still there."""
+"""Seconds between two checks of whether the client is still connected."""
 MOST_TOKENS = 4096
-"""Default maximum of tokens in an answer."""
+"""Default limit of tokens in an answer."""
 
 MOST_LIKELY = 4096
-"""Maximum of token values reported with probabilities."""
+"""Largest number of token values reported with probabilities."""
 
 
 def serve(binding: Binding, settings: EngineSettings) -> str:
-    """Serves a model from a thread; returns the address."""
+    """Starts a thread that serves a model; returns its address."""
     turn = threading.Lock()
 
     class BoundHandler(_Handler):
@@ -193,7 +193,7 @@ def _told(likely: Sequence[tuple[str, float]]) -> dict[str, Any]:
 
 @contextmanager
 def _watched(connection: socket.socket) -> Iterator[threading.Event]:
-    """Returns an event that is set when the client closes the connection, since it sends nothing else after its request."""
+    """Returns an event that is set when the client closes the connection; it sends nothing else after its request."""
     gone, over = threading.Event(), threading.Event()
 
     def look() -> None:

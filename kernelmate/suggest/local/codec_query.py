@@ -1,7 +1,7 @@
-"""Queries of a model by its codec: one exact text, decoded to candidates that differ from all before.
+"""Queries of a model by its codec: one exact prompt, decoded to candidates that differ from all earlier ones.
 
-If rewrites are offered, candidates are choices among them first, by probability; further ones are written freely. If
-the server reports no probabilities, the model still sees the offers, and any answer may be a choice.
+If rewrites are offered, the first candidates are choices among them, by probability; further ones are sampled. If the
+server reports no probabilities, the prompt still contains the offers, and a sampled answer may be a choice.
 """
 
 from __future__ import annotations
@@ -27,30 +27,28 @@ __global__ void scale(float* x, int n) {
 }
 """
 MOST_TOKENS = 512
-"""Maximum tokens of an answer: several times what edits need."""
+"""Largest number of tokens of an answer, several times as many as usual edits need."""
 LIKELY = 256
-"""Number of most probable tokens searched for choices: more than there are words that start an answer."""
+"""Number of most probable tokens in which choices are looked up; more than the tokens that can start an answer."""
 
 
 class CodecQuery:
-    """One question to a model with a codec, and its answers so far.
+    """One question to a model with a codec, and the answers so far.
 
     Args:
-        codec: its name.
+        codec: name of the codec.
         asked: the question.
-        request: the request of the search.
-        author: for candidates, and for messages.
+        request: the search's request.
+        author: the author of candidates, also named in messages.
 
     Raises:
-        AuthorFailed: there is no such codec, or the kernel cannot be shown by it.
+        AuthorFailed: there is no such codec, or it cannot express the kernel.
 
     Attributes:
-        weighed: choices are taken by `choices`, so that what is written beyond them is no choice; else any answer may
-            be one.
-        read_any: an answer could be read.
-        unread: why the last one could not be.
-        repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered
-            any more.
+        weighed: True if `choices` yields the choices, so that sampled answers are asked without offers.
+        read_any: True if any answer could be decoded.
+        unread: the reason that the last answer could not be decoded; empty if it could.
+        repeated: number of sampled answers that equal an earlier version, or choose a rewrite that is not offered.
     """
 
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
@@ -73,10 +71,10 @@ class CodecQuery:
         self.repeated = 0
 
     def choices(self, following: Following) -> Iterator[Candidate]:
-        """Yield the offered choices, most probable first, then pairs, without those judged before.
+        """Yield the offered choices, most probable first, then pairs, without versions yielded before.
 
         Args:
-            following: log probabilities of the tokens that follow a text; asked for as choices are taken.
+            following: returns log probabilities of the tokens after a text; called as choices are needed.
         """
         for answer, _ in answers(self.prompt, following):
             candidate = self._candidate(answer)
@@ -84,9 +82,9 @@ class CodecQuery:
                 yield candidate
 
     def question(self, temperature: float, seed: int) -> ChatRequest:
-        """Return the request for a written answer; the next `read` must be for its answer.
+        """Return the request for a sampled answer; the next call of `read` must be for its answer.
 
-        The names of the kernel are numbered by the seed for an answer that is drawn.
+        At temperatures above 0, the seed also determines the numbering of placeholders.
         """
         self._asked, self._shown = self._first, without_offers(self.prompt) if self.weighed else self.prompt
         if temperature > 0:
@@ -127,7 +125,7 @@ def sample_question(codec: str, most_tokens: int) -> ChatRequest:
     """Return a question for any model with this codec, to test its speed.
 
     Raises:
-        UsageError: the codec does not exist.
+        UsageError: there is no such codec.
     """
     prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", CodecLaunch(("cdiv(n, 256)",), ("256",)))).prompt
     return ChatRequest("", "", most_tokens=most_tokens, prompt=prompt)

@@ -31,14 +31,14 @@ def complete(
     """Return text to insert between two pieces of code; empty if the model gives nothing usable.
 
     Args:
-        endpoint: where the model answers.
+        endpoint: the server and the model.
         before: code above and left of the gap.
         after: code right of and below it.
-        stop: looked at while the answer comes; True ends it.
-        timeout_s: seconds in which nothing comes; the whole answer may take three times as long.
+        stop: checked during the answer; True cancels it.
+        timeout_s: seconds without data; the whole answer may take three times as long.
 
     Raises:
-        AuthorFailed: there is no answer.
+        AuthorFailed: the model cannot answer.
     """
     user = f"Before the gap:\n```cuda\n{before[-BEFORE:]}\n```\nAfter the gap:\n```cuda\n{after[:AFTER]}\n```\n"
     question = ChatRequest(_SYSTEM, user, _SCHEMA, most_tokens=MOST_TOKENS)
@@ -52,7 +52,7 @@ def complete(
 
 
 def _fitted(text: str, before: str, after: str) -> str:
-    """Returns the text without what already surrounds the gap, without invisible characters, and limited in length."""
+    """Returns the completion without text that already surrounds the gap or invisible characters, limited in length."""
     line = before[before.rfind("\n") + 1 :]
     if line.strip() and text.startswith(line.lstrip()):
         text = text[len(line.lstrip()) :]

@@ -1,4 +1,4 @@
-"""Download of a model from the Hugging Face hub: shown first, then downloaded, and verified by its hash."""
+"""Download of a model from the Hugging Face hub: first shown to the user, then downloaded, and verified by its hash."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DownloadOffer:
 
     Attributes:
         repository: `owner/name`.
-        file: in it.
-        revision: the commit, so that what is shown is what comes.
-        size: in bytes, None if the hub does not say.
-        sha256: as the hub says.
+        file: name of the file in the repository.
+        revision: the commit, which fixes the downloaded file.
+        size: in bytes; None if the hub does not state it.
+        sha256: hash of the file by the hub; None if it does not state it.
         licence: the licence of the repository.
     """
 
@@ -46,7 +46,7 @@ def look_up(name: str) -> DownloadOffer:
     """Look up a repository's file: `owner/name`, or `owner/name:file.gguf`.
 
     Raises:
-        UsageError: there is no such repository or file in it, or there are several and none is named.
+        UsageError: there is no such repository or file, or there are several files and none is named.
         EnvironmentFailed: huggingface_hub is missing, or the hub cannot be reached.
     """
     repository, _, wanted = name.partition(":")
@@ -164,7 +164,7 @@ def _check_room(part: Path, size: int | None) -> None:
 
 
 def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
-    """Fetches the missing rest of a file, since `hf_hub_download` restarts after each interruption."""
+    """Downloads the missing rest of a file; `hf_hub_download` would start again after an interruption."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils._headers import build_hf_headers
@@ -188,7 +188,7 @@ def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
 
 
 class _GrowingFile(io.FileIO):
-    """A file that is appended to, and reports its length."""
+    """A file opened for appending that reports its length after each write."""
 
     def __init__(self, path: Path, told: Callable[[int], None]) -> None:
         super().__init__(path, "r+")
@@ -196,7 +196,7 @@ class _GrowingFile(io.FileIO):
         self._told = told
 
     def write(self, data: Any) -> int:
-        """Writes all data."""
+        """Writes all data and returns their length."""
         view = memoryview(data)
         done = 0
         while done < len(view):

@@ -13,13 +13,14 @@ class EngineSettings:
     """Settings for serving a model.
 
     Attributes:
-        model: the GGUF file.
-        alias: its name in answers.
-        key: what clients must show.
-        context: tokens of one conversation.
-        parallel: conversations at once.
-        gpu_layers: layers held on a GPU; 0 keeps it on the CPU, where it disturbs no kernel that is timed.
-        threads: the threads of the CPU; None for as many as there are cores.
+        model: path of the GGUF file.
+        alias: the model's name in answers.
+        key: the key that clients must send.
+        context: context length in tokens of one conversation.
+        parallel: number of simultaneous conversations.
+        gpu_layers: number of layers on a GPU; 0 keeps the model on the CPU, where it does not disturb kernels being
+            timed.
+        threads: number of CPU threads; None for as many as there are cores.
     """
 
     model: str

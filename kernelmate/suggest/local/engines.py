@@ -1,4 +1,4 @@
-"""llama.cpp in this process, by whichever of its Python packages is installed. Only the model server loads this."""
+"""llama.cpp in this process, by one of its installed Python packages; only the model server's process imports this."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def engine_name() -> str | None:
 
 
 def start_engine(settings: EngineSettings, name: str | None = None) -> str:
-    """Load the model and serve it on loopback; returns the address once requests are accepted.
+    """Load the model and serve it on the loopback interface; returns the address once requests are accepted.
 
     Args:
         settings: the settings of the model.
         name: the package; None for the first that is installed.
 
     Raises:
-        Exception: the model cannot be loaded; whatever llama.cpp raises.
+        Exception: any error of llama.cpp while loading.
     """
     engines: dict[str, Callable[[EngineSettings], str]] = {"xllamacpp": _xllamacpp, "llama_cpp": _llama_cpp}
     return engines[name or engine_name() or "xllamacpp"](settings)

@@ -23,15 +23,21 @@ class LocalModelFile:
     """One GGUF file.
 
     Attributes:
-        name: the user's name for it. path: the file's path. sha256: the file's hash when it was added.
-        size: the file's size in bytes. modified_ns: the time of the file's last change, as the system reports it.
-        architecture: `llama`, `qwen2`, ... context: tokens of context that the model was made for.
-        parameters: number of parameters. quantization: the format of its weights.
+        name: the user's name for the model.
+        path: the file's path.
+        sha256: the file's hash when it was added.
+        size: the file's size in bytes.
+        modified_ns: modification time of the file, as the system reports it.
+        architecture: such as `llama` or `qwen2`.
+        context: context length in tokens that the model was trained for.
+        parameters: number of weights.
+        quantization: format of the weights.
         licence: the licence that the file or its repository states.
-        source: the repository that it was downloaded from, or None.
-        layers: number of layers. cache_bytes: bytes of keys and values per token of context.
-        codec: name of its codec in `kernelmate.suggest.codec`; None for a model that chats.
-        offers: the fingerprint of the rewrites that it was trained to choose among; None if it was not trained to choose.
+        source: the repository that the file was downloaded from; None for a local file.
+        layers: number of layers.
+        cache_bytes: bytes of the key-value cache per token of context.
+        codec: name of its codec in `kernelmate.suggest.codec`; None for a chat model.
+        offers: fingerprint of the rewrites that it was trained to choose among; None if it chooses none.
     """
 
     name: str
@@ -62,8 +68,8 @@ class ModelLibrary:
     """The list of models in one folder; a list that cannot be read is empty.
 
     Args:
-        folder: where the list and what is downloaded are; None for the user's own.
-        starter: the model that comes with KernelMate, in use where the user has chosen none; None for without.
+        folder: folder of the list and of downloaded models; None for the user's own.
+        starter: the shipped model, used if the user has chosen none; None without one.
     """
 
     def __init__(self, folder: Path | None = None, starter: LocalModelFile | None = None) -> None:
@@ -98,7 +104,7 @@ class ModelLibrary:
         """Return the model of a name, or of a file path, listed or not.
 
         Raises:
-            UsageError: there is none, or the file is not a GGUF file.
+            UsageError: there is no such model, or the file is not a GGUF file.
         """
         for model in self.models():
             if model.name == name:
@@ -111,10 +117,11 @@ class ModelLibrary:
         )
 
     def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:  # fmt: skip
-        """Add a file at its present path, and select it if it is the first; `sha256` if known.
+        """Add a file at its present path, and select it if no model is selected; `sha256` is its hash if known.
 
         Raises:
-            UsageError: it is no GGUF file. EnvironmentFailed: the list cannot be written.
+            UsageError: the file is no GGUF file.
+            EnvironmentFailed: the list cannot be written.
         """
         model = _described(path, name or path.stem, sha256, on_bytes)
         model = replace(model, source=source, licence=licence or model.licence)
@@ -127,7 +134,8 @@ class ModelLibrary:
         """Select a model.
 
         Raises:
-            UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
+            UsageError: there is no model of this name.
+            EnvironmentFailed: the list cannot be written.
         """
         model = self.find(name)
         self._write(self._listed(), model.name)
@@ -140,7 +148,8 @@ class ModelLibrary:
             True if the file was deleted.
 
         Raises:
-            UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
+            UsageError: there is no model of this name.
+            EnvironmentFailed: the list cannot be written.
         """
         model = self.find(name)
         if model == self.starter:
@@ -159,10 +168,10 @@ class ModelLibrary:
         return ours
 
     def check(self, model: LocalModelFile) -> None:
-        """Check that the file is still the one that was added; it is read again only if its size or date differs.
+        """Check that the file has not changed since it was added; it is hashed only if its size or time differs.
 
         Raises:
-            UsageError: it is missing or has changed.
+            UsageError: the file is missing or has changed.
         """
         try:
             status = Path(model.path).stat()
@@ -204,7 +213,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Read a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
-        UsageError: it cannot be read, or is no GGUF file.
+        UsageError: the file cannot be read, or is no GGUF file.
         EnvironmentFailed: the gguf package is missing.
     """
     try:
@@ -247,7 +256,10 @@ def _count(fields: dict[str, object], name: str) -> int | None:
 
 
 def _cache_bytes(fields: dict[str, object], architecture: str | None) -> int | None:
-    """Returns bytes of keys and values per token in all layers, in half precision; None if the file lacks the shape."""
+    """Returns the key-value cache's bytes per token over all layers, in half precision.
+
+    The result is None if the file lacks the shape.
+    """
     layers, heads, width = (
         _count(fields, f"{architecture}.{name}") for name in ("block_count", "attention.head_count", "embedding_length")
     )
@@ -260,7 +272,7 @@ def _cache_bytes(fields: dict[str, object], architecture: str | None) -> int | N
 
 
 def _value(field: Any) -> object:
-    """Returns a field's value if it is one number or text; lists, which hold the vocabulary, are skipped."""
+    """Returns a field's value if it is one number or text; lists, such as the vocabulary, give None."""
     if len(field.data) != 1:
         return None
     value = field.contents()
@@ -271,7 +283,7 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
     """Return the hash of a file, in hexadecimal.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     digest, done = hashlib.sha256(), 0
     try:
@@ -291,7 +303,7 @@ def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnByt
     """Return a file as a model; computes the hash if unknown.
 
     Raises:
-        UsageError: it is no GGUF file.
+        UsageError: the file is no GGUF file.
     """
     facts, status = read_facts(path), path.stat()
     digest = sha256 or sha256_of(path, on_bytes)

@@ -8,24 +8,24 @@ from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.library import LocalModelFile
 
 CONTEXTS = (16_384, 8_192, 4_096, 2_048)
-"""Context sizes in tokens, largest first. A kernel with its verdict takes some two thousand, an answer as many."""
+"""Context lengths in tokens, largest first. A kernel with its verdict takes about 2000 tokens, an answer as many."""
 CACHE_SHARE = 0.15
 """Fraction of a file's size assumed for the cache of `CONTEXTS[0]` tokens if the file lacks the shape."""
 OVERHEAD = 1.1
-"""Factor on the memory of weights and cache for the buffers of an evaluation."""
+"""Factor on the memory of weights and cache to include evaluation buffers."""
 GPU_PART = 0.75
 """Fraction of a GPU's free memory that a model may use; the rest is for judged kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Settings to serve a model.
+    """Settings for serving a model.
 
     Attributes:
-        context: tokens of one conversation.
-        parallel: conversations at once.
-        gpu_layers: layers held on a GPU.
-        memory: bytes of main memory that this takes, by estimate.
+        context: context length in tokens of one conversation.
+        parallel: number of simultaneous conversations.
+        gpu_layers: number of layers on a GPU.
+        memory: estimate of the main memory needed, in bytes.
     """
 
     context: int
@@ -46,12 +46,12 @@ def choose(
     """Choose the largest context that fits, with the desired number of conversations, else with one.
 
     Args:
-        model: what is served.
-        context: tokens, where the user has named a number; None for what the model was made for, as far as it fits.
-        parallel: conversations wanted.
-        gpu_layers: on a GPU; None for as many as fit there.
-        free: bytes of main memory that are free; None if that is not known, and everything is taken to fit.
-        gpu_free: bytes of the GPU's memory that are free; None if there is none.
+        model: the model to serve.
+        context: context length in tokens if the user has set it; None for the model's own, as far as it fits.
+        parallel: desired number of simultaneous conversations.
+        gpu_layers: number of layers on a GPU; None for as many as fit there.
+        free: free main memory in bytes; None if unknown, which is treated as sufficient.
+        gpu_free: free GPU memory in bytes; None without a GPU.
 
     Raises:
         AuthorFailed: the model does not fit at all.
@@ -82,7 +82,7 @@ def _contexts(model: LocalModelFile, context: int | None) -> tuple[int, ...]:
 
 
 def _cache(model: LocalModelFile, tokens: int) -> int:
-    """Returns the bytes of keys and values of a number of tokens."""
+    """Returns the bytes of the key-value cache for a number of tokens."""
     if model.cache_bytes is not None:
         return model.cache_bytes * tokens
     return int(model.size * CACHE_SHARE * tokens / CONTEXTS[0])

@@ -1,8 +1,8 @@
-"""The model server process, `python -m kernelmate.suggest.local.server`, one per user, on loopback.
+"""The model server process, `python -m kernelmate.suggest.local.server`: one per user, on the loopback interface.
 
-Its settings, including the key, arrive as one line of JSON on standard input, since others can read a process's
-arguments and environment. Address and key are written to a file that only the user can read. It ends after an idle
-period, when another server replaces it, or on request.
+Its settings, including the key, arrive as one line of JSON on standard input, since other users can read a process's
+arguments. Address and key are written to a file that only the user can read. The process ends after an idle period,
+when another server replaces it, or on request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelmate.suggest.local.engines import start_engine
 from kernelmate.suggest.local.state import ServerState, read_state, touched, write_state
 
 LOOK_S = 0.5
-"""Seconds between two checks whether the server is still needed."""
+"""Seconds between two checks of whether the server is still needed."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Finding the model server, starting it when there is none, and stopping it: one per user, shared by all processes."""
+"""Client side of the model server, one per user and shared by all processes: finds, starts and stops it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from kernelmate.suggest.local.presets import Preset, choose
 from kernelmate.suggest.local.state import ServerState, default_file, read_state, touch
 
 START_S = 180.0
-"""Maximum seconds for loading a model: gigabytes from a slow disk."""
+"""Largest time in seconds for loading a model, which may be gigabytes on a slow disk."""
 
 ALIVE_S = 5.0
-"""Seconds for a server to answer a liveness check."""
+"""Seconds within which a running server must answer a check."""
 
 SPOKEN = 2
-"""Version of the server's features, raised with each extension, so that older servers are replaced."""
+"""Version of the server's features; raised with each extension, so that older servers are replaced."""
 
 _CAUSE = re.compile(
     r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
 )
-"""Causes in llama.cpp's log, as opposed to consequences."""
+"""Lines of llama.cpp's log that state the cause of a failure, not its consequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Endpoint:
 
     Attributes:
         url: the server's address up to `/v1`.
-        key: the API key that requests must show, or None.
         model: the model's name on the server.
-        context: maximum tokens of a conversation; None if unknown.
-        state: the file to touch while the model is used; None for a server that KernelMate did not start.
-        gpu: the UUID of the GPU that part of the model is on, so that it is not asked while a kernel is timed there.
+        key: the API key that requests must send, or None.
+        context: context length in tokens; None if unknown.
+        state: the state file, touched while the model is used; None for a server that KernelMate did not start.
+        gpu: UUID of the GPU that holds part of the model; no request is sent while a kernel is timed there.
     """
 
     url: str
@@ -68,10 +68,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Settings for serving models; `threads` None for all cores, `context` None for the model's own.
+    """Settings for serving models.
 
-    `gpu_layers` None for as many as fit. `parallel` is how many conversations may go on at once, where the engine can do
-    several and memory allows it.
+    Attributes:
+        context: context length in tokens; None for the model's own.
+        gpu_layers: number of layers on a GPU; None for as many as fit.
+        threads: number of CPU threads; None for all cores.
+        idle_s: idle time in seconds after which the server ends.
+        engine: the llama.cpp package; None for the first that is installed.
+        parallel: largest number of simultaneous conversations, if the engine supports several and memory suffices.
     """
 
     context: int | None = None
@@ -86,9 +91,9 @@ class ModelServer:
     """The user's model server.
 
     Args:
-        settings: how models are served.
-        file: by which it is found; None for the user's own.
-        library: whose models are served.
+        settings: settings for serving.
+        file: the state file; None for the user's own.
+        library: the library whose models are served; None for the user's own.
     """
 
     def __init__(self, settings: ServerSettings | None = None, file: Path | None = None, library: ModelLibrary | None = None) -> None:  # fmt: skip
@@ -97,14 +102,14 @@ class ModelServer:
         self.library = library or ModelLibrary()
 
     def ensure(self, model: LocalModelFile, stop: Callable[[], bool] = lambda: False) -> Endpoint:
-        """Return a server of this model: the running one, else a new one.
+        """Return the endpoint of a model: the running server's, else a new one's.
 
         Args:
-            model: what is to be served; a server of another one is ended first.
-            stop: True once the user cancelled.
+            model: the model; a server of another model is stopped first.
+            stop: returns True once the user has cancelled.
 
         Raises:
-            AuthorFailed: it cannot be served here.
+            AuthorFailed: the model cannot be served on this machine.
         """
         self.library.check(model)
         engine = self.settings.engine or engine_name()
@@ -139,7 +144,7 @@ class ModelServer:
         """Return the settings with which a model would be served now, given the free memory.
 
         Raises:
-            AuthorFailed: it does not fit.
+            AuthorFailed: the model does not fit.
         """
         wanted = self.settings
         gpu_free = _free_gpu_memory() if wanted.gpu_layers is None else None
@@ -194,7 +199,7 @@ class ModelServer:
     def _loaded(
         self, process: subprocess.Popen[bytes], name: str, log: IO[bytes], stop: Callable[[], bool]
     ) -> ServerState:
-        """Waits until the process reports its address."""
+        """Waits until the process has written its state file, and returns the state."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and not stop():
             state = read_state(self.file)
@@ -225,7 +230,10 @@ class ModelServer:
 
 
 def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str:
-    """Returns the identity of servers with equal answers: the request, not the memory that was free at the start."""
+    """Returns a key that is equal for servers with equal answers.
+
+    It depends on the settings, not on the free memory.
+    """
     parts = (
         model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine, SPOKEN,
     )  # fmt: skip
@@ -233,7 +241,7 @@ def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str
 
 
 def _alive(state: ServerState) -> bool:
-    """Returns True if the server accepts its key; a process that reused its process id does not."""
+    """Returns True if the server accepts its key, which excludes another process that reuses its address."""
     place = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})", state.url)
     if place is None:
         return False
@@ -284,7 +292,7 @@ def _why(log: IO[bytes], name: str, code: int | None) -> str:
 
 
 def _free_memory() -> int | None:
-    """Returns the memory available without swapping; None if unknown."""
+    """Returns the bytes of memory available without swapping; None if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -302,7 +310,7 @@ def _gpu() -> str | None:
 
 
 def _free_gpu_memory() -> int | None:
-    """Returns the free memory of that GPU; None without one, or without NVML."""
+    """Returns the free memory of CUDA's first GPU in bytes; None without one, or without NVML."""
     uuid = _gpu()
     if uuid is None:
         return None
@@ -317,7 +325,7 @@ def _free_gpu_memory() -> int | None:
 
 @contextlib.contextmanager
 def _lock(file: Path) -> Iterator[None]:
-    """Context manager: only one process at a time starts or ends servers. The lock ends with the process."""
+    """Context manager that lets only one process at a time start or stop servers; the lock ends with the process."""
     with contextlib.ExitStack() as stack:
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

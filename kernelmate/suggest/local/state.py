@@ -1,4 +1,4 @@
-"""State file by which processes of one user find the model server, and keep it alive."""
+"""State file by which processes of one user find the model server, and keep it running."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ class ServerState:
     """A running server.
 
     Attributes:
-        pid: its process. url: where it listens. key: what it wants to see.
-        identity: what it serves and how; another one needs another server.
-        alias: the model's name in requests. context: tokens of one conversation.
-        gpu_layers: layers of it on a GPU.
+        pid: its process id.
+        url: its address.
+        key: the key that requests must send.
+        identity: hash of the model and the settings; another identity needs another server.
+        alias: the model's name in requests.
+        context: context length in tokens of one conversation.
+        gpu_layers: number of the model's layers on a GPU.
     """
 
     pid: int
@@ -43,7 +46,7 @@ def default_file() -> Path:
 
 
 def read_state(file: Path) -> ServerState | None:
-    """Returns the server in the file; None without one, or if others can access the file."""
+    """Returns the server that the file describes; None without one, or if other users can access the file."""
     try:
         if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
             return None
@@ -53,7 +56,7 @@ def read_state(file: Path) -> ServerState | None:
 
 
 def write_state(file: Path, state: ServerState) -> None:
-    """Writes the state to the file, atomically and readable for the user alone."""
+    """Writes the state file atomically, readable for the user alone."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(file, json.dumps(asdict(state)))
 

@@ -1,4 +1,4 @@
-"""Recipes: rewrites of the syntax tree, one per module, each with its conditions and its reason. They need no model."""
+"""Recipes: rewrites of the syntax tree, one per module, each with its conditions and its reason, without a model."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ __all__ = ["ALL", "Recipe", "Recipes", "Rewrite"]
 
 
 class Recipes:
-    """Proposes every recipe that can improve the objective, in order, each alone and without duplicates."""
+    """Suggester that applies every recipe for the objective, in order, each alone and without duplicates."""
 
     name = "recipes"
 
@@ -118,7 +118,7 @@ class Recipes:
         self._recipes = recipes
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields candidates, the most promising first; ends early when the request says stop."""
+        """Yields candidates, the most promising first; ends when the request is stopped."""
         seen: set[tuple[str, str]] = set()
         for recipe in self._recipes:
             if request.objective.metric not in recipe.metrics:

@@ -1,4 +1,4 @@
-"""Accumulates in a register a sum that a loop keeps in global memory, and stores it once.
+"""Accumulates a sum in a register that a loop keeps in global memory, and stores it once.
 
 Applies to `y[r] += ...` in a loop in which `y[r]` is the same element. The compiler cannot do this itself, because
 another pointer could refer to the same memory. Improves time and global traffic, and costs a register.
@@ -105,7 +105,7 @@ def _invariant_index(tree: Tree, index: Node, loop: Node) -> bool:
 
 
 def _all_known(tree: Tree, loop: Node, array: str, inside: list[Node]) -> bool:
-    """True if the loop uses the array only at indices with equal text or with a constant difference."""
+    """Returns True if the loop uses the array only at indices with equal text or with a constant difference."""
     uses = [use for use in tree.uses(array) if loop.start_byte <= use.start_byte < loop.end_byte]
     if len(uses) != len(inside) or _pointers_into(tree, array):
         return False
@@ -124,7 +124,7 @@ def _differ_by_constants(texts: set[str]) -> bool:
 
 
 def _pointers_into(tree: Tree, array: str) -> bool:
-    """True if a local pointer is made from the array, through which its elements could be accessed."""
+    """Returns True if a local pointer is derived from the array, so that its elements could be accessed through it."""
     return any(
         variable is not None and variable.pointers and variable.value is not None and array in tree.text(variable.value)
         for variable in tree.variables.values()
@@ -153,7 +153,7 @@ def _edits(tree: Tree, one: KeptElement, name: str, together: list[str]) -> Iter
 
 
 def _first_store(tree: Tree, one: KeptElement, together: list[str]) -> Node | None:
-    """Returns the statement `y[r] = value;` just before the loop; only declarations and similar may lie in between."""
+    """Returns the statement `y[r] = value;` before the loop; only declarations and the like may lie in between."""
     wanted = {"".join(text.split()) for text in together}
     before = previous(one.loop)
     while before is not None:

@@ -103,7 +103,11 @@ INTEGERS = frozenset(
 
 @dataclass(slots=True)
 class ArithmeticExpression:
-    """An arithmetic expression: the parts that are double only by spelling, and whether any other part is double."""
+    """Facts about an arithmetic expression.
+
+    `literals` and `functions` are its parts that are double only by spelling. `has_float` is True if a part is float;
+    `convertible` is False if another part is double or unknown.
+    """
 
     literals: list[Node] = field(default_factory=list)
     functions: list[Node] = field(default_factory=list)
@@ -113,7 +117,7 @@ class ArithmeticExpression:
 
 @dataclass(frozen=True, slots=True)
 class LiteralMacro:
-    """An object-like macro that is one double literal and is used in this kernel only; `span` is the literal's."""
+    """An object-like macro for one double literal that only this kernel uses; `span` is the literal's offsets."""
 
     text: str
     span: tuple[int, int]
@@ -134,13 +138,13 @@ def function_name(tree: Tree, call: Node) -> str:
 
 
 def kind_of(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> str | None:
-    """`float`, `double`, `int` or None (unknown: then the expression stays as it is).
+    """Returns the type of an expression: `float`, `double`, `int`, or None if unknown, in which case it is not changed.
 
     Args:
         tree: the tree of the kernel.
         node: the expression.
-        found: what is noted of it and of its parts.
-        macros: by name.
+        found: facts about the expression, extended by this call.
+        macros: macros of double literals by name.
     """
     kind = _find_kind(tree, node, found, macros)
     if kind is None:
@@ -179,7 +183,7 @@ def _find_kind(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict
 
 
 def _given(kind: str | None, found: ArithmeticExpression) -> str | None:
-    """Returns the kind of a declared type. A double that is not only a matter of spelling is recorded in `found`."""
+    """Returns the kind of a declared type; records in `found` that a double type cannot be converted."""
     if kind == "double":
         found.convertible = False
     return kind
@@ -195,7 +199,7 @@ def _literal_kind(node: Node, text: str, found: ArithmeticExpression) -> str | N
 
 
 def _in_range(text: str, kind: str) -> str | None:
-    """Returns the kind of a literal; one that would become 0 or infinite in float stays double."""
+    """Returns the kind of a literal; None if it would become 0 or infinite in float."""
     plain = text.replace("'", "")
     value = float.fromhex(plain) if plain.lower().startswith("0x") else float(plain)
     return kind if value == 0 or FLOAT_MIN <= abs(value) <= FLOAT_MAX else None

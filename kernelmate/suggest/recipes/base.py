@@ -17,11 +17,9 @@ from kernelmate.suggest.recipes.tidy import tidied
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A changed kernel, the contract that applies to it, and a sentence with the reason.
+    """A changed kernel, its contract, and the reason as a sentence.
 
-    `caution`, if given, is the reason that it is never accepted automatically.
-
-    `caution`, where given, is why it is never accepted by itself.
+    `caution`, if given, is the reason that the candidate is never accepted automatically.
     """
 
     kernel: Kernel
@@ -32,13 +30,13 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A rewrite of the syntax tree with a test of where it applies.
+    """A rewrite of the syntax tree, with the conditions for applying it.
 
     Attributes:
         name: in kebab case, part of a candidate's author.
-        metrics: what it can improve, the likeliest first.
-        costs: what it may make worse.
-        claims: what the reasons of its rewrites say about figures.
+        metrics: metrics that it can improve, the most likely first.
+        costs: metrics that it may make worse.
+        claims: statements about figures in the reasons of its rewrites.
         rewrites: yields the changed kernels for a request; none if the recipe cannot analyse the kernel or does not apply.
     """
 
@@ -49,10 +47,10 @@ class Recipe:
     claims: tuple[Claim, ...] = field(default=(), kw_only=True)
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields this recipe's candidates; a rewrite that cannot be written, or an expression nested too deep, gives none.
+        """Yields this recipe's candidates; a rewrite that cannot be written, or too deep an expression, gives none.
 
-        If there are none and the kernel writes its block's length as a number, the recipe is applied to the kernel with
-        `blockDim` in place of the number.
+        If there are none and the kernel has its block size as a literal, the recipe is applied to the kernel with
+        `blockDim` in place of the literal.
         """
         found = None
         for found in self._candidates(request):
@@ -86,10 +84,10 @@ def relaunch(
     block: tuple[str, ...] | None = None,
     shared: str | None = None,
 ) -> tuple[Kernel, Contract]:
-    """Returns a changed kernel with its launch changed too, in its contract and wherever its file launches it.
+    """Returns a kernel and its contract with a changed launch, in the contract and in every launch of the file.
 
     Raises:
-        KernelmateError: the launch is illegal at a listed size, or one in the file cannot follow.
+        KernelmateError: the launch is illegal at a listed size, or a launch in the file cannot be changed.
     """
     old = request.contract
     new = replace(old, grid=grid or old.grid, block=block or old.block, shared=old.shared if shared is None else shared)
@@ -98,9 +96,9 @@ def relaunch(
 
 
 def covered(side: str) -> tuple[str, str] | None:
-    """Returns the length that a grid side covers and the share of a block: `n` and `block` of `cdiv(n, block)`, or None.
+    """Returns the two arguments of a grid side that rounds up: `n` and `block` of `cdiv(n, block)`; None for others.
 
-    `(n + block - 1) // block` and `(n + 255) // 256` say the same.
+    `(n + block - 1) // block` and `(n + 255) // 256` are recognised too.
     """
     text = side.strip()
     match = re.fullmatch(r"cdiv\((?P<work>.+),\s*(?P<length>[\w.]+)\s*\)", text) or re.fullmatch(
@@ -116,7 +114,7 @@ def covered(side: str) -> tuple[str, str] | None:
 
 
 def _one_argument(text: str) -> bool:
-    """True if the text is one argument: its parentheses are balanced, and no comma is outside of them."""
+    """Returns True if the text is one argument: its parentheses are balanced, and no comma is outside of them."""
     depth = 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

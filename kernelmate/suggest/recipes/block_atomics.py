@@ -1,8 +1,8 @@
-"""Replaces atomic additions by every thread to one number by one addition per block.
+"""Replaces atomic additions of every thread to one number by one addition per block.
 
-Applies to `atomicAdd(total, value)` at an address that is the same for all threads of a block, with an unused old
-value. Each thread keeps its part in a register, warps add by shuffles, and the block adds in shared memory. Improves
-time. Floats are added in another order.
+Applies to `atomicAdd(total, value)` if the address is the same for all threads of a block and the old value is not
+used. Each thread adds its part in a register, warps combine them by shuffles, and the block adds in shared memory.
+Improves time. Floats are added in another order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ TYPES = frozenset({"int", "unsigned int", "unsigned", "float", "double", "unsign
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A number that all threads add to: the pointer's text, its type, and the calls."""
+    """A number that all threads add to.
+
+    `pointer` is the text of its address, `type` its type, and `calls` are the atomic additions.
+    """
 
     pointer: str
     type: str
@@ -83,13 +86,13 @@ def _array(tree: Tree, place: Node) -> str | None:
 
 
 def _same_for_block(tree: Tree, place: Node) -> bool:
-    """True if the address depends only on parameters, numbers and blockIdx."""
+    """Returns True if the address depends only on parameters, numbers and blockIdx."""
     parameters = {parameter.name for parameter in tree.kernel.signature.parameters}
     return names(tree, place) <= parameters | {"blockIdx"}
 
 
 def _by_single_threads(tree: Tree, call: Node) -> bool:
-    """True if a condition on the thread's index selects few threads, so that the values were combined before."""
+    """Returns True if a condition on the thread's index selects few threads, so that values are already combined."""
     node = call.parent
     while node is not None and node.type != "function_definition":
         if node.type == "if_statement":

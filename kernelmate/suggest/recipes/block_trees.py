@@ -43,7 +43,10 @@ class Reduction:
 
 
 def block_threads(contract: Contract, least: int = 64) -> int | None:
-    """Returns the threads of a block, if it is one-dimensional, of whole warps, and equal at every size."""
+    """Returns the number of threads of a block if it is one-dimensional, of whole warps, and equal at every size.
+
+    The result is None otherwise.
+    """
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     lengths = {shape.block[0] for shape in shapes}
     if len(lengths) != 1 or any(shape.block[1:] != (1, 1) for shape in shapes):
@@ -53,7 +56,10 @@ def block_threads(contract: Contract, least: int = 64) -> int | None:
 
 
 def tree_reduction(tree: Tree, loop: Node, threads: int) -> Reduction | None:
-    """Returns the reduction whose tree is this `for` statement, with the stores before it."""
+    """Returns the reduction that ends with this `for` statement, with the stores before it.
+
+    The result is None if it is no reduction.
+    """
     offset = _offset(tree, loop, threads)
     body = loop.child_by_field_name("body")
     if offset is None or body is None or body.type != "compound_statement":
@@ -77,7 +83,10 @@ def tree_reduction(tree: Tree, loop: Node, threads: int) -> Reduction | None:
 
 
 def _offset(tree: Tree, loop: Node, threads: int) -> str | None:
-    """Returns the name of a loop variable that runs from half the block down to 1 and is halved each time."""
+    """Returns the name of a loop variable that starts at half the block and is halved down to 1.
+
+    The result is None for other loops.
+    """
     start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     if start is None or condition is None or update is None or start.type != "declaration":
         return None
@@ -133,7 +142,7 @@ def _guard(tree: Tree, statement: Node, offset: str) -> str | None:
 
 
 def _is_thread(tree: Tree, text: str) -> bool:
-    """True if the expression is threadIdx.x, or a variable that always equals it."""
+    """Returns True if the expression is threadIdx.x, or a variable that always equals it."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -222,7 +231,7 @@ def reduced_arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict
 
 
 def _is_result(tree: Tree, use: Node) -> bool:
-    """True if a use reads `a[0]`."""
+    """Returns True if a use reads `a[0]`."""
     element = use.parent
     if element is None or element.type != "subscript_expression" or not _plain(tree, element).endswith("[0]"):
         return False

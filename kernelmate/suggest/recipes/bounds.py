@@ -11,7 +11,7 @@ class Bounds:
     """Upper bounds of products of sizes, read from comparisons such as `rows * cols < 2**31`.
 
     Args:
-        require: expressions of a contract's language, all of them true.
+        require: a contract's conditions, all of which hold.
     """
 
     def __init__(self, require: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class Bounds:
         return math.inf
 
     def _product(self, names: tuple[str, ...]) -> float:
-        """Returns the upper bound of a product of sizes that known products give; sizes are never negative."""
+        """Returns the upper bound of a product of sizes that follows from known bounds; sizes are never negative."""
         if not names:
             return 1
         best = math.inf

@@ -1,4 +1,4 @@
-"""Loop-carried values that can be computed in parts and combined: sums, products, bits, extremes and their positions."""
+"""Loop-carried values that can be computed in parts: sums, products, bits, extremes and their positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 from kernelmate.suggest.syntax_loops import CountingLoop
 
 SHUFFLED = frozenset({"float", "double", "int", "unsigned int", "unsigned", "long long", "unsigned long long", "size_t", "__half", "half", "T"})  # fmt: skip
-"""Types that `__shfl_xor_sync` supports; `T` is a template's type, which its instances decide."""
+"""Types that `__shfl_xor_sync` supports; `T` stands for a template's type."""
 
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min", "std::max": "max", "std::min": "min"}  # fmt: skip
 
@@ -30,9 +30,9 @@ class CarriedValue:
     """One value that a loop carries.
 
     Attributes:
-        kind: the way in which two partial values are combined; `bits` are combined by the operator.
+        kind: how two partial values are combined; `bits` by `operator`.
         function: the function that combines them, for an extreme written as a call.
-        comparison: `>` or `<`, for an extreme written as an `if`; of equal values the first is kept.
+        comparison: `>` or `<`, for an extreme written as an `if`, which keeps the first of equal values.
         places: names and types of the variables that are set together with the extreme, such as its position.
     """
 
@@ -46,7 +46,7 @@ class CarriedValue:
 
     @property
     def neutral(self) -> str | None:
-        """Initial value of all parts but one; None if all parts may begin with the same value."""
+        """Initial value of all parts but one; None if all parts may start with the value before the loop."""
         return {"+=": "0", "^=": "0", "|=": "0", "*=": "1"}.get(self.operator) if self.kind != "extreme" else None
 
     def joined_with(self, offset: str, step: str) -> list[str]:
@@ -71,7 +71,7 @@ class CarriedValue:
 
 
 def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
-    """Returns all values that the loop carries, in order of their first write; None if one is carried in another way."""
+    """Returns all values that the loop carries, in order of their first write; None if one of them has another form."""
     own = declared_names(tree, loop.block) | _declared_twice(tree, loop)
     outer: dict[str, list[Node]] = {}
     for place in writes(tree, loop.block):

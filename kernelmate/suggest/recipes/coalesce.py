@@ -1,8 +1,8 @@
 """Exchanges the axes of the block, so that neighbouring lanes access neighbouring elements.
 
-Applies if the first warp accesses fewer 32-byte sectors with threadIdx.x and threadIdx.y (or z) exchanged throughout:
-in the kernel, in the grid and in the block. Threads exchange their work, and the results do not change. Kernels that
-exchange values within a warp are excluded. Improves time; global bytes fall if lines are not reused from a cache.
+Applies if the first warp accesses fewer 32-byte sectors after exchanging threadIdx.x and threadIdx.y (or z) in the
+kernel, in the grid and in the block. Threads exchange their work, and the results do not change. Kernels that exchange
+values within a warp are excluded. Improves time; global bytes fall if lines are not reused from a cache.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kernelmate.suggest.syntax_effects import BUILTINS, calls, only_pure_calls
 
 AXES = ("x", "y", "z")
 WORTH = 0.75
-"""Share of the sectors that may at most remain for an exchange to be proposed."""
+"""Largest fraction of the sectors that may remain for an exchange to be proposed."""
 
 _ORDERED_BY_WARP = re.compile(r"__shfl|__ballot|__any|__all|__activemask|__syncwarp|__match|__reduce|wmma|cooperative_groups|tiled_partition")  # fmt: skip
 _MOST_ROWS = 65535
-"""Maximum number of blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
+"""Largest number of blocks along y and z (CUDA C++ Programming Guide, Technical Specifications)."""
 
 Order = tuple[int, ...]
-"""For each axis of the new block, the old axis that takes its place."""
+"""For each axis of the new block, the old axis that it replaces."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields the order of axes that accesses the fewest sectors.
+    """Yields the kernel with the order of axes that accesses the fewest sectors.
 
-    Of equal ones, that which a longer block would improve most.
+    Of equal orders, the one whose x side is longer is chosen.
     """
     tree = read_tree(request.kernel)
     sides = block_sides(request.contract)
@@ -71,10 +71,10 @@ RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIM
 
 
 def _may_change_roles(tree: Tree) -> bool:
-    """True if threads may exchange their work.
+    """Returns True if threads may exchange their work.
 
-    The thread's position is read only as components (`threadIdx.x`) in the kernel's own text, not by macros or impure
-    calls, and nothing depends on the order of a warp.
+    The kernel must read the thread's position only as components (`threadIdx.x`) in its own text, not by macros or
+    impure calls, and must not depend on the order of lanes in a warp.
     """
     text = tree.kernel.unit.text
     outside = text[: tree.kernel.start] + text[tree.kernel.end :]
@@ -90,7 +90,7 @@ def _may_change_roles(tree: Tree) -> bool:
 
 
 def _helpers(tree: Tree, outside: str) -> frozenset[str]:
-    """Returns functions of the unit that do not read the thread's position; none if other code of the unit reads it."""
+    """Returns the unit's functions that do not read the thread's position; empty if other code of the unit reads it."""
     if any(word in outside for word in BUILTINS):
         return frozenset()
     return frozenset(name for name in calls(tree) if re.search(rf"\b{re.escape(name)}\s*\(", outside))
@@ -115,7 +115,7 @@ def _old_thread(new: Thread, order: Order) -> Thread:
 
 
 def _sectors(lanes: LaneEvaluator, threads: list[Thread]) -> int | None:
-    """Returns the sectors that the first warp accesses, each counted with the iterations of its loops."""
+    """Returns the number of sectors that the first warp accesses, over all iterations of loops; None if unknown."""
     total = 0
     for access in lanes.accesses():
         sectors = lanes.sectors(access, threads)

@@ -1,7 +1,7 @@
-"""Correction of comments that a rewrite made false: their clauses and sentences are removed, or name the new technique.
+"""Correction of comments that a rewrite made false: clauses and sentences are removed, or name the new technique.
 
-A table says which technique each recipe ends (`techniques.py`). Comments are read by the syntax tree; contract blocks, licences and
-comments of other functions stay as they are, and so does every line of a comment that is not changed.
+`techniques.py` lists the techniques that each recipe ends. Contract blocks, licences, comments of other functions, and
+all other lines of a corrected comment do not change.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 KEPT = re.compile(
     r"copyright|licen[cs]e|SPDX|all rights reserved|kernelmate|clang-format|NOLINT|@(?:file|author)", re.I
 )
-"""Comments that are not about a kernel's method, or that programs read."""
+"""Comments that do not describe a kernel's method, or that programs read."""
 ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[@\\]\w+)\s")
 DRAWN = re.compile(r"\S {3,}\S|[|+][-=]{2,}|[-=]{4,}|^\s*\|")
-"""Tables and drawings, which are not reflowed."""
+"""Tables and drawings in comments, which are not reflowed."""
 LIMITS = (80, 100, 120)
 
 
@@ -35,7 +35,7 @@ class Comment:
     """A comment, or line comments directly below each other.
 
     Attributes:
-        start, end: offsets in the unit's text. trailing: code stands before it on its line.
+        start, end: offsets in the unit's text. trailing: True if code precedes it on its line.
     """
 
     start: int
@@ -46,11 +46,11 @@ class Comment:
 
 
 def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique], method: str = "") -> Kernel:
-    """Returns the new kernel with comments corrected that were true only of the old one.
+    """Returns the new kernel with comments corrected that are true only of the old one.
 
     Args:
-        old: before the change.
-        new: after it.
+        old: the kernel before the change.
+        new: the kernel after the change.
         ended: techniques that the change ends.
         method: a sentence on the method of the new kernel. It replaces the first comment outside the kernel that
             describes the old method.
@@ -142,7 +142,7 @@ def _attached(kernel: Kernel) -> Iterator[Comment]:
 
 
 def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) -> Iterator[Comment]:
-    """Yields the parts of a comment that stand directly above or below the contract block."""
+    """Yields the parts of a comment directly above and below the contract block."""
     text = kernel.unit.text
     for start, end in ((comment.start, span[0]), (span[1], comment.end)):
         part = text[start:end]
@@ -176,7 +176,7 @@ def _code_of(text: str) -> str:
 
 
 def _lost_its_code(old: Kernel, new: Kernel, comment: Comment) -> bool:
-    """True if the statement beside or below a comment was removed."""
+    """Returns True if the statement beside or below a comment was removed."""
     words = _words(comment.text)
     were = [one for one in comments(old.unit.text) if _words(one.text) == words and old.start <= one.start < old.end]
     if len(were) != 1:
@@ -196,7 +196,7 @@ def _code_beside(kernel: Kernel, comment: Comment) -> str:
 
 
 def _taken_out(text: str, comment: Comment) -> Edit:
-    """Returns an edit that removes a comment, and its lines if they hold nothing else."""
+    """Returns an edit that removes a comment, and its lines if they contain nothing else."""
     start, end = comment.start, comment.end
     line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     after = len(text) if after < 0 else after
@@ -211,11 +211,9 @@ def _taken_out(text: str, comment: Comment) -> Edit:
 def _rewritten(
     kernel: Kernel, comment: Comment, ended: Sequence[EndedTechnique], gone: Iterable[str], method: str
 ) -> str:
-    """Returns the comment's text with its paragraphs corrected.
+    """Returns the comment's text with its paragraphs corrected and reflowed.
 
-    Corrected paragraphs are reflowed, and `method` ends the first one that lost a clause.
-
-    `method` ends the first paragraph that lost something.
+    `method` is appended to the first paragraph that lost a clause.
     """
     inside = kernel.start <= comment.start < kernel.end
     lines = comment.text.split("\n")
@@ -280,7 +278,7 @@ def _paragraphs(parts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
 
 
 def _same_lines(texts: Sequence[str], now: str) -> int:
-    """Returns the number of lines at the beginning of a paragraph that need not change."""
+    """Returns the number of lines at the beginning of a paragraph that the corrected text keeps."""
     same = 0
     while same + 1 < len(texts) and now.startswith(" ".join(texts[: same + 1]) + " "):
         same += 1
@@ -328,7 +326,7 @@ def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> st
 
 
 def _width(text: str, comment: Comment) -> int:
-    """Returns the columns of the comment's longest line; for a comment of one line, the usual width of the file's lines."""
+    """Returns the width of a comment in columns: its longest line, or the file's usual width for a single line."""
     line = text.rfind("\n", 0, comment.start) + 1
     own = max(len(one) for one in text[line : comment.end].split("\n"))
     widest = max(len(one) for one in text.split("\n"))
@@ -336,7 +334,7 @@ def _width(text: str, comment: Comment) -> int:
 
 
 def _stands_above(kernel: Kernel, comment: Comment) -> bool:
-    """True if a comment stands directly above the kernel or its contract, so that it is about no other kernel."""
+    """Returns True if a comment is directly above the kernel or its contract."""
     starts = [kernel.start] if kernel.contract_span is None else [kernel.start, kernel.contract_span[0]]
     return any(
         re.fullmatch(r"[ \t]*\n?[ \t]*", kernel.unit.text[comment.end : start])

@@ -1,8 +1,9 @@
-"""Keeps the rounding error of each step of a long sum of floats, and adds it in the next step.
+"""Keeps the rounding error of each step of a long float sum, and adds it in the next step.
 
 Applies to `s += e` in a loop that does not use `s` otherwise (Kahan, Further remarks on reducing truncation errors,
 1965). The error no longer grows with the number of terms. Improves accuracy, and costs three additions per iteration
-and a register. Compilers keep the steps in order unless an option allows reassociation (`--use_fast_math` does not).
+and a register. Compilers keep the order of the steps unless an option allows reassociation (`--use_fast_math` does
+not).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RECIPE = Recipe("compensated-sum", ("accuracy",), ("registers", "time"), rewrite
 
 
 def _added(tree: Tree, statement: Node) -> tuple[str, str, str] | None:
-    """Returns name, type and term of `s += e;` or `s = s + e;` in a loop."""
+    """Returns name, type and term of `s += e;` or `s = s + e;` in a loop; None for other statements."""
     expression = statement.named_children[0] if statement.named_children else None
     if expression is None or expression.type != "assignment_expression" or not enclosing_loops(statement):
         return None
@@ -62,7 +63,7 @@ def _added(tree: Tree, statement: Node) -> tuple[str, str, str] | None:
 
 
 def _alone(tree: Tree, name: str, statement: Node) -> bool:
-    """True if the innermost loop uses the sum nowhere else, and is a counting loop and no tree of shuffles."""
+    """Returns True if the innermost loop is a counting loop without shuffles that uses the sum nowhere else."""
     loop = enclosing_loops(statement)[0]
     inside = [use for use in tree.uses(name) if loop.start_byte <= use.start_byte < loop.end_byte]
     own = [use for use in inside if statement.start_byte <= use.start_byte < statement.end_byte]

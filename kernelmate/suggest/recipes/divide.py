@@ -1,8 +1,8 @@
 """Replaces divisions by multiplications and shifts.
 
 Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal that is no power
-of two, and to `/` and `%` of a thread index by a power of two, which is signed and needs corrections that an unsigned
-number does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
+of two, and to `/` and `%` of a thread index by a power of two: signed division needs corrections that a non-negative
+index does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, is_globa
 _FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?[fF]")
 
 _WHOLE = {"init_declarator", "parenthesized_expression", "subscript_argument_list", "argument_list"}
-"""Parents of an expression in which no other operator applies to it."""
+"""Node types of parents in which an expression is the operand of no other operator."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -99,7 +99,7 @@ def _of_thread(tree: Tree, node: Node) -> Edit | None:
 
 
 def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) -> Edit | None:
-    """Rewrites `x / total` in a loop that does not change `total`."""
+    """Rewrites `x / total` in a loop that does not change `total` as a product with a reciprocal."""
     sides = _sides(node)
     if sides is None or operator(tree, node) != "/":
         return None
@@ -121,7 +121,7 @@ def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) ->
 
 
 def _wide(tree: Tree, node: Node) -> bool:
-    """True if the dividend may be a double: a literal without f, or a variable of another type."""
+    """Returns True if the dividend may be a double: it contains a literal without f, or a variable of another type."""
     if any(
         not re.search(r"[fFuUlL]$", tree.text(n)) and "." in tree.text(n)
         for n in tree.walk("number_literal", under=node)

@@ -1,8 +1,8 @@
-"""Makes shared arrays for the largest block dynamic ones for the block that is launched.
+"""Replaces shared arrays sized for the largest block by dynamic ones sized for the block that is launched.
 
 Applies to static arrays that are written only at the thread's own index and have more elements than the block has
-threads. Improves shared memory, and occupancy if shared memory limits it. The launch has to request the bytes: the
-contract and the launches in the file are changed accordingly.
+threads. Improves shared memory, and occupancy if shared memory limits it. The contract and the launches in the file
+request the dynamic bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ RECIPE = Recipe("dynamic-shared", ("shared_bytes", "occupancy"), (), rewrites)
 
 
 def _threads(contract: Contract) -> int | None:
-    """Returns the threads of a one-dimensional block of the same length at every size."""
+    """Returns the number of threads of a block that is one-dimensional and equal at every size; else None."""
     shapes = {launch_shape(contract, size).block for size in contract.sizes}
     block = shapes.pop()
     return block[0] if not shapes and block[1:] == (1, 1) else None

@@ -14,7 +14,7 @@ from kernelmate.suggest.syntax import Edit, read_tree
 from kernelmate.suggest.syntax_effects import call_name
 
 EXACT = {f"__{name}f": f"{name}f" for name in ("exp", "log", "log2", "log10", "sin", "cos", "tan", "pow", "exp10")}
-"""Each approximation, with the function that it approximates: CUDA C++ Programming Guide, Mathematical Functions."""
+"""Each approximation with the function that it approximates: CUDA C++ Programming Guide, Mathematical Functions."""
 
 _DIVISIONS = frozenset({"__fdividef", "fdividef"})
 

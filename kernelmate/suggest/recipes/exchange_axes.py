@@ -1,9 +1,9 @@
-"""Gives the index that is contiguous in memory to threadIdx.x, from any axis of the launch.
+"""Assigns the index that is contiguous in memory to threadIdx.x, from any axis of the launch.
 
 Applies to kernels of two or three axes in which each axis gives one coordinate, `blockIdx.x * blockDim.x + threadIdx.x`
-or `blockIdx.z` alone, and a coordinate other than that of x is contiguous in memory. Coordinates change their axes in
-the kernel and in the launch, get guards if blocks now exceed their bounds, and blocks become long along x. The results
-do not change. Improves global traffic and time.
+or `blockIdx.z` alone, and a coordinate on another axis than x is contiguous in memory. Coordinates exchange axes in the
+kernel and in the launch, get guards if blocks now exceed their bounds, and blocks become long along x. The results do
+not change. Improves global traffic and time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ from kernelmate.suggest.syntax_loops import guarded, is_global_index
 AXES = ("x", "y", "z")
 THREADS = 256
 MOST_ROWS = 65535
-"""Maximum number of blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
+"""Largest number of blocks along y and z (CUDA C++ Programming Guide, Technical Specifications)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """A coordinate that threads compute from one axis of the grid. `extent`: as the contract writes it."""
+    """A coordinate that threads compute from one axis of the grid.
+
+    `extent` is the contract's expression of its length.
+    """
 
     variable: DeclaredVariable
     axis: int
@@ -47,7 +50,7 @@ class Coordinate:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate: the coordinate that is contiguous in memory on x, the others by their strides."""
+    """Yields one candidate: the contiguous coordinate on x, the others in the order of their strides."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None or not _alone(tree):
@@ -106,7 +109,7 @@ def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
 
 
 def _alone(tree: Tree) -> bool:
-    """True if threads do not communicate, and read their position only in the declarations of coordinates."""
+    """Returns True if threads do not communicate, and read their position only in the declarations of coordinates."""
     text = tree.kernel.source
     if any(
         word in text
@@ -117,7 +120,7 @@ def _alone(tree: Tree) -> bool:
 
 
 def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
-    """Returns the coordinates that the launch's axes give; None if a thread derives its position in another way too."""
+    """Returns the coordinates of the launch's axes; None if threads also derive their position in another way."""
     found: list[Coordinate] = []
     places = 0
     sides = [*contract.block, "1", "1"][:3]
@@ -141,7 +144,7 @@ def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
 
 
 def _extent(contract: Contract, axis: int, *, whole: bool, side: int | None) -> str | None:
-    """Returns the extent of a coordinate: the argument that the grid's side rounds up, or that side itself.
+    """Returns the extent of a coordinate: the argument that the grid's side rounds up, or the whole side.
 
     The result is None if unknown.
     """
@@ -168,7 +171,7 @@ def _block(contract: Contract, ordered: list[Coordinate]) -> tuple[int, ...] | N
 def _edits(
     tree: Tree, contract: Contract, ordered: list[Coordinate], block: tuple[int, ...] | None
 ) -> list[Edit] | None:
-    """Returns edits that compute coordinates from their new axes, and guards after the last of their declarations."""
+    """Returns edits that compute coordinates from their new axes, with guards after the last of their declarations."""
     if block is None:
         return None
     edits: list[Edit] = []

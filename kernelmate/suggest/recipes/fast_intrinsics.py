@@ -20,7 +20,7 @@ FAST = {
     "tanf": "__tanf", "powf": "__powf", "exp10f": "__exp10f",
 }  # fmt: skip
 OVERLOADED = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf"}
-"""Overloaded functions that are float functions for a float argument."""
+"""Overloaded functions that call the float version for a float argument, with its approximation."""
 ERRORS = {
     "__expf": "up to 2 + |1.17 x| ulp", "__exp10f": "up to 2 + |2.97 x| ulp", "__logf": "up to 3 ulp, 2^-21.4 absolute in [0.5, 2]",
     "__log2f": "up to 2 ulp, 2^-22 absolute in [0.5, 2]", "__log10f": "up to 2 ulp, 2^-24 absolute in [0.5, 2]",
@@ -73,7 +73,7 @@ def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
 
 
 def _float_arguments(tree: Tree, call: Node) -> bool:
-    """True if all variables in the arguments are floats, and there are no casts or double literals."""
+    """Returns True if all variables in the arguments are floats, and there are no casts or double literals."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or next(tree.walk("cast_expression", under=arguments), None) is not None:
         return False

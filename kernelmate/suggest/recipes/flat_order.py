@@ -1,8 +1,8 @@
-"""Gives the lowest part of an index that is split by division and remainder to the coordinate that is contiguous in memory.
+"""Reorders an index that is split by division and remainder: the contiguous coordinate becomes its lowest part.
 
-Applies to one-dimensional launches whose thread index becomes coordinates by `/` and `%`, with a coordinate other than
-the lowest contiguous in memory, so that neighbouring threads access distant elements. The parts are taken in another
-order, so that other threads compute each element, with the same results. Improves global traffic and time.
+Applies to one-dimensional launches whose thread index becomes coordinates by `/` and `%`, if a coordinate other than
+the lowest is contiguous in memory, so that neighbouring threads access distant elements. Other threads then compute
+each element, with the same results. Improves global traffic and time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernelmate.suggest.syntax_loops import global_index
 class IndexPart:
     """A part of an index, `number / divisor % modulus`.
 
-    Both are lists of factors; without a modulus it is the whole quotient.
+    `divisor` and `modulus` are lists of factors; without a modulus the part is the whole quotient.
     """
 
     divisor: tuple[str, ...]
@@ -34,7 +34,7 @@ class IndexPart:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate: the same coordinates in the order of their strides."""
+    """Yields one candidate: the same coordinates, ordered by their strides."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     number = None if tree is None else global_index(tree, "x", lanes.shape.block[0] if lanes is not None else None)
@@ -118,7 +118,7 @@ def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
 
 
 def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart] | None:
-    """Returns the parts that together make up the index, lowest first; None if they do not, or it has other uses."""
+    """Returns the parts that together make up the index, lowest first; None if they do not, or if it has other uses."""
     final: dict[str, IndexPart] = {}
     divisor: tuple[str, ...] = ()
     while True:
@@ -138,7 +138,7 @@ def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart
 
 
 def _used_beside(tree: Tree, name: str, parts: dict[str, IndexPart]) -> bool:
-    """True if anything else than the other parts is computed from the part."""
+    """Returns True if the part is used outside the declarations of other parts."""
     spans = [_span(tree.variable(other)) for other in parts]
     return any(not any(low <= use.start_byte < high for low, high in spans) for use in tree.uses(name))
 
@@ -148,7 +148,7 @@ def _span(variable: DeclaredVariable | None) -> tuple[int, int]:
 
 
 def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
-    """True if the flat index itself is used as an index, which the rewrite would not follow."""
+    """Returns True if the flat index itself is used as an index, which the rewrite would not follow."""
     spans = [_span(tree.variable(other)) for other in parts]
     for use in tree.uses(number):
         node = use

@@ -1,4 +1,7 @@
-"""Replaces double literals and functions in float code: `0.5` makes the whole expression double, on some GPUs 64 times slower."""
+"""Replaces double literals and functions in float code.
+
+`0.5` makes the whole expression double, which some GPUs execute at 1/64 of the float rate.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def _literal_macros(kernel: Kernel) -> dict[str, LiteralMacro]:
 
 
 def _tops(tree: Tree, macros: dict[str, LiteralMacro]) -> Iterator[Node]:
-    """Yields the largest arithmetic expression around each double literal or double function, each once."""
+    """Yields the largest arithmetic expression around each double literal or function, each once."""
     seen: set[int] = set()
     for node in tree.walk("number_literal", "call_expression", "identifier"):
         if node.type == "number_literal" and not DOUBLE_LITERAL.fullmatch(tree.text(node)):
@@ -95,7 +98,7 @@ def _top(tree: Tree, node: Node) -> Node:
 
 
 def _carries_type(parent: Node, node: Node) -> bool:
-    """True if the parent's type depends on this operand's."""
+    """Returns True if the parent's type depends on this operand's."""
     if parent.type == "binary_expression":
         return operator_of(parent) in {"+", "-", "*", "/"}
     if parent.type == "conditional_expression":
@@ -109,7 +112,7 @@ def _is_condition(parent: Node, node: Node) -> bool:
 
 
 def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> bool:
-    """True if the result is stored as a float, compared with one, or is an argument of a float function."""
+    """Returns True if the result is stored as a float, compared with one, or is an argument of a float function."""
     parent = top.parent
     if parent is None:
         return False
@@ -144,7 +147,7 @@ def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macr
 
 
 def _only_spelling(tree: Tree, node: Node, macros: dict[str, LiteralMacro]) -> bool:
-    """True if an expression is double only because of its literals and functions."""
+    """Returns True if an expression is double only because of its literals and functions."""
     expression = ArithmeticExpression()
     kind_of(tree, node, expression, macros)
     return expression.convertible and bool(expression.literals or expression.functions)

@@ -1,7 +1,7 @@
-"""Replaces a thread per element by a grid-stride loop over fewer blocks.
+"""Replaces one thread per element by a grid-stride loop over fewer blocks.
 
-Applies to kernels of one dimension whose threads do independent work below a bound. Blocks start once, so that their
-fixed costs (clearing shared counters, a last atomic) occur less often. Improves time, most for privatised sums and
+Applies to one-dimensional kernels whose threads do independent work below a bound. With fewer blocks, fixed costs of a
+block (clearing shared counters, a last atomic) occur less often. Improves time, most for privatised sums and
 histograms.
 """
 
@@ -29,7 +29,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_index, is_grid_stride, loops
 
 BLOCKS_PER_SM = (4, 1, 16)
-"""Blocks per SM of the target that are tried as the grid's size, if that is fewer than now."""
+"""Numbers of blocks per SM to try as the grid's size, if that is smaller than the present grid."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -79,7 +79,7 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
-    """Returns the kernel with a comment beside its launches in the file on the origin of the number of blocks."""
+    """Returns the kernel with a comment beside its launches that explains the number of blocks."""
     text, edits = kernel.unit.text, []
     for start, end in (site.grid_span for site in kernel.launches):
         line = text.find("\n", end)
@@ -90,7 +90,10 @@ def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -
 
 
 def _counts_blocks(tree: Tree, found: list[CountingLoop]) -> bool:
-    """True if the number of blocks or the block's index is used other than for the stride: results may depend on it."""
+    """Returns True if the grid size or the block index is used for anything but the stride.
+
+    Results may then depend on the number of blocks.
+    """
     strided = [loop.node for loop in found if is_grid_stride(tree, loop.step)]
     for use in tree.walk("field_expression"):
         if not tree.text(use).startswith(("gridDim", "blockIdx")):
@@ -165,7 +168,7 @@ def _independent(tree: Tree, guard: Node) -> bool:
 
 
 def _summed(tree: Tree, guard: Node) -> set[str]:
-    """Returns variables from outside the guard that are only added to: such a sum continues over iterations."""
+    """Returns variables from outside the guard that are only added to: their sums may continue over iterations."""
     changed: dict[str, bool] = {}
     for place in writes(tree, guard):
         parent = place.parent

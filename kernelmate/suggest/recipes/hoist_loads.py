@@ -1,6 +1,6 @@
 """Moves loads from a loop-invariant address before the loop.
 
-Applies to elements of arrays that the kernel never writes, read in a loop with stores: the compiler reads them again in
+Applies to elements of arrays that the kernel never writes, read in a loop with stores: the compiler loads them again in
 every iteration, because the stores might change them. Improves time, and costs a register per value.
 """
 
@@ -61,7 +61,7 @@ RECIPE = Recipe("hoist-loads", ("time", "global_bytes"), ("registers",), rewrite
 
 
 def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:
-    """Yields elements to load earlier, the loop to load them before, and their type."""
+    """Yields each element to load earlier, the loop before which it is loaded, and its type."""
     parameters = {parameter.name: parameter for parameter in tree.kernel.signature.parameters if parameter.pointer}
     for element in element_accesses(tree):
         array = root_name(tree, element)
@@ -82,7 +82,7 @@ def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:
 
 
 def _conditional(element: Node, loop: Node) -> bool:
-    """True if the element is read only under a condition, so that an unconditional read could leave the array."""
+    """Returns True if the element is read only under a condition: an unconditional read could be out of bounds."""
     node = element.parent
     while node is not None and node.id != loop.id:
         if node.type in {"if_statement", "conditional_expression", "switch_statement"}:

@@ -21,13 +21,10 @@ ATOMICS = frozenset({"atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomic
 
 
 def independent_turns(tree: Tree, loop: CountingLoop) -> bool:
-    """True if no iteration depends on another.
+    """Returns True if no iteration depends on another.
 
     An iteration may write its own variables, elements whose index depends on the loop variable if the loop accesses the
     array in no other way, and targets of atomics whose old value is not used.
-
-    Everything that a turn writes is its own variable, an element whose index depends on the loop variable and through
-    which alone the array is met in the loop, or the target of an atomic whose old value nobody looks at.
     """
     if next(tree.walk("return_statement", "break_statement", "goto_statement", under=loop.block), None) is not None:
         return False
@@ -66,7 +63,7 @@ def _read_arrays(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _own_element(tree: Tree, loop: CountingLoop, name: str, own: set[str]) -> bool:
-    """True if the loop accesses the array at one index only, which depends on the loop variable."""
+    """Returns True if the loop accesses the array at one index only, which depends on the loop variable."""
     variable = tree.variable(name)
     if variable is None or not variable.pointers:
         return False

@@ -1,8 +1,8 @@
 """Interleaves the elements of threads that each process a run of neighbouring elements.
 
 Applies to a loop over `worker * COUNT + k` for k below COUNT whose iterations are independent. With runs, neighbouring
-lanes are COUNT elements apart, and each access of a warp needs COUNT times the memory; interleaved, lanes are adjacent.
-Improves time.
+lanes are COUNT elements apart, and each access of a warp touches up to COUNT times as much memory; interleaved, the
+lanes' elements are adjacent. Improves time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites, cla
 
 
 def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
-    """Returns the expression `worker * COUNT + k`, if no other one uses k, and the text of the worker."""
+    """Returns the expression `worker * COUNT + k` and the text of the worker, if no other expression uses k.
+
+    The result is None otherwise.
+    """
     uses = [node for node in tree.walk("identifier", under=loop.block) if tree.text(node) == loop.name]
     if len(uses) != 1:
         return None
@@ -74,7 +77,7 @@ def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
 
 
 def _is_worker(tree: Tree, node: Node) -> bool:
-    """True if the expression is the thread's index in the grid, or the variable that holds it."""
+    """Returns True if the expression is the thread's index in the grid, or the variable that holds it."""
     if node.type == "identifier":
         return global_index(tree) == tree.text(node)
     return is_global_index(tree, node)

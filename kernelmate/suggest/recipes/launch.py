@@ -1,4 +1,4 @@
-"""Tries other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other neighbouring lanes."""
+"""Other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other neighbouring lanes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SHAPES: tuple[tuple[int, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class BlockConstant:
-    """Constant in the text that holds one side of the block.
+    """Constants in the text that determine one side of the block.
 
-    `constants` are changed along with that side; a `locked` side keeps its length. A side is `scale` times its constant.
+    `constants` are changed along with that side, which is `scale` times their value; a `locked` side keeps its length.
     """
 
     constants: tuple[IntegerConstant, ...]
@@ -75,21 +75,21 @@ RECIPE = Recipe(
 
 
 def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
-    """True if a template argument of an instance equals one of the block's sides, so that it is likely the block's length."""
+    """Returns True if a template argument of an instance equals a side of the block, and so probably is that side."""
     return any(
         int(number) in sides for instance in instances for number in re.findall(r"(?<![\w.])\d+(?![\w.])", instance)
     )
 
 
 def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
-    """True if an array's shape or a requirement divides by the block's length, so that results are one per block."""
+    """Returns True if an array's shape or a requirement divides by the block's size, so that results depend on it."""
     shapes = [extent for argument in contract.args for extent in argument.shape or ()]
     divisors = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?:%|//|,)\s*(\d+)", text)}
     return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
 
 
 def _tie(tree: Tree, request: SuggestRequest, sides: Sequence[int], axis: int) -> BlockConstant:
-    """Returns the parts of the code that depend on one side's length: constants that the kernel uses, or literals in it."""
+    """Returns the code that depends on one side's length: constants that the kernel uses, or literals in it."""
     side, kernel = sides[axis], request.kernel
     if side == 1:
         return BlockConstant((), False)
@@ -116,13 +116,13 @@ def _tie(tree: Tree, request: SuggestRequest, sides: Sequence[int], axis: int) -
 
 
 def _counts_bins(contract: Contract, constant: IntegerConstant) -> bool:
-    """True if the constant is the length of a table in the contract, by name and value, and not the block's."""
+    """Returns True if the constant probably is a table's length, by its name and value, and not the block's."""
     extents = {extent for argument in contract.args for extent in argument.shape or ()}
     return str(constant.value) in extents and re.search(BINS, constant.name, re.IGNORECASE) is not None
 
 
 def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | None:
-    """Returns the constant for a block's warps, if `__launch_bounds__` names it times the length of a warp."""
+    """Returns the constant of a block's warps, if `__launch_bounds__` multiplies it by the warp size; else None."""
     bounds = next((child for child in tree.function.children if child.type == "launch_bounds"), None)
     product = None if bounds is None else next(iter(tree.walk("binary_expression", under=bounds)), None)
     match = None if product is None else re.fullmatch(r"(\w+)\s*\*\s*(\w+)", tree.text(product))
@@ -140,7 +140,7 @@ def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | 
 
 
 def _counts_warps(tree: Tree, warps: int) -> bool:
-    """True if a loop of so many iterations, a number in the text, reads an array with one element per warp."""
+    """Returns True if a loop with a literal number of iterations reads an array with one element per warp."""
     per_warp = {
         match[1]
         for node in tree.walk("subscript_expression")
@@ -166,7 +166,7 @@ def _integer(literal: str) -> int | None:
 
 
 def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
-    """True if another kernel of the unit uses the constant too, so that it cannot change."""
+    """Returns True if another kernel of the unit uses the constant too, so that it cannot change."""
     return any(
         other.start != kernel.start and re.search(rf"\b{constant.name}\b", other.source)
         for other in find_kernels(kernel.unit)
@@ -190,7 +190,7 @@ def follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
 
 
 def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
-    """Returns a grid expression with divisors that equal a side of the block replaced by that side."""
+    """Returns a grid expression with divisors that equal a side of the block replaced by the name of that side."""
     text = re.sub(
         r"\(\s*([\w\s*+]+?)\s*\+\s*(\d+)\s*\)\s*//\s*(\d+)",
         lambda m: f"cdiv({m[1]}, {m[3]})" if int(m[2]) == int(m[3]) - 1 else m[0],
@@ -206,7 +206,7 @@ def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
 
 
 def _tiled_otherwise(tree: Tree, request: SuggestRequest, sides: Sequence[int]) -> bool:
-    """True if the grid counts tiles of several block lengths that the kernel names as a number, which would not change."""
+    """Returns True if the grid counts tiles of several block lengths that the kernel contains as a literal."""
     numbers = {int(number) for side in request.contract.grid for number in re.findall(r"(?<![\w.])\d+(?![\w.])", side)}
     pieces = {number for number in numbers if len(sides) == 1 and number > sides[0] > 1 and number % sides[0] == 0}
     named = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
@@ -271,7 +271,7 @@ def _keeps_grid(contract: Contract) -> bool:
 
 
 def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Sequence[tuple[int, int]]:
-    """Returns two-dimensional shapes; if one side is locked, shapes with other lengths of the other side."""
+    """Returns two-dimensional shapes to try; with one side locked, only the other side varies."""
     if ties[0].locked and ties[1].locked:
         return []
     if ties[0].locked:
@@ -288,14 +288,14 @@ def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Seque
 
 
 def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> bool:
-    """True if sides with the same constant are equal, and the block has at least half a warp."""
+    """Returns True if sides that share a constant are equal, and the block has at least one warp."""
     if ties[0].constants and ties[0].constants == ties[1].constants and shape[0] != shape[1]:
         return False
     return _product(shape) * _product(sides[2:]) >= WARP
 
 
 def _thread_limit(request: SuggestRequest, ties: Sequence[BlockConstant]) -> int:
-    """Returns the maximum of threads per block that registers and launch bounds allow, unless the bounds change too."""
+    """Returns the largest number of threads per block that registers and unchanged launch bounds allow."""
     bounds = re.search(r"__launch_bounds__\s*\(([^)]*)\)", request.kernel.source)
     names = {constant.name for tie in ties for constant in tie.constants}
     if bounds and names & set(re.findall(r"\w+", bounds[1])):
@@ -338,7 +338,7 @@ def _rewrite(
 
 
 def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
-    """True if the constant that an edit changes determines the size of a shared array."""
+    """Returns True if the constant that an edit changes determines the size of a shared array."""
     tree = read_tree(kernel)
     name = next(c.name for c in integer_constants(kernel.unit.text).values() if c.span == edit[:2])
     arrays = [] if tree is None else tree.shared_arrays()
@@ -346,7 +346,7 @@ def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
 
 
 def describe(request: SuggestRequest, contract: Contract) -> str:
-    """Describes the difference between two launches, with the occupancy that the baseline's registers allow on the target.
+    """Describes the difference between two launches, with the occupancy on the target for the baseline's registers.
 
     Raises:
         KernelmateError: the launch is illegal at the headline size.

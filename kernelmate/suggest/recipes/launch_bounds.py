@@ -1,8 +1,8 @@
 """Limits the registers per thread by `__launch_bounds__` and `__maxnreg__`.
 
-Applies if all sizes launch one block size. The block size alone lets a kernel that spills have more registers. Blocks
-per SM in addition limit registers below their present number, for registers and for occupancy. The verdict rejects
-candidates whose spills cost time.
+Applies if all sizes launch the same number of threads per block. With that number alone, a kernel that spills may use
+more registers. A minimum of blocks per SM limits registers below their present number, for the objectives registers and
+occupancy. The verdict rejects candidates whose spills cost time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from kernelmate.suggest.syntax import Tree, read_tree
 REGISTERS_PER_SM = 65536
 """32-bit registers of an SM: CUDA C++ Programming Guide, Technical Specifications, 5.0 to 12.x."""
 UNIT = 8
-"""Registers per thread are given in steps of 8, since a warp gets them in units of 256."""
+"""Granularity of registers per thread: a warp allocates them in units of 256."""
 LEAST = 24
-"""Minimum number of registers per thread that ptxas uses for compute capability 9.0, from its own warning."""
+"""Smallest number of registers per thread that ptxas uses for compute capability 9.0, from its own warning."""
 CAPS = 3
-"""Number of caps below the present number that are tried."""
+"""Number of limits below the present number to try."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields bounds for the objective: the block size alone against spills, else register caps, the mildest first."""
+    """Yields bounds for the objective: the number of threads alone against spills; else register limits.
+
+    The mildest limit comes first.
+    """
     tree = read_tree(request.kernel)
     threads = _threads(request.contract)
     resources = request.verdict.resources
@@ -66,7 +69,7 @@ def _threads(contract: Contract) -> int | None:
 def _caps(threads: int, registers: int) -> list[tuple[int, int]]:
     """Returns numbers of blocks per SM with the registers per thread that they allow.
 
-    Only numbers below the present registers count; the largest comes first.
+    Only limits below the present registers are included; the largest comes first.
     """
     caps: dict[int, int] = {}
     for blocks in range(1, 33):
@@ -79,7 +82,7 @@ def _caps(threads: int, registers: int) -> list[tuple[int, int]]:
 
 
 def _tight_caps(registers: int, tried: set[int]) -> list[int]:
-    """Returns caps below the present registers that only `__maxnreg__` can set, largest first."""
+    """Returns limits below the present registers that only `__maxnreg__` can set, the largest first."""
     first = (registers - 1) // UNIT * UNIT
     return [cap for cap in range(first, LEAST - 1, -UNIT) if cap not in tried][: CAPS - len(tried)]
 

@@ -1,7 +1,7 @@
-"""Reads a kernel that writes its block size as a number as if it used `blockDim`.
+"""Conversion of literal block sizes in a kernel to `blockDim`.
 
-Recipes look for `blockIdx.x * blockDim.x + threadIdx.x`. Where the contract's block consists of plain numbers,
-`blockIdx.x * 16`, a grid stride of `gridDim.x * 16`, and a loop from `threadIdx.x` in steps of 16 mean the same.
+Recipes recognise `blockIdx.x * blockDim.x + threadIdx.x`. If the contract's block consists of plain numbers,
+`blockIdx.x * 16`, a grid stride of `gridDim.x * 16`, and a loop from `threadIdx.x` in steps of 16 are equivalent forms.
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ _AXIS = re.compile(r"(?:blockIdx|gridDim)\.([xyz])")
 
 
 def block_sides(contract: Contract) -> tuple[int, ...] | None:
-    """Returns the block's sides if they are plain integers."""
+    """Returns the block's sides if the contract has them as plain integers; else None."""
     if not all(re.fullmatch(r"\s*\d+\s*", side) for side in contract.block):
         return None
     return tuple(int(side) for side in contract.block)
 
 
 def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
-    """Returns the request for a kernel that reads `blockDim`.
-
-    The result is None if the kernel writes none of its block's lengths as a number.
-    """
+    """Returns the request for the kernel with `blockDim`; None if the kernel has no side of its block as a literal."""
     sides = block_sides(request.contract)
     kernel = None if sides is None else _with_block_dim(request.kernel, (*sides, 1, 1)[:3])
     return None if kernel is None else replace(request, kernel=kernel)
@@ -40,14 +37,14 @@ def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
 
 @text_cache(32)
 def _with_block_dim(kernel: Kernel, sides: tuple[int, ...]) -> Kernel | None:
-    """Returns the kernel with `blockDim`. The result is cached, since every recipe that does not apply asks for it."""
+    """Returns the kernel with `blockDim`; cached, since every recipe that does not apply calls it."""
     tree = read_tree(kernel)
     edits = [] if tree is None else list(_edits(tree, sides))
     return apply_edits(kernel, edits) if edits else None
 
 
 def names_length(request: SuggestRequest) -> bool:
-    """True if the kernel has a dimension of the block, or a product of them, as a literal: the launch must not change."""
+    """Returns True if the kernel contains a side of the block, or a product of sides, as a literal."""
     sides, tree = block_sides(request.contract), read_tree(request.kernel)
     if sides is None or tree is None:
         return False

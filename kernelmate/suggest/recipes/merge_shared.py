@@ -1,4 +1,4 @@
-"""Merges two shared buffers that are never needed at the same time."""
+"""Merges two shared buffers whose lifetimes do not overlap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernelmate.suggest.syntax import (
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffer:
-    """A static shared array with the first and last of the kernel's outermost statements that use it."""
+    """A static shared array; `first` and `last` are the indices of the outermost statements that use it."""
 
     variable: DeclaredVariable
     elements: int
@@ -75,7 +75,7 @@ def _buffers(tree: Tree, statements: list[Node]) -> Iterator[SharedBuffer]:
 
 
 def _is_element(use: Node) -> bool:
-    """True if the use is an indexed element, so that no pointer to the buffer remains."""
+    """Returns True if the use is an indexed element, so that no pointer to the buffer remains."""
     parent = use.parent
     if parent is None or parent.type != "subscript_expression":
         return False
@@ -102,7 +102,7 @@ def _statement_of(statements: list[Node], use: Node) -> int | None:
 
 
 def _alike(early: SharedBuffer, late: SharedBuffer) -> bool:
-    """True if one can replace the other: same type, and both one-dimensional or of equal dimensions."""
+    """Returns True if one can replace the other: same type, and both one-dimensional or of equal dimensions."""
     one, other = early.variable, late.variable
     return one.type == other.type and (one.dims == other.dims or len(one.dims) == len(other.dims) == 1)
 
@@ -112,7 +112,7 @@ def _barrier_between(tree: Tree, statements: list[Node], early: SharedBuffer, la
 
 
 def _can_part(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> bool:
-    """True if a barrier lies between the two lifetimes or can be added there: no thread has returned, and none jumps."""
+    """Returns True if a barrier lies between the two lifetimes, or can be added there: no thread returns or jumps."""
     if _barrier_between(tree, statements, early, late):
         return True
     return next(tree.walk("return_statement", "goto_statement", "labeled_statement"), None) is None

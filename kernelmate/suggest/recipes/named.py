@@ -13,17 +13,17 @@ BINS = "bin|bucket|level|class|symbol"
 
 
 def warps(tree: Tree, threads: int) -> str:
-    """Returns the text of the number of a block's warps: from the file's constant for its threads or warps, else a number."""
+    """Returns the number of a block's warps as text: an expression of the file's constants, else a literal."""
     block = known(tree, threads, "block|thread|chunk|cta")
     return known(tree, threads // WARP, "warps") or (f"{block} / {warp_width(tree)}" if block else str(threads // WARP))
 
 
 def named(tree: Tree, word: str, value: int, why: str) -> tuple[str, Edit]:
-    """Returns a new constant in the file's own style, and the edit that puts it directly above the kernel, below a constant that stands there.
+    """Returns the name of a new constant in the file's style, and the edit that declares it directly above the kernel.
 
     Args:
         tree: the kernel's tree.
-        word: its name in one or two capitalised words: `MaxBlocks`.
+        word: the constant's name in capitalised words, such as `MaxBlocks`.
         value: the integer.
         why: a comment beside it.
     """

@@ -1,9 +1,8 @@
 """Replaces 64-bit indices by 32-bit ones if the contract's `require` bounds every array below 2^31 elements.
 
-Applies to local variables, casts and arguments of `long long`, `size_t` and similar types that only index, count or
-bound; a cast address keeps its type. A 64-bit index takes two registers and several instructions per product. Improves
-registers and time. If `require` gives no bound, the bound is written into the candidate's contract, and the reason says
-so.
+Applies to local variables, casts and arguments of `long long`, `size_t` and similar types that are only indices, counts
+or bounds; a cast address keeps its type. A 64-bit index takes two registers and several instructions per product.
+Improves registers and time. If `require` gives no bound, the candidate's contract gets one, and the reason says so.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ INTS = frozenset({"int", "unsigned", "unsigned int"})
 COUNTED = 31
 """Bits of a signed index that counts elements."""
 STRIDED = 30
-"""Bits if a loop adds a stride to an index, which exceeds the last element before the loop ends."""
+"""Bits of an index that a loop increments by a stride, which passes the last element before the loop ends."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -63,7 +62,7 @@ RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites
 
 
 def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
-    """Returns the arguments that narrowed variables may index: those in a statement with them, directly or by a pointer."""
+    """Returns the arrays that narrowed variables may index: those in a statement with them, directly or by pointer."""
     changed = [start for start, _, _ in edits]
     used = {use.start_byte for name in narrow for use in tree.uses(name)}
     met: set[str] = set()
@@ -80,7 +79,7 @@ def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
 def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
     """Returns requirements that the contract lacks for indices of `bits` bits.
 
-    Under them every indexed array and every side of the grid has fewer than 2**`bits` elements.
+    They bound every indexed array and every side of the grid below 2**`bits` elements.
     """
     told = [f"{a.name} < 2**31" for a in contract.args if a.shape is None and a.value is None and a.dtype == "int32"]
     bounds = Bounds([*contract.require, *told])
@@ -94,7 +93,7 @@ def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
 
 
 def _only_counting(tree: Tree, names: set[str]) -> set[str]:
-    """Returns the names whose uses are all indices, comparisons, loop headers, or values of other such names."""
+    """Returns the names that are only used in indices, comparisons, loop headers, or values of other such names."""
     left = {name for name in names if tree.uses(name) and not _given_address(tree, name)}
     while True:
         bad = {name for name in left if not all(_counts(tree, use, left) for use in tree.uses(name))}
@@ -138,7 +137,7 @@ def _counts(tree: Tree, use: Node, among: set[str]) -> bool:
 
 
 def _given_address(tree: Tree, name: str) -> bool:
-    """True if an address is ever assigned to the variable as a number."""
+    """Returns True if a converted address is ever assigned to the variable."""
     given = [variable.value for variable in (tree.variable(name),) if variable is not None]
     for use in tree.uses(name):
         parent = use.parent
@@ -149,7 +148,7 @@ def _given_address(tree: Tree, name: str) -> bool:
 
 
 def _is_address(tree: Tree, cast: Node) -> bool:
-    """True if the operand of the cast is a pointer, an array, or an address computed from one."""
+    """Returns True if the operand of the cast is a pointer, an array, or an address computed from one."""
     operand = cast.child_by_field_name("value")
     if operand is None:
         return False
@@ -158,7 +157,7 @@ def _is_address(tree: Tree, cast: Node) -> bool:
 
 
 def _names_address(tree: Tree, node: Node) -> bool:
-    """True if a name denotes a pointer or an array here, and not an element of it."""
+    """Returns True if a name denotes a pointer or an array here, and not an element of it."""
     variable = tree.variable(tree.text(node))
     levels = 0 if variable is None else variable.pointers + len(variable.dims)
     at = node
@@ -203,7 +202,7 @@ def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
 
 
 def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
-    """Yields edits of casts inside indices: to 32 bits, or removed if the operand already has 32."""
+    """Yields edits of casts inside indices: to 32 bits, or removed if the operand has 32 bits already."""
     for cast in tree.walk("cast_expression"):
         kind, value = cast.child_by_field_name("type"), cast.child_by_field_name("value")
         if kind is None or value is None or re.sub(r"\s+", " ", tree.text(kind)) not in WIDE:
@@ -217,7 +216,7 @@ def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
 
 
 def _has_32_bits(tree: Tree, node: Node, narrow: set[str]) -> bool:
-    """True if a name is a builtin variable, or is declared with 32 bits everywhere."""
+    """Returns True if a name is a builtin variable, or is declared with 32 bits everywhere."""
     name = tree.text(node)
     if name in BUILTINS or name in narrow:
         return True

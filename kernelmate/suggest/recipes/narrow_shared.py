@@ -1,4 +1,4 @@
-"""Stores values in shared memory in their original type: bytes stay bytes until they are used in arithmetic.
+"""Stores values in shared memory in their original type, and converts them when they are used.
 
 Applies to shared arrays of float or int in which only elements of a narrower array, and zeros, are stored. The values
 take a half or a quarter of the space. Improves shared memory and occupancy, and costs a conversion per read.
@@ -48,7 +48,7 @@ RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewri
 
 
 def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] | None:
-    """Returns the narrower type from which all stored values are converted, and the conversion; None if there is none."""
+    """Returns the type that all stored values are converted from, and the conversion; None if there is no such type."""
     if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
         return None
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
@@ -75,7 +75,7 @@ def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] |
 
 
 def _types(tree: Tree, value: Node) -> set[tuple[str, str | None]] | None:
-    """Returns the types of the elements that a value may be; empty for a zero, None for any other expression."""
+    """Returns the element types of the loads in a value; empty for a zero, None for any other expression."""
     value = strip_parentheses(value)
     if value.type == "conditional_expression":
         parts = [value.child_by_field_name(side) for side in ("consequence", "alternative")]

@@ -1,9 +1,9 @@
 """Computes the maximum and the sum of exponentials of a softmax in one pass instead of two.
 
 Applies to a loop that computes a maximum, followed by one over the same elements that adds `exp(element - maximum)`.
-The sum is kept relative to the running maximum and rescaled when that grows (Milakov and Gimelshein, Online normalizer
-calculation for softmax, 2018). Elements are read once less, at the cost of a few more exponentials. The code of the
-block between the two loops, which combines the maxima of its threads, does not change.
+The sum is kept relative to the running maximum and rescaled when the maximum grows (Milakov and Gimelshein, Online
+normalizer calculation for softmax, 2018). Elements are read one time less, at the cost of a few more exponentials. The
+code between the two loops, which combines the maxima of the block's threads, does not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ RECIPE = Recipe("online-softmax", ("time", "global_bytes"), ("registers", "accur
 
 
 def _function(largest: Pass, total: Pass) -> str | None:
-    """Returns the exponential function, if the second loop adds `exp(element - maximum)` of the same elements."""
+    """Returns the exponential function if the second loop adds `exp(element - maximum)` of the same elements.
+
+    The result is None otherwise.
+    """
     rising = largest.carried.comparison == ">" or (largest.carried.function or "").removeprefix("std::") in {"fmaxf", "fmax", "max"}  # fmt: skip
     if largest.carried.kind != "extreme" or not rising or total.carried.kind != "sum":
         return None
@@ -66,7 +69,7 @@ def _function(largest: Pass, total: Pass) -> str | None:
 def _first_value(tree: Tree, largest: Pass, total: Pass) -> str | None:
     """Returns the initial value of the sum: 0, or 1 if the maximum was initialised with the first element.
 
-    The result is None for other kernels.
+    The result is None if the loops start in another way.
     """
     early, late = plain(tree, largest.loop.start), plain(tree, total.loop.start)
     if early == late:

@@ -72,7 +72,7 @@ def _own(tree: Tree, lanes: LaneEvaluator, variable: DeclaredVariable) -> bool:
 
 
 def arguments_of(tree: Tree) -> set[str]:
-    """Returns the kernel's arguments."""
+    """Returns the names of the kernel's parameters."""
     return {parameter.name for parameter in tree.kernel.signature.parameters}
 
 

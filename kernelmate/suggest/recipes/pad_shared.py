@@ -25,7 +25,7 @@ REASON = "so that the elements of a column lie in different banks"
 BANKS = 32
 BANK_BYTES = 4
 WORST_STRIDE = 4
-"""A row length that shares at least this factor with the number of banks is worth padding."""
+"""Smallest common factor of row length and number of banks for which padding is proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,12 @@ class SharedTile:
     """A shared array whose row length maps a column to few banks.
 
     Attributes:
-        columns: elements of a row. ways: how many rows fall on the same bank, at most. padding: elements to add.
-        rows: rows of the whole array.
+        variable: the array's declaration.
+        rows: number of rows of the whole array.
+        columns: elements of a row.
+        element_bytes: bytes of an element.
+        ways: largest number of rows that map to one bank.
+        padding: number of elements to add to a row.
     """
 
     variable: DeclaredVariable
@@ -86,7 +90,7 @@ def _tiles(tree: Tree) -> Iterator[SharedTile]:
 
 
 def _always_indexed(tree: Tree, variable: DeclaredVariable) -> bool:
-    """True if every use gives all indices at once, so that nothing else depends on the row length."""
+    """Returns True if every use has all indices, so that nothing else depends on the row length."""
     return all(_indices(tree, use, len(variable.dims)) is not None for use in tree.uses(variable.name))
 
 
@@ -111,7 +115,7 @@ def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
 
 
 def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestRequest) -> bool:
-    """True if neighbouring lanes access different rows: an index before the last depends on the lane."""
+    """Returns True if neighbouring lanes access different rows: an index before the last depends on the lane."""
     lane = _lane_names(tree, request)
     for use in tree.uses(variable.name):
         indices = _indices(tree, use, len(variable.dims)) or []
@@ -121,7 +125,7 @@ def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestR
 
 
 def _lane_names(tree: Tree, request: SuggestRequest) -> set[str]:
-    """Returns names that differ between the lanes of a warp.
+    """Returns expressions that differ between the lanes of a warp.
 
     These are threadIdx.x, variables computed from it, and threadIdx.y if a row of the block is shorter than a warp.
     """
@@ -149,7 +153,7 @@ def _mentions(tree: Tree, node: Node, names: set[str]) -> bool:
 
 
 def _pad(tree: Tree, tile: SharedTile) -> Iterator[Edit]:
-    """Yields edits for the longer row, and for a comment with the reason at the end of its line."""
+    """Yields edits that lengthen the row, and add a comment with the reason at the end of its line."""
     array = next(tree.walk("array_declarator", under=tile.variable.node))
     size = array.child_by_field_name("size")
     assert size is not None, "a tile's last dimension was read before"

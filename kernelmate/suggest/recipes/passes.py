@@ -15,7 +15,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A loop that only combines one value. `value` is the text combined in each iteration, with locals substituted."""
+    """A loop that only combines one value; `value` is the combined expression, with locals of the loop substituted."""
 
     loop: CountingLoop
     carried: CarriedValue
@@ -47,12 +47,12 @@ def _read(tree: Tree, loop: CountingLoop) -> Pass | None:
 
 
 def _straight(loop: CountingLoop) -> bool:
-    """True if the body consists of declarations and one combining statement."""
+    """Returns True if the body consists of declarations and one combining statement."""
     return all(node.type == "declaration" for node in loop.body[:-1]) and bool(loop.body)
 
 
 def _value(tree: Tree, loop: CountingLoop, carried: CarriedValue) -> str | None:
-    """Returns the value that the last statement combines, in terms of the loop variable and names from outside the loop."""
+    """Returns the value that the last statement combines, in terms of the loop variable and names outside the loop."""
     last = loop.body[-1]
     node: Node | None
     if last.type == "if_statement":
@@ -97,7 +97,7 @@ def with_variable(text: str, name: str, other: str) -> str:
 
 
 def _unchanged(tree: Tree, early: Pass, late: Pass) -> bool:
-    """True if no array that is read is written before the end of the second loop."""
+    """Returns True if no array that is read is written before the end of the second loop."""
     arrays = {root_name(tree, element) for element in tree.walk("subscript_expression", under=early.loop.block)}
     for place in writes(tree, tree.body):
         if place.start_byte < late.loop.node.end_byte and root_name(tree, place) in arrays:

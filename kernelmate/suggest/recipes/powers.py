@@ -1,7 +1,8 @@
-"""Replaces powers with whole exponents by products: `powf(x, 3.0f)` is a call of about forty instructions, `x * x * x` is two.
+"""Replaces powers with whole exponents by products.
 
-Applies to `pow` and `powf` with an exponent from 2 to 8 (or a half, or minus one) in the text, and to `powf(x, k)` in a
-loop that increments k, where each iteration multiplies once more. Improves time and registers; the last bit may differ.
+`powf(x, 3.0f)` takes about forty instructions, `x * x * x` two. Applies to `pow` and `powf` with a literal exponent
+from 2 to 8 (or a half, or minus one), and to `powf(x, k)` in a loop that increments k, where each iteration then
+multiplies once more. Improves time and registers; the last bit may differ.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _inside(call: Node, other: Node) -> bool:
 
 
 def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int) -> list[Edit]:
-    """Returns edits for one power; none if it stays."""
+    """Returns edits for one power; empty if it does not change."""
     double = call_name(tree, call) in {"pow", "std::pow"} and not _is_float(tree, base)
     kind = "double" if double else "float"
     running = _running(tree, call, base, exponent, kind, number)
@@ -85,7 +86,7 @@ def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int
 
 
 def _product(text: str, power: int) -> str:
-    """Returns the power as a product with few multiplications; the compiler shares equal squares."""
+    """Returns the power as a product with few multiplications; the compiler reuses equal squares."""
     if power == 4:
         return f"(({text} * {text}) * ({text} * {text}))"
     if power > 4:
@@ -96,7 +97,7 @@ def _product(text: str, power: int) -> str:
 
 
 def _is_float(tree: Tree, node: Node) -> bool:
-    """True if the expression names only floats, or whole numbers beside one."""
+    """Returns True if the variables in the expression are floats, or integers beside at least one float."""
     kinds = set()
     for name in names(tree, node):
         variable = tree.variable(name)
@@ -106,7 +107,7 @@ def _is_float(tree: Tree, node: Node) -> bool:
 
 
 def _statement(call: Node) -> Node | None:
-    """Returns the statement of a call, if another can precede it and it runs whenever that does."""
+    """Returns the statement of a call, if another can precede it and both run under the same conditions; else None."""
     node: Node | None = call
     while node is not None and node.type not in {"expression_statement", "declaration", "return_statement"}:
         if node.type in {"conditional_expression", "for_statement", "while_statement", "condition_clause"}:
@@ -116,7 +117,10 @@ def _statement(call: Node) -> Node | None:
 
 
 def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, number: int) -> list[Edit]:
-    """Rewrites `powf(x, k)` in the loop over k as a product that gains a factor in each iteration."""
+    """Rewrites `powf(x, k)` in the loop over k as a product that gains a factor in each iteration.
+
+    The result is empty if the call has another form.
+    """
     inner = strip_parentheses(exponent)
     if inner.type == "cast_expression":
         inner = strip_parentheses(inner.child_by_field_name("value") or inner)

@@ -1,8 +1,8 @@
 """Counts a histogram of global memory in shared memory per block, and adds it once per block.
 
 Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes and that fits into shared memory;
-tables of several dimensions count as one row of bins. Improves time, because atomics on one address wait for each other
-across the whole GPU. Costs shared memory.
+tables of several dimensions count as one row of bins. Improves time, because atomics of the whole GPU on one address
+are serialised. Costs shared memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LARGEST = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """An array of `bins` counts of `type`. Its only uses are the atomics in `calls`, at the elements `elements`."""
+    """An array of `bins` counts of `type`; its only uses are the atomics `calls` on the elements `elements`."""
 
     array: str
     type: str
@@ -92,7 +92,10 @@ def _histogram(request: SuggestRequest, tree: Tree, array: str) -> Histogram | N
 
 
 def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:
-    """Returns the call and the element of the statement `atomicAdd(&use[...], n);` around a use."""
+    """Returns the call and the element of the statement `atomicAdd(&use[...], n);` around a use.
+
+    The result is None for other uses.
+    """
     element = use.parent
     address = None if element is None else element.parent
     arguments = None if address is None else address.parent
@@ -109,7 +112,7 @@ def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:
 
 
 def _depends_on_data(request: SuggestRequest, tree: Tree, element: Node) -> bool:
-    """True if the bin depends on data and not only on the thread's index: only then do blocks contend for it."""
+    """Returns True if the bin depends on data, not only on the thread's index; only then do blocks contend for it."""
     index = index_of(element)
     lanes = lanes_of(tree, request.contract)
     return (
@@ -153,7 +156,7 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
 
 
 def _bins(tree: Tree, found: Histogram) -> tuple[str, list[Edit]]:
-    """Returns the name of the number of bins, and the edit that declares it."""
+    """Returns the name of the constant for the number of bins, and the edit that declares it if the file lacks it."""
     name = known(tree, found.bins, BINS)
     if name is not None:
         return name, []

@@ -1,8 +1,9 @@
-"""Offers the removal of a barrier that separates nothing.
+"""Removes a barrier that orders no accesses of different threads, as far as the text shows.
 
-Applies to `__syncthreads()` if the code between it and the previous and next barriers, including loop iterations,
-accesses no array that one side writes. The verdict looks for races in many schedules and sizes. Because the absence of
-findings proves nothing, such a candidate is offered for review and never accepted automatically. Improves time.
+Applies to `__syncthreads()` if the code between the previous barrier and this one and the code between this one and the
+next, across loop iterations too, access no common array that either writes. The verdict searches for races in several
+schedules and sizes. Because the absence of findings proves nothing, such a candidate is offered for review and never
+accepted automatically. Improves time.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 )
 
 CAUTION = "a barrier was removed: no race seen is no proof that there is none, so read it before you take it"
-"""Reason that such a candidate is never accepted by itself."""
+"""Reason that such a candidate is never accepted automatically."""
 
 
 @dataclass(slots=True)
 class Between:
-    """The arrays that are read and written between two barriers."""
+    """Arrays that the code between two barriers reads and writes."""
 
     read: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
 
     def conflicts(self, other: Between) -> bool:
-        """True if one side writes what the other reads or writes."""
+        """Returns True if one side writes what the other reads or writes."""
         return bool(self.written & (other.read | other.written) or other.written & self.read)
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields a candidate for each barrier that separates nothing."""
+    """Yields a candidate for each barrier that orders no accesses."""
     tree = read_tree(request.kernel)
     if tree is None or not only_pure_calls(tree, tree.body, frozenset(BARRIERS)) or _hidden(tree):
         return
@@ -61,14 +62,14 @@ RECIPE = Recipe("remove-barrier", ("time",), (), rewrites)
 
 
 def _hidden(tree: Tree) -> bool:
-    """True if accesses to shared memory are not all visible: there are pointers to it, or threads return early."""
+    """Returns True if accesses to shared memory may be hidden: there are pointers to it, or jumps and early returns."""
     if next(tree.walk("return_statement", "goto_statement", "break_statement", "continue_statement"), None) is not None:
         return True
     return any(v is not None and v.pointers and v.node.parent is not None and v.declaration.type == "declaration" for v in tree.variables.values())  # fmt: skip
 
 
 def _walk(tree: Tree, block: Node, steps: list[Node | Between]) -> bool:
-    """Records barriers and the accesses between them in the order of execution, each loop twice."""
+    """Records barriers and the accesses between them in order of execution, each loop twice; False if it cannot."""
     for statement in statements(block):
         if is_barrier(tree, statement):
             steps += [statement, Between()]
@@ -100,7 +101,7 @@ def _add(tree: Tree, statement: Node, steps: list[Node | Between]) -> None:
 
 
 def _separates(steps: list[Node | Between], barrier: Node) -> bool:
-    """True if at any occurrence of the barrier an access before it conflicts with one after it."""
+    """Returns True if at any occurrence of the barrier an access before it conflicts with one after it."""
     for place, step in enumerate(steps):
         if isinstance(step, Between) or step.id != barrier.id:
             continue

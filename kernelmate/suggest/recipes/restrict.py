@@ -1,4 +1,7 @@
-"""Adds `const` and `__restrict__` to pointers, so that the compiler keeps values in registers and reads through the read-only path."""
+"""Adds `const` and `__restrict__` to pointers.
+
+The compiler then keeps loaded values in registers and may load through the read-only data cache.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, strip_parentheses
 
 READING_CALLS = frozenset({"__ldg", "__ldcs", "__ldca", "__ldcg", "__ldlu", "__ldcv", "sizeof"})
-"""Functions that only read through the pointers they are given."""
+"""Functions that only read through their pointer arguments."""
 
 
 _BY_VALUE = re.compile(
@@ -54,12 +57,12 @@ RECIPE = Recipe("restrict-pointers", ("time", "global_bytes"), ("registers",), r
 
 
 def only_read(tree: Tree, name: str) -> bool:
-    """True if nothing is stored through this pointer, and it is not passed on to code that could."""
+    """Returns True if no code stores through this pointer or passes it on to code that could."""
     return all(_reads(tree, use) for use in tree.uses(name))
 
 
 def _reads(tree: Tree, use: Node) -> bool:
-    """True if a use of a pointer reads an element, or is pointer arithmetic whose result is only read."""
+    """Returns True if a use of a pointer reads an element, or is pointer arithmetic whose result is only read."""
     node = use
     while node.parent is not None:
         parent = node.parent
@@ -81,13 +84,13 @@ def _reads(tree: Tree, use: Node) -> bool:
 
 
 def _const_pointer(tree: Tree, declarator: Node) -> bool:
-    """True if a local pointer made from it points to const, so that nothing is stored through it."""
+    """Returns True if a local pointer initialised with it points to const, so that nothing is stored through it."""
     declared = next((v for v in tree.variables.values() if v is not None and v.node.id == declarator.id), None)
     return declared is not None and declared.pointers == 1 and "const" in declared.qualifiers
 
 
 def _value_is_read(tree: Tree, element: Node) -> bool:
-    """True if an element is used as a value: not assigned, not incremented, its address not taken."""
+    """Returns True if an element is used as a value: not assigned, not incremented, its address not taken."""
     node = element
     while node.parent is not None and node.parent.type in {
         "parenthesized_expression",
@@ -112,7 +115,10 @@ def _value_is_read(tree: Tree, element: Node) -> bool:
 
 
 def _takes_values(function: str) -> bool:
-    """True for a function of the CUDA headers, which takes numbers by value; a user's function may take a reference."""
+    """Returns True for a function of the CUDA headers that takes numbers by value.
+
+    A user's function may take a reference.
+    """
     return _BY_VALUE.fullmatch(function) is not None
 
 
@@ -138,14 +144,14 @@ def _edits(tree: Tree, parameter: Parameter, const: bool, restrict: bool) -> Ite
 
 
 def _declared_elsewhere(kernel: Kernel) -> bool:
-    """True if the unit declares the kernel once more, so that its parameter types must stay as they are."""
+    """Returns True if the unit declares the kernel a second time, so that its parameter types must not change."""
     outside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
     short = re.escape(kernel.name.rsplit("::", 1)[-1])
     return re.search(rf"__global__[^;{{}}]*\b{short}\s*\(", outside) is not None
 
 
 def _launched_with_one_array_twice(kernel: Kernel) -> bool:
-    """True if a launch of the unit passes the same pointer for two parameters, which then alias."""
+    """Returns True if a launch of the unit passes the same pointer for two parameters, which then alias."""
     pointers = [index for index, parameter in enumerate(kernel.signature.parameters) if parameter.pointer]
     for site in kernel.launches:
         arguments = _arguments(kernel.unit.text[site.start : site.end])

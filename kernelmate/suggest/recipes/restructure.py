@@ -1,4 +1,4 @@
-"""Changes of structure that prepare rewrites; none of them alters a kernel's results."""
+"""Restructuring of a kernel that prepares rewrites and does not alter its results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, sta
 from kernelmate.suggest.syntax_loops import GuardedWork, guarded
 
 WARP = 32
-"""Threads of a warp."""
+"""Number of threads of a warp."""
 _WIDTH = r"^k?_?warp$|warp_?(?:size|width|len|threads|lanes)|^k?_?lanes$|(?:lanes|threads)_?per_?warp"
-"""Pattern of a constant's name for the threads of a warp."""
+"""Pattern of names of constants for the warp size."""
 WARPS = 32
-"""Warps of the largest block, which has 1024 threads."""
+"""Number of warps of the largest block, which has 1024 threads."""
 
 ZERO = {
     "float": "0.0f", "double": "0.0", "int": "0", "unsigned": "0u", "unsigned int": "0u", "long long": "0ll", "unsigned long long": "0ull",
 }  # fmt: skip
-"""Neutral element of addition as C++ text, by each type that shuffles support."""
+"""The number zero as C++ text, by each type that shuffles support."""
 
 
 def without_early_returns(kernel: Kernel) -> Kernel | None:
     """Returns the kernel with `if (out) return; rest` written as `if (in) { rest }`, so that all threads reach its end.
 
-    The result is None if a return remains, because every thread of a block must reach the code that is put at the end.
+    The result is None if a return remains: code appended to the kernel must be reached by every thread of the block.
     """
     for _ in range(4):
         tree = read_tree(kernel)
@@ -59,7 +59,7 @@ def _braced_rest(tree: Tree, guard: GuardedWork) -> list[Edit]:
 
 
 def last_return(guard: GuardedWork) -> Node:
-    """Returns the last of the returns that the guard replaces."""
+    """Returns the last of the consecutive guards `if (...) return;` that `guard` combines."""
     node = guard.node
     for _ in range(guard.returns - 1):
         following = node.next_named_sibling
@@ -71,7 +71,7 @@ def last_return(guard: GuardedWork) -> Node:
 
 
 def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
-    """Returns insertions that indent each line between two offsets by one level; preprocessor lines stay."""
+    """Returns insertions that indent each line between two offsets by one level, except preprocessor lines."""
     text, step = tree.kernel.unit.text, indent_step(tree)
     edits: list[Edit] = []
     line = text.find("\n", start, end) + 1
@@ -83,7 +83,7 @@ def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
 
 
 def above(kernel: Kernel) -> int:
-    """Returns the offset for a helper function: above the kernel, its contract and comments, unless code lies in between."""
+    """Returns the offset for a helper function: above the kernel and its adjacent contract and comments."""
     text = kernel.unit.text
     place = kernel.start
     if kernel.contract_span is not None and kernel.contract_span[1] <= place:
@@ -105,7 +105,10 @@ def _only_comments(text: str) -> bool:
 
 
 def known(tree: Tree, value: int, words: str) -> str | None:
-    """Returns a constant of the file with this value, whose name has one of the words in the pattern (`tile|side`)."""
+    """Returns the name of a constant of the file with this value, if the name matches the pattern `words`.
+
+    The result is None otherwise.
+    """
     for name, constant in integer_constants(tree.kernel.unit.text).items():
         visible = constant.span[0] < tree.kernel.start and tree.variable(name) is None
         if visible and constant.value == value and re.search(words, name, re.IGNORECASE):
@@ -114,18 +117,18 @@ def known(tree: Tree, value: int, words: str) -> str | None:
 
 
 def warp_width(tree: Tree) -> str:
-    """Returns the text of a warp's length: the file's constant for it, else the number."""
+    """Returns the text of the warp size: the file's constant for it, else the number."""
     return known(tree, WARP, _WIDTH) or str(WARP)
 
 
 def half_warp(tree: Tree) -> str:
-    """Returns the text of half a warp's length, the first offset of a sum by shuffles."""
+    """Returns the text of half the warp size, the first offset of a sum by shuffles."""
     width = known(tree, WARP, _WIDTH)
     return f"{width} / 2" if width else str(WARP // 2)
 
 
 class BlockReductions:
-    """Functions that reduce a block's values, each written once above the kernel with the warp reduction that it calls."""
+    """Device functions that reduce a block's values, written above the kernel with the warp reductions they call."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -135,13 +138,13 @@ class BlockReductions:
 
     @property
     def count(self) -> int:
-        """Number of functions so far."""
+        """Number of functions requested so far."""
         return len(self._names)
 
     def name(self, function: str | None, kind: str, *, again: bool) -> str:
-        """Returns the name of the block reduction by addition, or by `function`, for a type, and requests its definition.
+        """Returns the name of the block reduction by `function` (None: sum) for a type, and requests its definition.
 
-        `again`: it is called more than once in a launch.
+        `again` is True if a launch calls it more than once.
         """
         key = function, kind
         if key not in self._names:

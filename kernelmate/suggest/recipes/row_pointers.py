@@ -1,4 +1,4 @@
-"""Pointers to rows that replace `array[row * cols + i]`, so that a strided loop accesses `pointer[i]`."""
+"""Conversion of `array[row * cols + i]` in loops to `pointer[i]`, with a pointer to the row."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 def with_row_pointers(kernel: Kernel) -> Kernel:
     """Returns the kernel with a pointer for each array and offset that its outermost loops use.
 
-    Pointers are declared before the first loop. The kernel is unchanged if no parameter is accessed at an offset that
-    is constant throughout.
+    Pointers are declared before the first loop. The kernel is unchanged if no parameter is accessed at a constant
+    offset from the loop variable.
     """
     tree = read_tree(kernel)
     if tree is None:
@@ -49,7 +49,7 @@ def with_row_pointers(kernel: Kernel) -> Kernel:
 
 
 def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
-    """Returns the part of an element's index that is added to the loop's variable."""
+    """Returns the part of an element's index that is added to the loop variable; None for other indices."""
     index = index_of(element)
     if index is None or index.type != "binary_expression" or operator(tree, index) != "+":
         return None
@@ -63,10 +63,10 @@ def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
 
 
 def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
-    """True if the offset is known before the first loop and does not change.
+    """Returns True if the offset is computable before the first loop and does not change.
 
-    Its variables are constant, and it reads constant memory only. A difference may wrap below zero if it is unsigned,
-    and only its sum with the loop's variable is a valid index.
+    Its variables are constant, and it reads only memory that the kernel does not write. Differences are excluded: an
+    unsigned one may wrap below zero, and only its sum with the loop variable is a valid index.
     """
     if "-" in tree.text(offset):
         return False
@@ -94,7 +94,7 @@ def _declared_before(tree: Tree, variable: DeclaredVariable, first: Node) -> boo
 
 
 def _is_row_of(tree: Tree, name: str) -> bool:
-    """True if the array is a parameter: a pointer that does not change."""
+    """Returns True if the name is a pointer parameter that the kernel does not change."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or variable.declaration.type != "parameter_declaration":
         return False
@@ -103,7 +103,7 @@ def _is_row_of(tree: Tree, name: str) -> bool:
 
 
 def _edits(tree: Tree, name: str, offset: Node, uses: list[Node]) -> list[Edit]:
-    """Returns edits that replace each use by the pointer."""
+    """Returns edits that access the pointer in place of the array."""
     edits: list[Edit] = []
     for element in uses:
         argument, index = element.child_by_field_name("argument"), index_of(element)

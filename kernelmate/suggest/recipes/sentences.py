@@ -1,4 +1,4 @@
-"""Corrects the sentences of a comment after a rewrite: a false clause is removed, or names the new technique."""
+"""Correction of the sentences of a comment after a rewrite: a false clause is removed, or names the new technique."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SENTENCE = re.compile(
 )
 CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
 FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
-"""Beginnings of a clause that gives the reason for the clause before it, or its effect."""
+"""Beginnings of a clause that gives a reason for the clause before it, or its effect."""
 _IT = re.compile(r"\b((?:to|of|with|from|than|against) )it\b")
 _LABEL = re.compile(
     r"(?:implementation|notes?|layout|launch|mapping|strategy|parallel\w*|optimi[sz]\w*|algorithm|approach|how)[.!]?",
     re.I,
 )
-"""Clauses that only announce what follows."""
+"""Clauses that only introduce the following clause."""
 BY = r"(?P<by>(?:as|by|with|through|via|using|in|into|over)\s+)?(?P<article>(?:an?|the|one)\s+)?(?P<what>{})"
 SCOPE = r"(?:\s+(?:per|for each|for every|in each|in every|of each|within each|within the|of a) \w+)?(?:\s*\([^()]*\))?"
 
@@ -27,15 +27,16 @@ class EndedTechnique:
     """A technique that a rewrite ends.
 
     Attributes:
-        words: a pattern of how comments name it.
-        instead: what is said in its place; a template of the pattern's groups. Empty to say nothing.
-        still: a pattern of code by which the changed kernel still uses the technique.
-        whole: the words are a statement, and the clause that has them is replaced; else the words alone are, where they are a
-            clause or follow a preposition.
-        phrase: the words are exchanged wherever they stand.
-        unless: a pattern of clauses in which the words mean something else.
-        spares_head: the clause that says what the kernel computes stays, where the words are but a part of it.
-        explains: a clause after the first sentence that has the words is about how the kernel works, and goes as a whole.
+        words: a pattern of the words by which comments name it.
+        instead: the replacement, a template of the pattern's groups; empty to remove the words.
+        still: a pattern of code in which the changed kernel still uses the technique.
+        whole: True if the words are a statement, so that the whole clause is replaced; else only the words are, if they
+            are a clause or follow a preposition.
+        phrase: True to replace the words anywhere.
+        unless: a pattern of clauses in which the words have another meaning.
+        spares_head: True to keep the clause that states what the kernel computes, if the words are only a part of it.
+        explains: True if a clause with the words after the first sentence explains the method, and is removed as a
+            whole.
     """
 
     words: str
@@ -48,7 +49,7 @@ class EndedTechnique:
     explains: bool = False
 
     def holds_for(self, code: str) -> bool:
-        """True if the changed kernel still uses the technique."""
+        """Returns True if the changed kernel still uses the technique."""
         return bool(self.still) and re.search(self.still, code) is not None
 
 
@@ -74,10 +75,10 @@ def corrected(
     Args:
         text: one paragraph.
         ended: techniques that the kernel no longer uses.
-        gone: names that it no longer declares.
-        kernel: its name.
-        head: the paragraph's first sentence says what the kernel computes.
-        others: kernels of the same file; a sentence is then changed only where it means this one.
+        gone: names that the kernel no longer declares.
+        kernel: the kernel's name.
+        head: True if the paragraph's first sentence states what the kernel computes.
+        others: other kernels of the file; with any, a sentence is changed only if it refers to this kernel.
     """
     kept: list[str] = []
     said: set[str] = set()
@@ -95,13 +96,16 @@ def corrected(
 
 
 def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
-    """True if a text has a word of another kernel's name that this kernel's name lacks, so that it compares kernels."""
+    """Returns True if a text contains a word of another kernel's name that this kernel's name lacks.
+
+    Such a text compares the kernels.
+    """
     foreign = set().union(*map(_parts, others)) - _parts(kernel)
     return bool(foreign & set(re.findall(r"[a-z]+|\d+", text.lower())))
 
 
 def _coded(name: str) -> bool:
-    """True if the name cannot be an English word."""
+    """Returns True if the name cannot be an English word."""
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 
@@ -134,7 +138,7 @@ def _without(
 
 
 def _clauses(sentence: str) -> list[_Clause]:
-    """Parts of a sentence between commas, semicolons, colons and dashes outside of parentheses."""
+    """Returns the parts of a sentence between commas, semicolons, colons and dashes outside of parentheses."""
     found, sign, start, depth = [], "", 0, 0
     signs = {match.start(): match for match in CLAUSE.finditer(sentence)}
     for place, letter in enumerate(sentence):
@@ -147,7 +151,7 @@ def _clauses(sentence: str) -> list[_Clause]:
 
 
 def _means(clauses: Sequence[_Clause], place: int, kernel: str, others: Sequence[str]) -> bool:
-    """True if the part of the sentence with the clause names this kernel and no other one of the file."""
+    """Returns True if the sentence part around the clause refers to this kernel and to no other one of the file."""
     first = place
     while first > 0 and clauses[first].sign != ";":
         first -= 1
@@ -167,7 +171,7 @@ def _parts(name: str) -> set[str]:
 def _exchanged(
     clauses: Sequence[_Clause], place: int, match: re.Match[str], one: EndedTechnique, instead: str, *, opens: bool
 ) -> list[_Clause] | None:
-    """Returns the clauses with the technique's words replaced or its clause removed; None if no sentence is left."""
+    """Returns the clauses with the technique's words replaced or its clause removed; None if nothing remains."""
     clause = clauses[place]
     before, after = clause.text[: match.start()], clause.text[match.end() :]
     aside = None if one.phrase else re.search(r"\s*\([^()]*$", before)

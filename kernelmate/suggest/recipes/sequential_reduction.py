@@ -1,8 +1,9 @@
 """Makes the active threads of a tree reduction adjacent.
 
-Applies to `for (s = 1; s < blockDim.x; s *= 2) if (t % (2 * s) == 0) a[t] += a[t + s];` in blocks of a power of two
-threads. In the original, every warp has a few active threads, which access the same banks; with halved distances, whole
-warps are idle. Improves time, and enables the reduction by shuffles. Sums of floats are added in another order.
+Applies to `for (s = 1; s < blockDim.x; s *= 2) if (t % (2 * s) == 0) a[t] += a[t + s];` in blocks whose size is a power
+of two. In the original, every warp has few active threads, and they access the same banks; with distances that are
+halved in each step, whole warps become idle. Improves time, and enables the reduction by shuffles. Sums of floats are
+added in another order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _power_of_two(contract: Contract) -> bool:
 
 
 def _turned(tree: Tree, node: Node) -> list[Edit]:
-    """Returns the edits of one loop; none if it has another form."""
+    """Returns the edits of one loop; empty if it has another form."""
     opening, condition, update, body = (
         node.child_by_field_name(field) for field in ("initializer", "condition", "update", "body")
     )
@@ -106,7 +107,7 @@ def _thread(tree: Tree, tested: Node, name: str) -> str | None:
 
 
 def _combines(tree: Tree, guarded: Node, thread: str, name: str) -> bool:
-    """True if each statement combines a[t] and a[t + s] of a shared array by an operation whose order does not matter."""
+    """Returns True if each statement combines a[t] and a[t + s] of a shared array by a commutative operation."""
     then = guarded.child_by_field_name("consequence")
     if then is None:
         return False

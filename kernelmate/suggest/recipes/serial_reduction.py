@@ -1,8 +1,8 @@
-"""Reduces the values of a block by warps first, if one thread loops over a value of every thread.
+"""Reduces values within each warp first, if one thread loops over a value of every thread.
 
 Applies to `part[t] = value; __syncthreads();` followed by a loop over the whole block that combines `part` into a sum,
-a product or an extreme. Warps reduce by shuffles first, which leaves a thirty-second of the shared memory and of the
-loop. Improves shared memory and time; sums of floats are added in another order.
+a product or an extreme. Warps reduce by shuffles first, which divides the shared memory and the loop's iterations by
+32. Improves shared memory and time; sums of floats are added in another order.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def _reads_all(tree: Tree, loop: CountingLoop, elements: list[Node], threads: in
 
 
 def _stored(tree: Tree, element: Node, variable: DeclaredVariable, joined: CarriedValue) -> Edit | None:
-    """Returns the edit of the store: it stores the result of a reduction within each warp."""
+    """Returns the edit by which the store stores the result of a reduction within the warp.
+
+    The result is None if it has another form.
+    """
     expression, index = element.parent, index_of(element)
     statement = None if expression is None else expression.parent
     value = None if expression is None else expression.child_by_field_name("right")

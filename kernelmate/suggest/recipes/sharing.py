@@ -1,4 +1,4 @@
-"""Work of one thread that the lanes of a warp can share: the iterations of its loops, or of loops inside them."""
+"""Division of one thread's work among the lanes of a warp: iterations of its loops, or of loops inside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, read_loop
 class Shared:
     """A loop whose iterations lanes share.
 
-    Carried values are combined after `around`, which is the loop or one around it.
+    The values `joined` are combined after `around`, which is the loop or one around it.
     """
 
     loop: CountingLoop
@@ -37,8 +37,8 @@ def share(tree: Tree, work: Sequence[Node], *, inside: bool) -> Sharing | None:
 
     Args:
         tree: the kernel.
-        work: what a thread does, its early exits left out.
-        inside: share loops inside of loops where that can be, else the outermost ones.
+        work: a thread's statements without its early returns.
+        inside: True to share inner loops if possible, else the outermost ones.
     """
     found = Sharing()
     if not all(_place(tree, statement, found, inside=inside) for statement in work) or not found.loops:
@@ -70,7 +70,10 @@ def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool
 
 
 def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
-    """Returns shared loops inside a loop that all lanes execute; None if there are none, or other statements prevent it."""
+    """Returns the shared inner loops of a loop that all lanes execute.
+
+    The result is None if there are none or the body prevents it.
+    """
     if loop.node.type != "for_statement":
         return None
     inner = [read_loop(tree, node) for node in loop.body if node.type in {"for_statement", "while_statement"}]
@@ -91,7 +94,7 @@ def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
 def _joined_outside(
     tree: Tree, loop: CountingLoop, inner: CountingLoop, outer: tuple[CarriedValue, ...]
 ) -> Sharing | None:
-    """Returns the inner loop shared, with its values combined once after the outer loop instead of in each iteration."""
+    """Returns the inner loop as shared, with its values combined once after the outer loop, not in each iteration."""
     if _shared_loop(tree, inner) is None or not outer:
         return None
     names_ = {one.name for one in outer}
@@ -126,7 +129,7 @@ def _shared_loop(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | N
 
 
 def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
-    """Classify a statement outside the shared loops: a store for one lane, or work for all lanes; False if neither."""
+    """Classifies a statement outside the shared loops: a store by one lane, or work of all lanes; False if neither."""
     if statement.type in {"declaration", "preproc_call", "continue_statement"}:
         return True
     if statement.type == "expression_statement":
@@ -147,7 +150,7 @@ def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
 
 
 def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
-    """True if values stored in a loop are read again only by the lane that stored them."""
+    """Returns True if values stored in a loop are read again only by the lane that stored them."""
     stored: dict[str | None, set[str]] = {}
     for element in element_accesses(tree):
         if is_written(tree, element):

@@ -1,10 +1,10 @@
-"""Computes E[x^2] - E[x]^2 about the first element instead of about zero.
+"""Computes a variance E[x^2] - E[x]^2 about the first element instead of about zero.
 
-Applies to a loop that adds elements and their squares, and a variance `q / n - mean * mean` after it. If the mean is
+Applies to a loop that adds elements and their squares, followed by a variance `q / n - mean * mean`. If the mean is
 large compared with the spread, the two terms agree in most digits and the difference has few correct ones; about one of
-the elements both are small (Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). All threads
-of a block use the same value, so that the combination of their sums does not change. Improves accuracy, and costs one
-load.
+the elements both terms are small (Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). All
+threads of a block use the same shift, so the code that combines their sums does not change. Improves accuracy, and
+costs one load.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ class Sums:
     """A loop that adds elements and their squares.
 
     Attributes:
-        terms, squares: the nodes of what is added. value: the element in terms of names from outside the loop.
-        names: the names of the sum of elements and of that of squares.
+        loop: the loop.
+        terms: nodes of the added elements.
+        squares: nodes of the added squares, with the text of the squared value.
+        value: the element in terms of names from outside the loop.
+        names: the names of the sum of elements and of the sum of squares.
     """
 
     loop: CountingLoop
@@ -57,7 +60,7 @@ RECIPE = Recipe("shifted-variance", ("accuracy",), ("registers",), rewrites)
 
 
 def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
-    """Returns edits of `... - mean * mean`, if the mean is a declared variable; else None."""
+    """Returns edits of `... - mean * mean` if the mean is a declared variable; else None."""
     for node in tree.walk("binary_expression"):
         right = node.child_by_field_name("right")
         if operator(tree, node) != "-" or right is None:
@@ -75,11 +78,10 @@ def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
 
 
 def _of_sums(tree: Tree, sums: Sums, shift: str) -> list[Edit] | None:
-    """Returns edits for a variance computed from the sums, as in `(q - s * s / n) / n`. It is the same about any value.
+    """Returns edits for a variance computed from the sums, as in `(q - s * s / n) / n`; None if there is none.
 
-    Any other use of the sum of elements must be the declaration of its mean.
-
-    What else is made of the sum of elements must be declared as its mean.
+    Such a variance does not depend on the shift. Any other use of the sum of elements must be the declaration of its
+    mean.
     """
     total, squares = sums.names
     within: Node | None = None
@@ -134,7 +136,7 @@ def _sums(tree: Tree, loop: CountingLoop) -> Sums | None:
 
 
 def _total(tree: Tree, added: Node) -> str | None:
-    """Returns the variable that `added` is added to."""
+    """Returns the name of the variable that `added` is added to; None if it is no variable."""
     left = None if added.parent is None else added.parent.child_by_field_name("left")
     return tree.text(left) if left is not None and left.type == "identifier" else None
 
@@ -147,7 +149,7 @@ def _squared(tree: Tree, node: Node) -> str | None:
 
 
 def _first_element(tree: Tree, loop: CountingLoop, term: Node) -> str | None:
-    """Returns the text of the first element over the whole block, with the loop's locals substituted."""
+    """Returns the text of the first element of the whole block, with the loop's locals substituted; None if unknown."""
     start = plain(tree, loop.start).replace(" ", "")
     variable = tree.variable(start)
     if variable is not None and variable.value is not None:

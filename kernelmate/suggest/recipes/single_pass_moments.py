@@ -1,9 +1,10 @@
 """Computes mean and variance in one pass over the data instead of two.
 
 Applies to a loop that adds elements, followed by one over the same elements that adds squared distances from the mean.
-Each thread sums distances from its own first element, and derives the squares about any mean from them (Chan, Golub and
-LeVeque, Algorithms for Computing the Sample Variance, 1983). This keeps the digits that E[x^2] - E[x]^2 would lose,
-unless the first element is far from the others: the tolerance decides. Elements are read once less.
+Each thread sums distances from its own first element, and derives the sum of squares about any mean from them (Chan,
+Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). This keeps the digits that E[x^2] - E[x]^2 would
+lose, unless the first element is far from the others; the verdict checks the tolerance. Elements are read one time
+less.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "
 
 
 def _mean(tree: Tree, total: Pass, squares: Pass) -> str | None:
-    """Returns the name of the mean, if the second loop adds squared distances from it."""
+    """Returns the name of the mean, if the second loop adds squared distances from it; else None."""
     if total.carried.kind != "sum" or squares.carried.kind != "sum":
         return None
     if plain(tree, total.loop.start) != plain(tree, squares.loop.start):

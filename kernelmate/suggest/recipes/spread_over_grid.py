@@ -1,7 +1,7 @@
 """Distributes a loop of one block (or one thread) over the whole GPU.
 
-Applies to a kernel that is launched with a single block, with independent loop iterations. The loop becomes a
-grid-stride loop, and the contract launches as many blocks as the loop has work for. Improves time.
+Applies to kernels launched with a single block whose loop has independent iterations. The loop becomes a grid-stride
+loop, and the contract launches one thread for each iteration. Improves time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RECIPE = Recipe("spread-over-grid", ("time",), (), rewrites)
 
 
 def _only_loop(tree: Tree) -> CountingLoop | None:
-    """Returns the kernel's only outermost loop, if there are only declarations of scalars around it."""
+    """Returns the kernel's only outermost loop, if all other statements declare scalars; else None."""
     found = None
     for statement in statements(tree.body):
         if statement.type == "declaration":
@@ -70,7 +70,7 @@ def _only_loop(tree: Tree) -> CountingLoop | None:
 
 
 def _is(tree: Tree, text: str, wanted: str) -> bool:
-    """True if the text is a builtin variable, or a variable with its value."""
+    """Returns True if the text is the builtin variable `wanted`, or a variable with its value."""
     text = "".join(text.split())
     if text == wanted:
         return True
@@ -84,7 +84,7 @@ def _is(tree: Tree, text: str, wanted: str) -> bool:
 
 
 def _contract_expression(request: SuggestRequest, tree: Tree, loop: CountingLoop) -> str | None:
-    """Returns the loop's bound as a contract expression: a size that is an argument of the kernel, or a number."""
+    """Returns the loop's bound as a contract expression: a size that is an argument, or a number; None for others."""
     text = plain(tree, loop.bound)
     if text.isdigit():
         return text
@@ -96,7 +96,7 @@ def _contract_expression(request: SuggestRequest, tree: Tree, loop: CountingLoop
 
 
 def _edits(tree: Tree, loop: CountingLoop) -> list[tuple[int, int, str]]:
-    """Returns edits of the loop's start and step, counted over the grid."""
+    """Returns edits that start and advance the loop by the thread's index in the grid and the grid's size."""
     update = loop.node.child_by_field_name("update")
     if update is None:
         return []

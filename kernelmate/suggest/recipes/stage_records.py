@@ -1,10 +1,10 @@
-"""Moves adjacent records through shared memory, so that a warp accesses neighbouring elements.
+"""Moves records of neighbouring threads through shared memory, so that a warp accesses adjacent elements.
 
-Applies if each thread processes its own record, `x[i * K + e]` with the thread index i and a constant K, in launches of
-one dimension: lanes access elements that are K apart, so that each sector is transferred several times. A block copies
-its records to shared memory, or from there, in the order of memory, and threads work on them there. A record with an
-even number of words is padded by one word, so that the same element of all records is in different banks. Improves
-global traffic and time, and costs shared memory.
+Applies to one-dimensional launches in which each thread processes its own record, `x[i * K + e]` with the thread index
+i and a constant K: lanes access elements that are K apart, so that each sector is transferred several times. A block
+copies its records to shared memory, or from there, in memory order, and threads access them there. A record with an
+even number of 32-bit words is padded by one word, so that the same element of all records is in different banks.
+Improves global traffic and time, and costs shared memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kernelmate.suggest.syntax_loops import global_index, guarded
 LARGEST = 48 * 1024
 """Bytes of static shared memory that every GPU allows a block: CUDA C++ Programming Guide, Technical Specifications."""
 LEAST = 2
-"""Minimum length of a record, in elements, for which lanes access distant elements."""
+"""Smallest length of a record, in elements, to which the recipe applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Records:
 
     @property
     def pitch(self) -> int:
-        """Distance of records in shared memory, in elements."""
+        """Distance between records in shared memory, in elements."""
         return self.length + 1 if ELEMENT_BYTES[self.type] == 4 and self.length % 2 == 0 else self.length
 
 
@@ -85,7 +85,7 @@ RECIPE = Recipe("stage-records", ("global_bytes", "time"), ("shared_bytes",), re
 
 
 def _bound(conjuncts: Sequence[str], number: str) -> str | None:
-    """Returns the upper bound (exclusive) of the thread's index, if that comparison is the whole guard; else None."""
+    """Returns the exclusive upper bound of the thread's index if its comparison is the whole guard; else None."""
     if len(conjuncts) != 1:
         return None
     match = re.fullmatch(rf"\s*{number}\s*<\s*(\w+)\s*|\s*(\w+)\s*>\s*{number}\s*", conjuncts[0])

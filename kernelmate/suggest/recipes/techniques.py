@@ -1,4 +1,4 @@
-"""The techniques that recipes remove from a kernel: how comments name each, and the words that replace its name."""
+"""The techniques that recipes end in a kernel: patterns of their names in comments, and replacements."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ BLOCK_ATOMICS = (
     ),
 )
 _MEMORY = r"\b(?:shared|memory|arrays?|buffers?|scratch|tiles?|bytes|registers?|slots?|entry|entries|cells?|room|space|holds?|keeps?|reserves?|allocat\w+)\b"
-"""Words of a clause on the layout of memory, and not on the work of threads."""
+"""Words of a clause that describes the layout of memory instead of the work of threads."""
 VECTOR = (
     EndedTechnique(
         r"(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
@@ -163,16 +163,16 @@ ENDED: dict[str, tuple[EndedTechnique, ...]] = {
         EndedTechnique(r"double[- ]buffer\w*|ping-?pong\w*|between\s+two\s+buffers|two\s+buffers", whole=True),
     ),
 }  # fmt: skip
-"""Ended techniques by the recipe's name. A recipe that is missing here ends none that comments mention."""
+"""Ended techniques by the recipe's name; other recipes end none that comments mention."""
 
 
 def ended_by(recipe: str, before: Contract, after: Contract) -> tuple[EndedTechnique, ...]:
-    """Returns the techniques that a rewrite ends: the recipe's, and mentions of a block's length that changed."""
+    """Returns the techniques that a rewrite ends: the recipe's, and mentions of a changed block size."""
     return (*ENDED.get(recipe, ()), *_lengths(before.block, after.block))
 
 
 def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[EndedTechnique, ...]:
-    """Returns `256 threads` and `16 x 16 threads` of blocks whose length changed."""
+    """Returns the replacements of `256 threads` and `16 x 16 threads` for a changed block size."""
     if before == after or not all(side.strip().isdigit() for side in (*before, *after)):
         return ()
     old, new = (math.prod(int(side) for side in block) for block in (before, after))
@@ -192,7 +192,10 @@ _MAPPED = (
     rf"(?:(?:one|an?|each|every|the|all|\d+|neighbou?ring|adjacent|consecutive)\s+{_WORKERS})"
     r"(?:\s+(?:per|for\s+(?:each|every)|in\s+(?:each|every))\s+\w+)?(?!\s+of\s+(?!threads)\w|[-\s]+(?:diagonal|size|matri|sparse))"
 )
-"""Pattern of threads that do something; it excludes `each block of 64 columns`, which describes the computation."""
+"""Pattern of threads to which work is assigned.
+
+Excludes `each block of 64 columns`, which describes the computation.
+"""
 _WAYS = (
     r"(?:one|two|three|four|single|\d+|several)[-\s]+pass(?:es)?(?:\s+over\s+(?:the|each|every)\s+\w+)?"
     r"|(?:is|are)\s+read\s+(?:once|twice|\w+\s+times)|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
@@ -234,6 +237,4 @@ REWRITTEN = (
 """Patterns of comments that describe the method of a kernel that was replaced; each matches once per sentence.
 
 The clause on the computed result stays, without the words on the method.
-
-The clause that says what is computed stays, less the words for how.
 """

@@ -1,9 +1,9 @@
 """Gives each independent iteration of a thread's loop a thread of its own.
 
-Applies to one-dimensional launches in which the work of a thread is one loop of independent iterations: a row of
-outputs, the parts of a packed word. Thread index and loop variable become quotient and remainder of one index, so that
-neighbouring threads run neighbouring iterations and store neighbouring elements. Improves global traffic, and time if
-few threads were active. Every thread repeats the code before the loop.
+Applies to one-dimensional launches in which the work of a thread is one loop of independent iterations, such as a row
+of outputs or the parts of a packed word. Thread index and loop variable become quotient and remainder of one index, so
+that neighbouring threads run neighbouring iterations and store neighbouring elements. Improves global traffic, and time
+if few threads were active. Every thread repeats the code before the loop.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites, claim
 
 
 def _loop(tree: Tree) -> CountingLoop | None:
-    """Returns the last loop, before which only variables are written."""
+    """Returns the last loop, if only variables are written before it; else None."""
     within = statements(tree.body)
     guard = guarded(tree, within)
     rest = list(within if guard is None else guard.rest)
@@ -81,7 +81,10 @@ def _loop(tree: Tree) -> CountingLoop | None:
 
 
 def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
-    """Returns the loop's number of iterations as text for the kernel and for the contract; None if threads may differ in it."""
+    """Returns the number of iterations as text of the kernel and of the contract.
+
+    The result is None if it may differ between threads.
+    """
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
     if known is not None:

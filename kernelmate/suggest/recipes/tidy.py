@@ -1,8 +1,8 @@
-"""Cleans up the text that a rewrite changed; every other line stays as it was, byte for byte.
+"""Cleanup of the text that a rewrite changed; no other line changes.
 
-Comments that the change made false are corrected, and locals without a remaining use are removed. A pragma is put back in
-front of its loop. Indentation and braces follow the file's style, and blank lines are single. If there is a `.clang-format` in
-the file's folder or above it and clang-format is installed, it formats the changed lines.
+Comments that the change made false are corrected, and locals without a remaining use are removed. A pragma is moved
+back to its loop. Indentation and braces follow the file's style, and consecutive blank lines are merged. If there is a
+`.clang-format` in the file's folder or above it and clang-format is installed, it formats the changed lines.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ FORMAT_TIMEOUT_S = 10.0
 def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Kernel:
     """Returns the changed kernel, cleaned up; unchanged if it cannot be parsed.
 
-    `ended`: techniques that the kernel no longer uses; comments on them are corrected.
-
-    `ended`: techniques that the kernel no longer uses; comments that tell of them are corrected.
+    `ended` are techniques that the kernel no longer uses; comments that mention them are corrected.
     """
     try:
         new = without_stale_comments(old, new, ended)
@@ -83,7 +81,7 @@ def _unused(before: Tree, tree: Tree) -> Iterator[Node]:
 
 
 def _whole_line(tree: Tree, node: Node) -> Edit:
-    """Returns an edit that removes a statement, and its line if that holds nothing else."""
+    """Returns an edit that removes a statement, and its line if that contains nothing else."""
     text = tree.kernel.unit.text
     start, end = tree.span(node)
     line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
@@ -200,7 +198,7 @@ def _line_of(tree: Tree, node: Node, starts: Sequence[int]) -> int:
 
 
 def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the kernel with opening braces of changed lines on their own lines, if the kernel has them so."""
+    """Returns the kernel with opening braces of changed lines on lines of their own, if that is the kernel's style."""
     tree = read_tree(old)
     if tree is None or not _own_lines(tree):
         return new
@@ -225,7 +223,7 @@ def _own_lines(tree: Tree) -> bool:
 
 
 def _single_blank_lines(old: Kernel, new: Kernel) -> Kernel:
-    """Removes white space at the end of changed lines, and blank lines among them beside another one or a block's brace."""
+    """Removes trailing white space of changed lines, and changed blank lines beside a blank line or a block's brace."""
     changed = changed_lines(old.unit.text, new.unit.text)
     lines = new.unit.text.split("\n")
     kept: list[str] = []
@@ -271,7 +269,7 @@ def _formatted(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _lines_of_contract(kernel: Kernel) -> set[int]:
-    """Returns the lines of the contract, which is no comment to be wrapped."""
+    """Returns the line numbers of the contract block, which clang-format must not wrap."""
     if kernel.contract_span is None:
         return set()
     first, last = (kernel.unit.text.count("\n", 0, offset) for offset in kernel.contract_span)

@@ -1,8 +1,8 @@
 """Reads the operands of a product-like loop over two matrices through tiles in shared memory.
 
 Applies if each thread of a two-dimensional block has one row and one column and combines, in one loop, elements that
-depend on its row and the loop variable with elements that depend on its column and the loop variable: matrix products,
-distances of all pairs. Every element is then read from global memory once per block and tile instead of once per
+depend on its row and the loop variable with elements that depend on its column and the loop variable, as in matrix
+products or distances of all pairs. Every element is then read from global memory once per block instead of once per
 thread. Improves time and global traffic, and costs shared memory.
 """
 
@@ -41,7 +41,7 @@ from kernelmate.suggest.syntax_effects import (
 from kernelmate.suggest.syntax_loops import CountingLoop, GuardedWork, global_index, guarded, read_loop
 
 SIDES = (32, 16)
-"""Sides of the tiles tried, in threads; if the file names a constant for its tile's side, only that one."""
+"""Sides of the tiles to try, in threads; only the value of the file's constant for a tile's side, if it has one."""
 TILE_NAMES = "tile|block_?size|block_?dim"
 
 
@@ -50,7 +50,7 @@ class Operand:
     """One matrix that the loop reads.
 
     Attributes:
-        element: the access. array: the pointer. type: the type of an element.
+        element: the access. array: the pointer's name. type: the type of an element.
         axis: `x` or `y`, the side of the block whose thread index selects the row or column.
         owner: the variable that numbers rows or columns.
         along: True if neighbouring values of the loop variable access neighbouring elements.
@@ -66,7 +66,15 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A matrix product in a kernel: the loop over the shared axis, the guard around it, the statements `before` and `after` the loop, the two operands; `plain_sum` if it only adds their products."""
+    """A product-like loop in a kernel.
+
+    Attributes:
+        guard: the guard around it.
+        loop: the loop over the shared axis.
+        before, after: the guarded statements before and after the loop.
+        operands: the two matrices.
+        plain_sum: True if the loop only adds products of their elements.
+    """
 
     guard: GuardedWork
     loop: CountingLoop
@@ -104,7 +112,7 @@ RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "regis
 
 
 def _tied(tree: Tree, sides: Sequence[int]) -> bool:
-    """True if the kernel has the block's length in another form than blockDim."""
+    """Returns True if the kernel contains a side of the block as a literal."""
     numbers = {tree.text(node).rstrip("uU") for node in tree.walk("number_literal")}
     return bool(numbers & {str(side) for side in sides})
 
@@ -133,7 +141,7 @@ def _product(tree: Tree, lanes: LaneEvaluator) -> Product | None:
 
 
 def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
-    """True if each condition of the guard concerns either the row or the column."""
+    """Returns True if each condition of the guard concerns either the row or the column, not both."""
     for text in guard.conjuncts:
         named = set(re.findall(r"[A-Za-z_]\w*", text))
         if (row in named) == (col in named):
@@ -144,7 +152,10 @@ def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
 def _operands(
     tree: Tree, loop: CountingLoop, lanes: LaneEvaluator, owners: dict[str, str]
 ) -> tuple[Operand, ...] | None:
-    """Returns the two matrices; None if the loop reads any other array at its own index."""
+    """Returns the two matrices.
+
+    The result is None if the loop reads any other array at an index that depends on the loop variable.
+    """
     found: dict[str, Operand] = {}
     for element in element_accesses(tree, loop.block):
         array, index = root_name(tree, element), index_of(element)
@@ -178,7 +189,7 @@ def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _plain_sum(tree: Tree, loop: CountingLoop, operands: tuple[Operand, ...]) -> bool:
-    """True if the loop adds products of the two elements, so that zeros outside the matrices change nothing."""
+    """Returns True if the loop adds products of the two elements, so that zeros outside the matrices change nothing."""
     a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
     text = "".join(tree.text(loop.block).split()).strip("{}")
     return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
@@ -206,7 +217,7 @@ def _launched(request: SuggestRequest, kernel: Kernel, followed: Contract, side:
 
 
 def _lanes_along_result(tree: Tree, lanes: LaneEvaluator, product: Product) -> tuple[Product, list[Edit]]:
-    """Returns the product and edits with block axes exchanged, if the y axis runs along the result's contiguous elements."""
+    """Returns the product and edits with the block's axes exchanged, if stores are contiguous along y."""
     owners = {one.axis: one.owner for one in product.operands}
     variables = {axis: tree.variable(owner) for axis, owner in owners.items()}
     zero = dict.fromkeys(owners.values(), 0.0)
@@ -265,7 +276,7 @@ def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
 
 
 def _whole_lines(tree: Tree, start: int, end: int) -> Edit:
-    """Returns an edit that removes statements, and their lines if they hold nothing else."""
+    """Returns an edit that removes statements, and their lines if these contain nothing else."""
     text = tree.kernel.unit.text
     line = text.rfind("\n", 0, start) + 1
     alone = not text[line:start].strip() and text[end : end + 1] == "\n"
@@ -273,7 +284,7 @@ def _whole_lines(tree: Tree, start: int, end: int) -> Edit:
 
 
 def _declared(product: Product, tiles: Sequence[str], side: str) -> Iterator[str]:
-    """Yields the tiles' declarations; a tile whose rows belong to lanes has a column of padding."""
+    """Yields the tiles' declarations; a tile whose rows are selected by lanes gets a column of padding."""
     for one, tile in zip(product.operands, tiles, strict=True):
         padded = one.along and one.axis == "x"
         yield f"__shared__ {one.type} {tile}[{side}][{side}{' + 1' if padded else ''}];" + (
@@ -311,7 +322,7 @@ def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, i
 
 
 def _names_outside(tree: Tree, product: Product) -> bool:
-    """True if the loop variable is used other than to index the two matrices."""
+    """Returns True if the loop variable is used other than to index the two matrices."""
     spans = [(e.start_byte, e.end_byte) for e in element_accesses(tree, product.loop.block)]
     return any(
         tree.text(node) == product.loop.name and not any(low <= node.start_byte < high for low, high in spans)

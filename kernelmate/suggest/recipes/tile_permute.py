@@ -1,8 +1,8 @@
-"""Moves a copy that permutes the axes of an array through a tile in shared memory, for any launch.
+"""Moves a copy that permutes the axes of an array through a tile in shared memory, for launches of any form.
 
-Applies to kernels of one store whose thread indices or grid axes become coordinates, with one coordinate contiguous in
+Applies to kernels of one store whose thread indices or grid axes become coordinates, if one coordinate is contiguous in
 the source and another in the destination: transposes of the planes of a batch, permutations of three axes, rotations,
-in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both
+of elements of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both
 sides of the copy access neighbouring elements. Improves global traffic and time, and costs shared memory.
 """
 
@@ -40,7 +40,10 @@ from kernelmate.suggest.syntax_loops import global_index, guarded
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The only store, `store = right`, which contains `load`; all locals except coordinates are substituted."""
+    """The kernel's only store, `store = right`, where `right` contains `load`.
+
+    Locals except coordinates are substituted.
+    """
 
     first: Node
     last: Node
@@ -54,7 +57,7 @@ class Copy:
 class Extents:
     """Extents of coordinates, as text in the kernel and in the contract.
 
-    If they are parts of a flat index `number`, the lowest comes first.
+    If the coordinates are parts of a flat index `number`, the lowest part comes first.
     """
 
     of: dict[str, tuple[str, str]]
@@ -68,7 +71,7 @@ class Extents:
         return text
 
     def value(self, contract: Contract, known: dict[str, float]) -> dict[str, float]:
-        """Returns the known coordinates, extended by the flat index that follows from them at the headline size."""
+        """Returns the known coordinates with the flat index that follows from them at the headline size."""
         if self.number is None:
             return known
         total, step = 0.0, 1.0
@@ -176,7 +179,7 @@ def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents
 
 
 def _is_bound(tree: Tree, condition: str, extents: Extents) -> bool:
-    """True if the condition only bounds a coordinate or the flat index by its extent, as the tiles' own guards do."""
+    """Returns True if the condition only bounds a coordinate or the flat index by its extent, as a tile's guards do."""
     sides = condition.split("<") if "<" in condition else condition.split(">")[::-1]
     if len(sides) != 2 or "=" in condition:
         return False

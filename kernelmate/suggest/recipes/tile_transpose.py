@@ -1,7 +1,7 @@
-"""Moves a transposing copy through a tile in shared memory, so that both reads and writes are coalesced.
+"""Moves a transposing copy through a tile in shared memory, so that both loads and stores are coalesced.
 
-Applies to `out[... x ... y] = in[... y ... x]`, one load and one store, of which one accesses memory in strides for
-every mapping of the block. Improves time and global traffic, and costs shared memory.
+Applies to `out[... x ... y] = in[... y ... x]`, one load and one store, one of which is strided for every mapping of
+the block. Improves time and global traffic, and costs shared memory.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _transposition(
 def _axes(
     request: SuggestRequest, tree: Tree, load: Node, store: Node, names: dict[str, str]
 ) -> tuple[str, str] | None:
-    """Returns the variables along which the load and the store are contiguous."""
+    """Returns the variables along which the load and the store are contiguous; None if unknown."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
         return None

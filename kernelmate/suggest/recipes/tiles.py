@@ -1,4 +1,4 @@
-"""Copies through a tile in shared memory that a block reads along one coordinate and writes along another."""
+"""Copies through a tile in shared memory that a block loads along one coordinate and stores along another."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from kernelmate.suggest.syntax import Edit, Tree
 
 SIDE = 32
 ROWS = 8
-"""A block of 32 x 8 threads moves a tile of 32 x 32."""
+"""Side of a tile, and rows of the block: 32 x 8 threads move a tile of 32 x 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransposedTile:
-    """A tile that is read along `fast` and written along `slow`.
+    """A tile that is loaded along `fast` and stored along `slow`.
 
     Attributes:
-        tile, k: names of the tile and of the loop variable over the rows of the tile that a thread moves.
-        fast, slow: names of the coordinates. ends: extents of both, as expressions of the kernel.
+        tile: name of the tile.
+        k: name of the loop variable over the tile's rows that a thread moves.
+        fast, slow: names of the coordinates.
+        ends: extents of both, as expressions of the kernel.
         step: one level of indentation.
-        side, rows: the tile's side and the block's rows, by their names in the file.
+        side, rows: the tile's side and the block's rows, as the file names them.
     """
 
     tile: str
@@ -39,7 +41,10 @@ class TransposedTile:
         return f"__shared__ {kind} {self.tile}[{self.side}][{self.side} + 1];  // + 1, so that the elements of a column lie in different banks"
 
     def moved(self, load: str, store: Callable[[str], str]) -> list[str]:
-        """Returns lines that fill the tile, wait, and empty it; `store` makes the statement that writes an element."""
+        """Returns lines that fill the tile, synchronise, and write it out.
+
+        `store` returns the statement that stores an element.
+        """
         return [
             *self._half(self.fast, self.slow, f"{self.tile}[{self.k}][threadIdx.x] = {load};"),
             "__syncthreads();",
@@ -47,7 +52,7 @@ class TransposedTile:
         ]
 
     def _half(self, across: str, deep: str, done: str) -> list[str]:
-        """Returns a loop in which lanes run along `across` and each thread takes every eighth element of `deep`."""
+        """Returns a loop in which lanes move along `across` and each thread takes every eighth element of `deep`."""
         block = {self.fast: "blockIdx.x", self.slow: "blockIdx.y"}
         return [
             f"for (int {self.k} = threadIdx.y; {self.k} < {self.side}; {self.k} += {self.rows}) {{",
@@ -59,7 +64,7 @@ class TransposedTile:
 
 
 def sides(tree: Tree) -> tuple[str, str, list[Edit]]:
-    """Returns names for the tile's side and the block's rows, and the edit that declares those that the file lacks."""
+    """Returns names for the tile's side and the block's rows, and edits that declare those that the file lacks."""
     side, rows = known(tree, SIDE, "tile"), known(tree, ROWS, "rows")
     new: list[Edit] = []
     if side is None:

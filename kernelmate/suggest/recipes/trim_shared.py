@@ -1,8 +1,8 @@
 """Shortens a shared array to the part that the block uses.
 
-Applies to static arrays whose accesses never reach the declared length, for the block that is launched and at every
-listed size. Improves shared memory and occupancy. Padding against bank conflicts is removed too, and `pad-shared-tile`
-adds it again if that is faster.
+Applies to static arrays whose accesses never reach the declared length, with the launched block at every listed size.
+Improves shared memory and occupancy. Padding against bank conflicts is removed too; `pad-shared-tile` adds it again if
+that is faster.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kernelmate.suggest.syntax_loops import loops
 
 DEEPEST = 20
 MOST_PLACES = 1 << 14
-"""Maximum of threads times iterations for which an index is evaluated."""
+"""Largest number of threads times iterations for which an index is evaluated."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate for all arrays that are longer than their used part."""
+    """Yields one candidate that shortens all such arrays."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -50,7 +50,7 @@ RECIPE = Recipe("trim-shared", ("shared_bytes", "occupancy"), ("time",), rewrite
 
 
 def _used(tree: Tree, every: Sequence[LaneEvaluator], variable: DeclaredVariable) -> tuple[int, ...] | None:
-    """Returns the used lengths if they are less than the declared ones, else None."""
+    """Returns the used lengths if they are less than the declared ones; else None."""
     constants = integer_constants(tree.kernel.unit.text)
     declared = [integer_value(dim, constants) for dim in variable.dims]
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
@@ -72,7 +72,10 @@ def _used(tree: Tree, every: Sequence[LaneEvaluator], variable: DeclaredVariable
 
 
 def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> int | None:
-    """Returns the largest value of an index over the threads of a block and the iterations of the loops around it."""
+    """Returns the largest value of an index over the block's threads and the iterations of loops around it.
+
+    The result is None if unknown.
+    """
     if not _same_in_every_block(tree, index, 0):
         return None
     around = [loop for loop in loops(tree) if loop.node.start_byte <= element.start_byte < loop.node.end_byte]
@@ -108,7 +111,7 @@ def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> in
 
 
 def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
-    """True if the expression does not depend on the block's index, and changes only as the variable of a loop."""
+    """Returns True if the expression does not depend on the block's index, and varies only with loop variables."""
     if depth > DEEPEST or "blockIdx" in tree.text(node):
         return False
     counted = {loop.name for loop in loops(tree)}
@@ -124,7 +127,7 @@ def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
 
 
 def _edits(tree: Tree, variable: DeclaredVariable, dims: tuple[int, ...]) -> Iterator[Edit]:
-    """Yields edits of the lengths in the declaration; in the syntax tree, outer lengths are outer declarators."""
+    """Yields edits of the lengths in the declaration; outer declarators have the outer lengths."""
     sizes = []
     node: Node | None = variable.node
     while node is not None and node.type == "array_declarator":

@@ -1,6 +1,6 @@
 """Unrolls innermost loops by a pragma, or prevents their unrolling.
 
-Unrolling issues the loads of several iterations at once, for time, and costs registers. Preventing it reduces
+Unrolling issues the loads of several iterations together, which improves time and costs registers. Preventing it saves
 registers, because the compiler's own unrolling keeps the values of several iterations.
 """
 
@@ -21,7 +21,7 @@ LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields each unroll factor for time; for registers, a kernel without unrolling."""
+    """Yields each unroll factor if time is the objective; for registers, one candidate without unrolling."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -51,7 +51,7 @@ def _below(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def _worth_unrolling(tree: Tree, node: Node) -> bool:
-    """True for a counting loop of unknown length that loads elements and has no barrier and no pragma."""
+    """Returns True for a counting loop of unknown length that loads elements and has no barrier and no pragma."""
     loop = read_loop(tree, node)
     if loop is None or tree.text(loop.bound).strip().isdigit() or "__sync" in tree.text(node):
         return False

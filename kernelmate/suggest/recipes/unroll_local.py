@@ -1,7 +1,7 @@
 """Unrolls loops over a local array, so that all its indices are constants and its elements are registers.
 
-Applies to arrays of a thread that are accessed by loops of a length that the compiler knows. An array with a variable
-index is in local memory, which is off-chip memory. Improves local memory and time, and costs registers and code size.
+Applies to arrays of a thread that are accessed by loops of a length known at compile time. An array with a variable
+index is in local memory, which is off-chip. Improves local memory and time, and costs registers and code size.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ RECIPE = Recipe("unroll-local-arrays", ("local_bytes", "time"), ("registers",), 
 
 
 def _of_known_length(tree: Tree, loop: Node) -> bool:
-    """True if the loop's header has only numbers, constants, template arguments, and variables of such loops around it."""
+    """Returns True if the trip count is known at compile time.
+
+    The head contains only numbers, constants, template arguments, and variables of such loops around it.
+    """
     if loop.type != "for_statement":
         return False
     known = set(integer_constants(tree.kernel.unit.text)) | set(tree.kernel.signature.template_parameters)

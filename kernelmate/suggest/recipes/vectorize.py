@@ -1,9 +1,9 @@
-"""Loads and stores neighbouring elements 16 bytes at a time, with a tail for the remainder.
+"""Loads and stores neighbouring elements 16 bytes at a time, with a scalar tail.
 
 Applies to element-wise work: a thread index, or the variable of a strided loop, indexes `array[i]`; arrays may be row
-pointers, and their type may be an alias. Each thread processes as many neighbouring elements as fit into 16 bytes. If
-an array is not aligned to that, or fewer elements are left, it processes them one by one. There are fewer, wider
-instructions. Improves time, and costs registers.
+pointers, and their type may be an alias. Each thread processes as many neighbouring elements as fit into 16 bytes, and
+processes them one by one if an array is not aligned to that or fewer elements are left. Improves time by fewer and
+wider instructions, and costs registers.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_ind
 WIDEST = 16
 """Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
 LONGEST = 4
-"""Maximum number of statements of the work, which is written twice: for whole vectors and for the rest."""
+"""Largest number of statements of the work, which is written twice: for whole vectors and for the tail."""
 LINE = 110
-"""Maximum characters of a line for which a statement is written once per component."""
+"""Largest length in characters of a statement that is written once per vector component."""
 
 VECTORS = {
     ("float", 4): "float4", ("float", 2): "float2", ("int", 4): "int4", ("int", 2): "int2", ("unsigned", 4): "uint4",
@@ -57,7 +57,10 @@ VECTORS = {
 
 @dataclass(frozen=True, slots=True)
 class PackedArray:
-    """An array that is accessed at the element's own index. `type` is as written, `plain` the type behind an alias."""
+    """An array that is accessed at the element's own index.
+
+    `type` is as written, `plain` is the type behind an alias.
+    """
 
     name: str
     type: str
@@ -68,14 +71,14 @@ class PackedArray:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseWork:
-    """Element-wise work: `body` for the element that `index` numbers, below `bound`.
+    """Element-wise work: the statements `body` for the element number `index`, below `bound`.
 
     Attributes:
         arrays: the arrays that are accessed at the element.
         count: elements of a vector.
         numbered: True if the body uses the element's number other than as an index of the arrays.
-        structs: structs of the kernel's own that stand for vector types, by name.
-        alike: True to use structs because other work of the kernel is written for them.
+        structs: structs declared in the kernel in place of vector types, by name.
+        alike: True to use structs because other work of the kernel uses them.
     """
 
     index: str
@@ -88,7 +91,7 @@ class ElementwiseWork:
     alike: bool = False
 
     def vector(self, tree: Tree, one: PackedArray) -> str:
-        """Returns the type of a whole vector: CUDA's, or a struct of the kernel's own, which is added to `structs`."""
+        """Returns the type of a vector: CUDA's, or a struct declared in the kernel, which is added to `structs`."""
         if self.by_components(tree):
             return VECTORS[one.plain, self.count]
         stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_")
@@ -98,9 +101,9 @@ class ElementwiseWork:
         return name
 
     def by_components(self, tree: Tree) -> bool:
-        """True if the work is one short statement on types with CUDA vectors.
+        """Returns True if the work is one short statement on types with CUDA vectors.
 
-        It is then written for `.x`, `.y` and so on.
+        It is then written once for each component `.x`, `.y` and so on.
         """
         body = statements(self.body)
         short = len(body) == 1 and body[0].type == "expression_statement" and len(tree.text(body[0])) <= LINE
@@ -132,7 +135,7 @@ RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _in_loops(tree: Tree | None) -> list[tuple[CountingLoop, ElementwiseWork]]:
-    """Returns the strided loops that vectors can serve."""
+    """Returns the strided loops that can use vectors."""
     found: list[tuple[CountingLoop, ElementwiseWork]] = []
     if tree is None:
         return found
@@ -148,7 +151,7 @@ def _in_loops(tree: Tree | None) -> list[tuple[CountingLoop, ElementwiseWork]]:
 
 
 def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> Iterator[Edit]:
-    """Yields a loop over whole vectors before each loop, which continues from its end."""
+    """Yields a loop over whole vectors before each loop, which then continues where that ends."""
     together = _together(tree, found)
     for place, (loop, work) in enumerate(found):
         indent, step = indent_of(tree, loop.node), indent_step(tree)
@@ -174,7 +177,10 @@ def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
 
 
 def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> bool:
-    """True if one number of vectors serves all loops: equal bounds, adjacent loops, arrays known from the first on."""
+    """Returns True if one number of vectors serves all loops.
+
+    Their bounds are equal, they are adjacent, and their arrays are declared before the first one.
+    """
     first = found[0][0].node
     same = {(work.bound, work.count, loop.declared, None if loop.node.parent is None else loop.node.parent.id) for loop, work in found}  # fmt: skip
     known = (tree.variable(one.name) for _, work in found for one in work.arrays)
@@ -185,7 +191,7 @@ def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
 
 
 def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Returns the work of a thread with its own index, if the grid follows from a size."""
+    """Yields a candidate for work of one thread per element, if the grid follows from a size."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     if kernel is None or tree is None:
@@ -217,7 +223,7 @@ def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 def _shorter_grid(contract: Contract, count: int) -> str:
-    """Returns the first side of the grid for so many elements per thread; any side that covers the elements suffices."""
+    """Returns the grid's first side for `count` elements per thread."""
     known = covered(contract.grid[0])
     if known is None:
         return f"cdiv({contract.grid[0].strip()}, {count})"
@@ -226,7 +232,7 @@ def _shorter_grid(contract: Contract, count: int) -> str:
 
 
 def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent: str) -> str:
-    """Returns the work for a whole vector, with a branch that processes elements one by one where there is none."""
+    """Returns the work for a whole vector, with a branch for single elements where no whole vector remains."""
     step = indent_step(tree)
     lines = [_comment(tree, [work])]
     lines.append(f"if ({first} + {work.count} <= {work.bound} && {_aligned(work.arrays, work.count)}) {{")
@@ -243,7 +249,7 @@ def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent:
 
 
 def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
-    """Returns lines with further indentation; preprocessor lines stay at the margin."""
+    """Returns lines with further indentation, except preprocessor lines."""
     return [line if line.startswith("#") or not line else f"{indent}{line}" for line in lines]
 
 
@@ -251,7 +257,7 @@ def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:
-    """True if the loop starts at the thread's index and advances by the number of threads."""
+    """Returns True if the loop starts at the thread's index and advances by the number of threads."""
     if is_global_index(tree, start) or _is(tree, start, is_global=True):
         return is_grid_stride(tree, step)
     squeezed = "".join(step.split())
@@ -299,7 +305,7 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> ElementwiseWork | N
 
 
 def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]) -> PackedArray | None:
-    """Returns the array's properties after one more access; None if vector accesses cannot serve it."""
+    """Returns the array's properties after one more access; None if vector accesses are impossible."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
         return None
@@ -319,7 +325,7 @@ def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]
 
 
 def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
-    """Yields structs for vectors without a CUDA type, declared first in the kernel."""
+    """Yields the structs for vectors without a CUDA type, declared at the start of the kernel."""
     indent = indent_of(tree, statements(tree.body)[0])
     start = tree.span(tree.body)[0] + 1
     for work in works:
@@ -333,7 +339,7 @@ def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
 def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number: str, kind: str) -> list[str]:
     """Returns the work for one vector: loads, the work for each element, stores.
 
-    `number` is the index of its first element.
+    `number` is the index of the vector's first element.
     """
     names_ = {one.name: fresh(tree, f"{one.name}{work.count}") for one in work.arrays}
     lines: list[str] = []
@@ -357,7 +363,7 @@ def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number:
 
 
 def _element(tree: Tree, work: ElementwiseWork, names_: dict[str, str], part: str) -> str:
-    """Returns the work on one element of the vectors, with indentation from zero."""
+    """Returns the work on one element of the vectors, without indentation."""
     changes = [
         (element.start_byte, element.end_byte, f"{names_[name]}{part}")
         for element in element_accesses(tree, work.body)
@@ -371,7 +377,7 @@ def _element(tree: Tree, work: ElementwiseWork, names_: dict[str, str], part: st
 
 
 def _body(tree: Tree, body: Node, changes: list[Edit]) -> str:
-    """Returns the work's text with parts of it replaced, with indentation from zero."""
+    """Returns the work's text with parts of it replaced, without indentation."""
     text = replaced(tree, body, changes).strip()
     if body.type == "compound_statement":
         text = text[1:-1].strip()
@@ -389,7 +395,7 @@ def _aligned(arrays: Sequence[PackedArray], count: int) -> str:
 
 
 def _comment(tree: Tree, works: Sequence[ElementwiseWork]) -> str:
-    """Returns a comment on the two paths."""
+    """Returns a comment that explains the vector path and the scalar path."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
     if len(kinds) > 1:
         return "// Vector accesses need aligned addresses; without them, and for what is left, elements go one by one."

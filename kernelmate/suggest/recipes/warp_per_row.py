@@ -2,9 +2,9 @@
 
 Applies to kernels in which each thread has an index of its own, works below a bound, and combines elements in loops
 into sums, products, extremes or the position of an extreme, or stores one element per iteration. Each of the 32 lanes
-runs every 32nd iteration, of such a loop or of an inner loop over neighbouring elements, and the lanes combine by
-shuffles. Lanes then read neighbouring elements, and there are 32 times as many threads. Further axes of the grid do not
-change. Improves time and global traffic; sums of floats are added in another order.
+runs every 32nd iteration of such a loop, or of an inner loop over neighbouring elements, and the lanes combine their
+values by shuffles. Lanes then read neighbouring elements, and there are 32 times as many threads. Further axes of the
+grid do not change. Improves time and global traffic; sums of floats are added in another order.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from kernelmate.suggest.syntax_effects import (
 from kernelmate.suggest.syntax_loops import guarded, is_global_index
 
 ENOUGH_THREADS = 1024
-"""Threads per SM that suffice to hide a GPU's latencies; more bring nothing."""
+"""Threads per SM that suffice to hide latency."""
 ROWS = 8
-"""Rows of threads in a block whose x axis is a warp."""
+"""Rows of the block if its x axis becomes a warp."""
 FAR = 32
-"""Minimum distance in bytes at which the reads of two lanes touch different sectors."""
+"""Smallest distance in bytes at which the reads of two lanes touch different sectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpPlan:
     """A planned rewrite: the computation of the thread's index, and the work that lanes share.
 
-    `flat`: the block has one dimension.
+    `flat` is True if the block has one dimension.
     """
 
     index: Node
@@ -64,7 +64,7 @@ class WarpLaunch:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields candidates with a warp per former thread: sharing the outermost loops, and then the loops inside them."""
+    """Yields candidates with a warp per former thread: one shares the outermost loops, the other inner loops."""
     launch = _wider_launch(request.contract)
     if launch is None:
         return
@@ -86,7 +86,7 @@ RECIPE = Recipe("warp-per-row", ("time", "global_bytes"), ("registers", "accurac
 
 
 def _with_sums_in_registers(request: SuggestRequest) -> Iterator[Kernel]:
-    """Yields the kernel, and the kernel with sums in registers instead of global memory, so that lanes can combine them."""
+    """Yields the kernel, and the kernel with sums in registers instead of global memory, which lanes can combine."""
     yield request.kernel
     for rewrite in accumulate_in_register.rewrites(request):
         yield rewrite.kernel
@@ -106,7 +106,7 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: WarpPlan
 
 
 def _wider_launch(contract: Contract) -> WarpLaunch | None:
-    """Returns the launch with 32 times as many threads, if the grid's first side follows from a size."""
+    """Returns the launch with 32 times as many threads, if the grid's first side follows from a size; else None."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     rounded = covered(contract.grid[0])
     if rounded is None:
@@ -149,7 +149,7 @@ def _plan(tree: Tree, contract: Contract, *, inside: bool) -> WarpPlan | None:
 
 
 def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
-    """Returns the expression of the thread's index along an axis, if a variable holds it."""
+    """Returns the expression of the thread's index along an axis, if a constant variable holds it; else None."""
     for name, variable in tree.variables.items():
         if variable is not None and variable.value is not None and is_global_index(tree, variable.value, axis, width):
             return variable.value if constant_after_start(tree, name) else None
@@ -157,7 +157,7 @@ def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
 
 
 def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
-    """True if lanes now read distant elements, or too few threads are active."""
+    """Returns True if lanes now read distant elements, or the launch has too few threads to hide latency."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
         return False
@@ -168,7 +168,7 @@ def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
 
 
 def _far_apart(lanes: LaneEvaluator, shared: Shared) -> bool:
-    """True if two lanes read from different sectors in a loop, or their addresses depend on values from memory."""
+    """Returns True if two lanes read from different sectors in a loop, or from addresses that depend on data."""
     for access in lanes.accesses():
         if shared.loop.node.start_byte <= access.element.start_byte < shared.loop.node.end_byte:
             one, other = lanes.address(access.element, (0, 0, 0)), lanes.address(access.element, (1, 0, 0))
@@ -247,7 +247,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
 
 
 def _starts_neutral(tree: Tree, one: CarriedValue, around: Node) -> bool:
-    """True if the value is initialised beside the loop with the neutral element and not changed before the loop."""
+    """Returns True if the value is initialised to the neutral element beside the loop and unchanged before it."""
     variable = tree.variable(one.name)
     if variable is None or variable.value is None or variable.declaration.parent != around.parent:
         return False

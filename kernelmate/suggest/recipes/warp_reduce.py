@@ -1,4 +1,4 @@
-"""Replaces a block-wide tree reduction in shared memory by warp shuffles, with an element per warp instead of per thread."""
+"""Replaces a block-wide tree reduction in shared memory by warp shuffles, which need one element per warp."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, previous
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     """Yields one candidate for every array whose only uses are tree reductions and their results.
 
-    A tree whose active threads are spread out is first brought into the usual form.
-
-    A tree whose active threads are spread out is brought into the usual form first.
+    A tree whose active threads are not adjacent is first rewritten by `sequential_reduction`.
     """
     found = list(_of(request))
     if not found:
@@ -74,11 +72,11 @@ RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rew
 def _reads(
     tree: Tree, found: Sequence[Reduction], arrays: dict[str, DeclaredVariable]
 ) -> dict[tuple[int, str], list[Node]] | None:
-    """Returns the reads of each reduction's results, by its position and the array; None if a read may see another result.
+    """Returns the reads of each reduction's results, by its offset and the array.
+
+    The result is None if a read may see another result.
 
     The result becomes a variable of the block that contains the reduction.
-
-    The result becomes a variable of the block that the reduction stands in.
     """
     reads: dict[tuple[int, str], list[Node]] = {}
     for array, variable in arrays.items():
@@ -104,7 +102,7 @@ def _without_arrays(tree: Tree, arrays: dict[str, DeclaredVariable]) -> list[Edi
 
 
 def _declared_with(tree: Tree, variable: DeclaredVariable) -> list[DeclaredVariable]:
-    """Returns the variables of one declaration."""
+    """Returns the variables that are declared in the same declaration."""
     known = (one for one in tree.variables.values() if one is not None)
     return [one for one in known if one.declaration.id == variable.declaration.id]
 
@@ -141,9 +139,9 @@ def _replace(
 
 
 def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str) -> tuple[Node, str, str] | None:
-    """Returns the statement after the tree that only takes its result, its declaration, and the variable's name.
+    """Returns the statement after the tree that only reads its result, its declaration, and the variable's name.
 
-    The result is None if there is none, or the result is also read elsewhere.
+    The result is None if there is no such statement, or the result is also read elsewhere.
     """
     following = reduction.last.next_named_sibling
     if following is None or len(uses) != 1 or not following.start_byte <= uses[0].start_byte < following.end_byte:
@@ -162,7 +160,7 @@ def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str)
 
 
 def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, DeclaredVariable]) -> int:
-    """Returns the end of a statement, or of a barrier after it that only separates the next tree reduction from its array."""
+    """Returns the end of a statement, or of a barrier after it that only protects the array from the next reduction."""
     end = tree.span(statement)[1]
     barrier = statement.next_named_sibling
     if not is_barrier(tree, barrier) or enclosing_loops(statement):
@@ -179,7 +177,7 @@ def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, DeclaredVariab
 
 
 def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) -> int:
-    """Returns the start of the tree's first store, or of a barrier before it that only separates it from the previous tree."""
+    """Returns the start of the tree's first store, or of a barrier before it that only separates two reductions."""
     barrier = previous(first)
     if barrier is None or not is_barrier(tree, barrier) or enclosing_loops(first) or not _is_for(tree, barrier, arrays):
         return tree.span(first)[0]
@@ -190,7 +188,7 @@ def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) 
 
 
 def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> bool:
-    """True if the barrier orders only accesses to these arrays: no other shared data is written before it."""
+    """Returns True if the barrier orders only accesses to these arrays: no other shared data is written before it."""
     early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
     outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
     others = any(one.name not in arrays for one in tree.shared_arrays())
@@ -198,7 +196,7 @@ def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> b
 
 
 def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:
-    """True if the value is a variable of the same block that is unused after the tree, so that it may hold the result."""
+    """Returns True if the value is a variable of the same block that is unused after the tree, so it may take over."""
     variable = tree.variable(tree.text(value)) if value.type == "identifier" else None
     if (
         variable is None

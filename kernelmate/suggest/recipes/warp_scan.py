@@ -1,8 +1,8 @@
-"""Replaces a scan of the block in shared memory by warp shuffles, with an element per warp instead of one or two per thread.
+"""Replaces a scan of the block in shared memory by warp shuffles, which need one element per warp.
 
 Applies to the scan with doubling distances (Hillis and Steele, Data parallel algorithms, 1986), in one buffer or
 alternating between two, whose results are read at the thread's own position, at the previous one, or at the last.
-Improves shared memory and time: one barrier instead of two for each doubling. Sums of floats are added in another
+Improves shared memory and time: the scan had a barrier or two for each doubling. Sums of floats are added in another
 order.
 """
 
@@ -54,8 +54,13 @@ class BlockScan:
     """One scan: from the store of each thread's value to the end of the loop.
 
     Attributes:
-        first: the statement that stores. loop: the loop. value: what is stored. thread: how the thread's number is written.
-        arrays: the buffers. function: what joins two values, None for a sum. between: declarations that stand between.
+        first: the statement that stores the values.
+        loop: the loop.
+        value: the stored value.
+        thread: the text of the thread's index.
+        arrays: the buffers.
+        function: the function that combines two values; None for a sum.
+        between: declarations between the store and the loop.
     """
 
     first: Node
@@ -128,7 +133,7 @@ def _scan(tree: Tree, loop: Node, threads: int) -> BlockScan | None:
 
 
 def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
-    """True if the loop's variable takes the values 1, 2, 4, ... below the block's length."""
+    """Returns True if the loop variable takes the values 1, 2, 4, ... below the block size."""
     start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     if start is None or condition is None or update is None:
         return False
@@ -140,7 +145,7 @@ def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
 
 
 def _is_length(tree: Tree, text: str, threads: int) -> bool:
-    """True if the text is the number of threads of the block."""
+    """Returns True if the text is the number of threads of the block."""
     if text == "blockDim.x" or integer_value(text, integer_constants(tree.kernel.unit.text)) == threads:
         return True
     variable = tree.variable(text)
@@ -152,7 +157,7 @@ def _is_length(tree: Tree, text: str, threads: int) -> bool:
 
 
 def is_thread(tree: Tree, text: str) -> bool:
-    """True if the text is threadIdx.x, or a variable with its value."""
+    """Returns True if the text is threadIdx.x, or a variable with its value."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -174,7 +179,7 @@ def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
 
 
 def _reads(tree: Tree, scan: BlockScan, threads: int) -> ScanReads | None:
-    """Returns the reads after the loop; None if the buffers are used in another way too."""
+    """Returns the reads after the loop; None if the buffers have other uses."""
     found: dict[str, list[Node]] = {"own": [], "before": [], "last": []}
     names = {variable.name for variable in scan.arrays}
     low, high = scan.first.start_byte, scan.loop.end_byte
@@ -264,7 +269,10 @@ def _names(tree: Tree, scan: BlockScan) -> _Names:
 
 
 def _held(tree: Tree, scan: BlockScan, sign: str) -> str | None:
-    """Returns the variable that holds the quotient or remainder of the thread's index by a warp's length."""
+    """Returns the variable that holds the quotient or remainder of the thread's index by the warp size.
+
+    The result is None if there is none.
+    """
     for name, variable in tree.variables.items():
         value = None if variable is None or variable.value is None else plain(tree, variable.value)
         at_top = variable is not None and variable.declaration.parent is not None and variable.declaration.parent.id == tree.body.id  # fmt: skip
@@ -348,7 +356,7 @@ def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edi
 
 
 def _barrier_follows(tree: Tree, loop: Node) -> bool:
-    """True if a barrier follows the scan in its block, so that the next iteration may write the buffer."""
+    """Returns True if a barrier follows the scan in its block, so that the next iteration may write the buffer."""
     node = loop.next_named_sibling
     while node is not None and not is_barrier(tree, node):
         node = node.next_named_sibling
@@ -356,7 +364,7 @@ def _barrier_follows(tree: Tree, loop: Node) -> bool:
 
 
 def _needed(tree: Tree, declaration: Node, scan: BlockScan, reads: ScanReads) -> bool:
-    """True if code that stays uses a declaration between the scan's statements."""
+    """Returns True if remaining code uses a declaration between the scan's statements."""
     gone = [(scan.first.start_byte, scan.loop.end_byte)]
     gone += [(node.start_byte, node.end_byte) for node in (*reads.own, *reads.before, *reads.last)]
     for declarator in declaration.children_by_field_name("declarator"):

@@ -1,8 +1,8 @@
 """Accumulates in float instead of half: variables and shared arrays of half types become float.
 
 Applies to local variables and shared arrays of `__half` or `__nv_bfloat16`; arguments keep their types. A half has 11
-bits and a bfloat16 8, so that small terms are lost in a sum of a few hundred elements. Improves accuracy, and costs
-shared memory if arrays are wider; arithmetic in float is as fast as in single halves.
+significant bits and a bfloat16 8, so that small terms are lost in a sum of a few hundred elements. Improves accuracy,
+and costs shared memory if arrays become wider; arithmetic in float is as fast as in single halves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NARROW = {
 """Each half type with its conversions to and from float."""
 
 _PAIRS = re.compile(r"\b(?:__)?half2\b|\b(?:__)?nv_bfloat162\b|\b__h\w+2\b|__(?:low|high|floats?)2?2?\w*half2")
-"""Types and functions of two halves at once, which stay as they are."""
+"""Types and functions of two halves at once; kernels that contain any are not changed."""
 
 _BINARY = {
     "__hadd": "+",
@@ -65,7 +65,7 @@ def _is_local(variable: DeclaredVariable) -> bool:
 
 
 def _gathers(tree: Tree, name: str) -> bool:
-    """True if the variable accumulates: a value assigned to it depends on itself."""
+    """Returns True if the variable accumulates: a value assigned to it depends on itself."""
     for node in tree.walk("assignment_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is None or right is None or root_name(tree, left) != name:
@@ -77,12 +77,12 @@ def _gathers(tree: Tree, name: str) -> bool:
 
 
 class _Widening:
-    """Converts expressions of halves to expressions of floats, where some variables have become float.
+    """Conversion of expressions of halves to expressions of floats, after some variables have become float.
 
     Args:
         tree: the kernel.
-        names: the names of the variables.
-        up, down: conversions to and from float.
+        names: names of the variables that become float.
+        up, down: names of the conversions to and from float.
     """
 
     def __init__(self, tree: Tree, names: set[str], up: str, down: str) -> None:
@@ -125,7 +125,7 @@ class _Widening:
         return root_name(self._tree, place)
 
     def _read(self, use: Node) -> Edit | None:
-        """Returns the edit for a use outside of assignments to these variables; (0, 0, "") for none."""
+        """Returns the edit for a use outside of assignments to these variables; (0, 0, "") if none is needed."""
         tree = self._tree
         element = use
         while element.parent is not None and element.parent.type == "subscript_expression":
@@ -148,7 +148,7 @@ class _Widening:
         return tree.replace(element, f"{self._down}({tree.text(element)})")
 
     def float_of(self, node: Node) -> str:
-        """Returns an expression of halves as one of floats."""
+        """Returns the text of an expression of halves as an expression of floats."""
         tree = self._tree
         node = strip_parentheses(node)
         if node.type in {"identifier", "subscript_expression"} and root_name(tree, node) in self._names:

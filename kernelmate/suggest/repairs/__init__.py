@@ -1,6 +1,6 @@
 """Repairs: rewrites that fix one kind of fault each, located by the compiler's messages or the judge's findings.
 
-They need no model. What one makes is judged like any candidate, and shown as a repair only where it is right.
+They need no model. Their results are judged like any candidate, and offered only if they are correct.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ ALL: tuple[Repair, ...] = (
     index_order.REPAIR,
     sign.REPAIR,
 )
-"""All repairs in the order in which they are tried: those for the fewest kernels and with the smallest changes first."""
+"""All repairs in the order in which they are tried: the most specific ones with the smallest changes first."""
 
 __all__ = ["ALL", "Repair"]

@@ -33,7 +33,7 @@ class Repair(Recipe):
 
 @dataclass(frozen=True, slots=True)
 class FaultLocation:
-    """Place of a fault: `offset` into the unit's text, `line` of it from 1, and the message."""
+    """Location of a fault: `offset` into the unit's text, its `line` from 1, and the message."""
 
     code: FindingCode
     message: str
@@ -43,7 +43,7 @@ class FaultLocation:
 
 
 def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
-    """Compiler errors in the kernel's own file, in order of position."""
+    """Returns compiler errors in the kernel's own file, in order of position."""
     found = []
     for diagnostic in request.verdict.diagnostics:
         if diagnostic.severity == "error" and diagnostic.file in (None, request.kernel.unit.path):
@@ -54,7 +54,7 @@ def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
 
 
 def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool = False) -> list[FaultLocation]:
-    """Returns findings in the kernel's own file, the worst first; those without a line are left out."""
+    """Returns findings in the kernel's own file, in the verdict's order; those without a line are left out."""
     found = []
     for finding in request.verdict.findings:
         meant = finding.severity == "error" or (warnings and finding.severity == "warning")
@@ -87,7 +87,10 @@ def line_of(tree: Tree, node: Node) -> int:
 
 
 def statement_at(tree: Tree, spot: FaultLocation) -> Node | None:
-    """Returns the innermost statement that covers a position, else the first that begins on its line."""
+    """Returns the innermost statement that covers a position, else the first that begins on its line.
+
+    The result is None if there is none.
+    """
     inside, begins = None, None
     for node in tree.walk():
         if node.type != "declaration" and not node.type.endswith("_statement"):
@@ -112,7 +115,7 @@ def simple_statements_at(tree: Tree, spot: FaultLocation) -> list[Node]:
 
 
 def each_then_all(request: SuggestRequest, edits: list[tuple[Edit, str]], every: str) -> Iterator[Rewrite]:
-    """Yields one rewrite for each edit with its reason, then, if there are several, one with all of them."""
+    """Yields one rewrite for each edit with its reason, then one with all edits if there are several."""
     for edit, why in edits:
         yield Rewrite(apply_edits(request.kernel, [edit]), request.contract, why)
     if len(edits) > 1:

@@ -1,7 +1,7 @@
 """Moves a barrier out of a branch, so that every thread of the block reaches it.
 
 The branch is split at the barrier: the part before it, the barrier for all threads, and the part after it, under the
-same condition. Both halves of an `else` are split as well.
+same condition. An `else` part is split as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BARRIER = "__syncthreads();"
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields a candidate for each branch with a barrier, split at it, then one that moves a barrier from a loop behind it."""
+    """Yields a candidate for each branch with a barrier, split at it, then one that moves a barrier out of a loop."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

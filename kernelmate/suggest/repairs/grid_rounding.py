@@ -1,4 +1,4 @@
-"""Rounds a grid up whose division rounds down and leaves the last elements uncomputed."""
+"""Rounds up a grid whose division rounds down and leaves the last elements uncomputed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UP_ALREADY = re.compile(r"[+-]\s*\w+\s*-\s*1|\+\s*\d*[1357]\b|-\s*1\b")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate, in which the divisions of every side of the grid round up."""
+    """Yields one candidate in which the divisions in every side of the grid round up."""
     sides = tuple(_up(side) for side in request.contract.grid)
     if sides != request.contract.grid:
         kernel, contract = relaunch(request, request.kernel, grid=sides)

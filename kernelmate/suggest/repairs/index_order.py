@@ -1,4 +1,4 @@
-"""Corrects an index for another memory layout: interleaved channels in place of planar ones, or the reverse.
+"""Corrects an index for another memory layout: interleaved channels instead of planar ones, or the reverse.
 
 An index of two terms, `v * K + c` or `c * N + v`, is written in the other order if both lengths are known: from the
 loop or guard that bounds a variable, or from the array's shape in the contract. All accesses of one array are changed
@@ -68,7 +68,10 @@ def _lengths(tree: Tree) -> dict[str, set[str]]:
 
 
 def _place(tree: Tree, element: Node) -> StridedIndex | None:
-    """Reads `slow * stride + fast` with its terms in any order; the fast or slow index may be missing and is then 0."""
+    """Reads `slow * stride + fast` with its terms in any order; a missing `fast` or `slow` is 0.
+
+    The result is None for other indices.
+    """
     index = index_of(element)
     if index is None:
         return None
@@ -114,7 +117,7 @@ def _exchanged(
 def _length(
     slow: str, fast: str, stride: str, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> str | None:
-    """Returns the number of elements along the slow index, which becomes the fast one."""
+    """Returns the number of elements along the slow index, which becomes the new stride; None if unknown."""
     if slow.isdigit():
         numbers = [int(one.slow) for one in places if one.slow.isdigit()]
         fitting = [dim for dim in dims if dim.isdigit() and int(dim) == max(numbers) + 1]

@@ -1,4 +1,4 @@
-"""Computes a quotient of integers in float arithmetic as float: `1 / n` is 0 for every n above 1."""
+"""Computes quotients of integers as float if they are used as floats: `1 / n` is 0 for every n above 1."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _whole(tree: Tree, node: Node) -> bool:
-    """True if the expression has an integer type, as far as its names show."""
+    """Returns True if the expression has an integer type, as far as its names show."""
     node = strip_parentheses(node)
     if node.type == "number_literal":
         return re.fullmatch(r"\d+[uUlL]*|0[xX][\da-fA-F]+[uUlL]*", tree.text(node)) is not None
@@ -60,7 +60,7 @@ def _whole(tree: Tree, node: Node) -> bool:
 
 
 def _meant_as_float(tree: Tree, node: Node) -> bool:
-    """True if the quotient is used as a float: by another operand, a variable, an element, or a function of the headers."""
+    """Returns True if the quotient is used as a float: by an operand, a variable, an element, or a math function."""
     while node.parent is not None:
         parent = node.parent
         if parent.type == "parenthesized_expression" or parent.type == "unary_expression":

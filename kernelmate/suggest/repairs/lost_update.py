@@ -1,6 +1,6 @@
 """Makes updates of one element by several threads (`bins[k] += 1`) atomic.
 
-An atomic operation with the scope of a block becomes one of the whole GPU if other blocks take part.
+A block-scoped atomic operation becomes device-scoped.
 """
 
 from __future__ import annotations

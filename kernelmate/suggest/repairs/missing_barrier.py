@@ -1,7 +1,7 @@
 """Separates two racing statements by a barrier.
 
 The barrier is placed where every thread passes: in the innermost block that contains both statements, before the second
-one; and, if a loop repeats the first one, at the end of that loop.
+one; and at the end of a loop that repeats the first one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ MOST = 6
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields barriers for each race, from the innermost block with both statements outwards.
-
-    Then those of all races at once.
-    """
+    """Yields barriers for each race, from the innermost common block outwards, then those for all races."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -55,7 +52,7 @@ REPAIR = Repair("missing-barrier", ("correct",), (), rewrites, RACES)
 
 
 def _statements(tree: Tree, spot: FaultLocation) -> tuple[Node, Node] | None:
-    """Returns the two racing statements, in the order of the text."""
+    """Returns the two racing statements, in the order of the text; None if one cannot be located."""
     named = _OTHER.search(spot.message)
     one = statement_at(tree, spot)
     line = spot.line if named is None else _unit_line(tree, int(named[1]))
@@ -71,7 +68,7 @@ def _unit_line(tree: Tree, file_line: int) -> int:
 
 
 def _ways(tree: Tree, first: Node, second: Node, barrier: str) -> Iterator[list[Edit]]:
-    """Yields sets of barriers to try: single positions, then both ends of the loop."""
+    """Yields sets of barriers to try: single positions, then positions combined with the end of a loop."""
     before: list[Edit] = []
     if first.id != second.id:
         child = _child_of_common(first, second)

@@ -1,8 +1,8 @@
 """Adds the missing guard for threads past the end of an array: they return, or skip the access.
 
-Thread indices are the variables that hold a position in the grid. The bound is an integer among the kernel's
-parameters, those in the array's shape first. If every thread must reach a barrier, only the reported accesses are
-guarded. An access beside an element (`x[i - 1]`) reads zero, or the last valid element, outside the array.
+Thread indices are the variables that hold a position in the grid. The bound is an integer parameter of the kernel,
+those in the array's shape first. If every thread must reach a barrier, only the reported accesses are guarded. An
+access to a neighbouring element (`x[i - 1]`) outside of the array reads zero, or the nearest valid element.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _BEFORE = "before the start"
 
 @dataclass(frozen=True, slots=True)
 class ThreadBound:
-    """A thread index, and its upper bound (exclusive)."""
+    """A thread index and its exclusive upper bound."""
 
     number: str
     below: str
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields early exits if there is no barrier, then guards around the statements, then guarded reads."""
+    """Yields early returns if there is no barrier, then guards around the statements, then guarded reads."""
     tree = read_tree(request.kernel)
     spots = findings(request, BOUNDS, warnings=True)
     if tree is None or not spots:
@@ -85,7 +85,7 @@ def _widths(tree: Tree) -> list[int]:
 def _guards(
     request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], spots: list[FaultLocation]
 ) -> Iterator[tuple[ThreadBound, ...]]:
-    """Yields pairings of thread indices with bounds, the most probable first."""
+    """Yields assignments of bounds to thread indices, the most probable first."""
     limits = _limits(request, spots)
     names = [variable.name for variable in numbers] or [text for text in [_written_out(tree)] if text is not None]
     whole = _whole(request, spots, limits)
@@ -115,7 +115,7 @@ def _written_out(tree: Tree) -> str | None:
 
 
 def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
-    """Returns integer parameters, those in the shapes of the overrun arrays first."""
+    """Returns the names of integer parameters, those in the shapes of the overrun arrays first."""
     whole = [p.name for p in request.kernel.signature.parameters if not p.pointer and "int" in (p.dtype or "")]
     shapes = [" ".join(arg.shape or ()) for arg in request.contract.args if arg.name in {spot.buffer for spot in spots}]
     near = [name for shape in shapes for name in _words(shape) if name in whole]
@@ -123,7 +123,7 @@ def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
 
 
 def _whole(request: SuggestRequest, spots: list[FaultLocation], limits: list[str]) -> list[str]:
-    """Returns the number of elements of a multidimensional array, if parameters give all its sides."""
+    """Returns the numbers of elements of multidimensional arrays whose sides are all parameters."""
     shapes = [arg.shape for arg in request.contract.args if arg.shape and arg.name in {spot.buffer for spot in spots}]
     return [" * ".join(shape) for shape in shapes if len(shape) > 1 and set(shape) <= set(limits)]
 
@@ -137,7 +137,7 @@ def _words(text: str) -> list[str]:
 def _left_early(
     request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], bounds: tuple[ThreadBound, ...]
 ) -> Rewrite:
-    """Inserts `if (i >= n) return;` after the last of the thread indices."""
+    """Returns a rewrite that inserts `if (i >= n) return;` after the last of the thread indices."""
     last = max(variable.declaration.end_byte for variable in numbers)
     node = next(variable.declaration for variable in numbers if variable.declaration.end_byte == last)
     end = tree.span(node)[1]
@@ -150,7 +150,7 @@ def _left_early(
 def _guarded_statements(
     request: SuggestRequest, tree: Tree, bounds: tuple[ThreadBound, ...], spots: list[FaultLocation]
 ) -> Rewrite | None:
-    """Inserts `if (i < n)` before each reported statement; a declaration gets zero outside the bound."""
+    """Returns a rewrite with `if (i < n)` before each reported statement; a declaration gets zero outside the bound."""
     inside = " && ".join(f"{bound.number} < {bound.below}" for bound in bounds)
     edits: list[Edit] = []
     found = [node for spot in spots for node in simple_statements_at(tree, spot)]
@@ -182,7 +182,7 @@ def _guard(request: SuggestRequest, tree: Tree, statement: Node, inside: str) ->
 
 
 def _parameter(request: SuggestRequest, tree: Tree, element: Node) -> str | None:
-    """Returns the array parameter that an element belongs to."""
+    """Returns the array parameter that an element belongs to; None for other arrays."""
     name = root_name(tree, element)
     return name if name in {p.name for p in request.kernel.signature.parameters if p.pointer} else None
 
@@ -194,7 +194,7 @@ def _zero(request: SuggestRequest, tree: Tree, element: Node) -> str:
 
 
 def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocation]) -> Iterator[Rewrite]:
-    """Yields two rewrites of reads outside an array's bounds: they give zero, or the nearest element."""
+    """Yields two rewrites of reads outside an array's bounds: they return zero, or the nearest element."""
     sizes = {arg.name: arg.shape for arg in request.contract.args if arg.shape}
     zeros: list[Edit] = []
     nearest: list[Edit] = []

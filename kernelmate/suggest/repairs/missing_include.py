@@ -1,4 +1,4 @@
-"""Includes the CUDA header that declares the used names, with the alias of their namespace."""
+"""Includes the CUDA header that declares an unknown name, with the namespace alias that it needs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ REPAIR = Repair("missing-include", ("correct",), (), rewrites, COMPILE)
 
 
 def _name(request: SuggestRequest, spot: FaultLocation) -> str | None:
-    """Returns the name that a message is about."""
+    """Returns the unknown name that a message refers to; None for other messages."""
     found = _UNKNOWN.match(spot.message)
     if found:
         return found[1]

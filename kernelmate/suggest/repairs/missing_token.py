@@ -1,7 +1,7 @@
-"""Inserts a `;` or a closing bracket that the compiler misses, at the place that the message or the layout indicates.
+"""Inserts a missing `;` or closing bracket at the place that the compiler's message or the layout indicates.
 
-The compiler names the token after the gap. The gap itself is before it, or, for a bracket, anywhere after its opening;
-for a brace the indentation decides.
+The compiler names the token after the gap. A missing `;` belongs before that token; a missing bracket may belong
+anywhere after its opening bracket, and indentation determines the place of a brace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelmate.suggest.repairs.base import COMPILE, FaultLocation, Repair, comp
 
 _EXPECTED = re.compile(r'expected an? "([;)\]}])"')
 _UNEXPECTED = ("expected an expression", "expected a statement", "expected a declaration")
-"""Beginnings of the compiler's messages about the token that follows a missing `;`."""
+"""Beginnings of the compiler's messages on the token that follows a missing `;`."""
 _GOES_ON = frozenset(
     {";", "{", "}", ",", "(", "[", ":", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "!", "?"}
 )
@@ -27,7 +27,7 @@ MOST_PLACES = 4
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields all missing `;` at once, then the missing token of the first message that names one, at each probable place."""
+    """Yields a candidate with all missing `;`, then the first named missing token at each probable place."""
     missing = [(spot, token) for spot in compile_errors(request) if (token := _missing(spot)) is not None]
     semicolons = [next(_places(request, spot, ";"), None) for spot, wanted in missing if wanted == ";"]
     ends = list(dict.fromkeys(place for place in semicolons if place is not None))
@@ -46,7 +46,10 @@ REPAIR = Repair("missing-token", ("correct",), (), rewrites, COMPILE)
 
 
 def _missing(spot: FaultLocation) -> str | None:
-    """Returns the token that a message names; `;` if the message is on a token that cannot begin a statement."""
+    """Returns the token that a message names; `;` if the message is on a token that cannot begin a statement.
+
+    The result is None otherwise.
+    """
     found = _EXPECTED.match(spot.message)
     return found[1] if found else ";" if spot.message.startswith(_UNEXPECTED) else None
 
@@ -79,9 +82,9 @@ def _places(request: SuggestRequest, spot: FaultLocation, wanted: str) -> Iterat
 
 
 def _statement_ends(request: SuggestRequest, spot: FaultLocation) -> Iterator[int]:
-    """Yields ends of preceding code lines at which a `;` may be missing.
+    """Yields the ends of preceding code lines at which a `;` may be missing.
 
-    Within a line only the place that the compiler names.
+    Within a line, only the place that the compiler names is tried.
     """
     text, gap = request.kernel.unit.text, _gap(request, spot)
     at_end = "\n" in text[gap : spot.offset]
@@ -99,7 +102,7 @@ def _statement_ends(request: SuggestRequest, spot: FaultLocation) -> Iterator[in
 
 
 def _last_open(tokens: list[Token], opening: str) -> int | None:
-    """Returns the last bracket of this kind that is still open at the end."""
+    """Returns the index of the last bracket of this kind that is not closed; None if there is none."""
     depth = 0
     for index in range(len(tokens) - 1, -1, -1):
         text = tokens[index].text
@@ -113,7 +116,7 @@ def _last_open(tokens: list[Token], opening: str) -> int | None:
 
 
 def _brace_places(request: SuggestRequest) -> Iterator[int]:
-    """Yields offsets before lines that are not indented further than the line of an open brace, then the end of the text."""
+    """Yields offsets before lines indented no further than the line of an open brace, then the end of the text."""
     text = request.kernel.unit.text
     opened: list[int] = []
     offset = request.kernel.start
@@ -133,7 +136,10 @@ def _brace_places(request: SuggestRequest) -> Iterator[int]:
 
 
 def _closing_line(request: SuggestRequest, place: int) -> str:
-    """Returns a closing brace on its own line, one level less indented than the code before it, or as much if that opens a brace."""
+    """Returns a line with a closing brace for an offset.
+
+    It is indented one level less than the code before it, or equally if that code opens a brace.
+    """
     text = request.kernel.unit.text
     if place == len(text):
         return "}\n" if text.endswith("\n") else "\n}\n"

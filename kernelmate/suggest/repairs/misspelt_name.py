@@ -1,4 +1,4 @@
-"""Replaces a name that the compiler does not know by the nearest known one.
+"""Replaces a name that the compiler does not know by the most similar known one.
 
 Names come from the unit itself, from C++ and from CUDA. Names that differ only in case or underscores (`threadidx`,
 `__sync_threads`) come first.
@@ -23,7 +23,7 @@ _BUILT_INS = frozenset(
     {"uint3", "dim3", "float2", "float3", "float4", "int2", "int3", "int4", "double2", "uint2", "uint4"}
 )
 NEAR = 0.72
-"""Minimum similarity of two names (difflib's ratio), for names of at least four letters."""
+"""Smallest similarity of two names (difflib's ratio), for names of at least four letters."""
 NEAR_SHORT = 0.6
 MOST = 3
 
@@ -47,7 +47,7 @@ WORDS = re.findall(
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate with all unknown names replaced by their nearest, then others for the first name."""
+    """Yields a candidate with every unknown name replaced by the most similar one, then others for the first name."""
     known = _known(request)
     wrong = list(_unknown(request))
     near = {name: near_names(name, known - {other for other, _ in wrong}) for name, _ in wrong}
@@ -69,7 +69,7 @@ REPAIR = Repair("misspelt-name", ("correct",), (), rewrites, COMPILE)
 
 
 def near_names(name: str, known: set[str]) -> list[str]:
-    """Returns the names that a misspelt one may mean, the nearest first."""
+    """Returns known names that are similar to a misspelt one, the most similar first."""
     folded = _folded(name)
     same = sorted(other for other in known if other != name and _folded(other) == folded)
     near = difflib.get_close_matches(name, sorted(known - {name}), n=MOST, cutoff=NEAR if len(name) > 3 else NEAR_SHORT)
@@ -96,7 +96,7 @@ def _unknown(request: SuggestRequest) -> Iterator[tuple[str, FaultLocation]]:
 
 
 def _member(request: SuggestRequest, spot: FaultLocation) -> tuple[Edit, str] | None:
-    """Returns the edit of a misspelt member such as `threadIdx.X`."""
+    """Returns the edit of a misspelt member such as `threadIdx.X`, and its reason; None for other messages."""
     found = _NO_MEMBER.match(spot.message)
     text = request.kernel.unit.text
     if found is None or text[spot.offset : spot.offset + len(found[2])] != found[2]:

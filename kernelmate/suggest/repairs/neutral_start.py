@@ -1,7 +1,7 @@
-"""Initialises an extreme, or a product, with its neutral element: 0 is wrong for the maximum of negative numbers.
+"""Initialises a maximum, a minimum or a product with its neutral element: 0 is wrong for a maximum of negative numbers.
 
 Literals that a variable gets in its declaration, in a reset, or as padding for threads without an element become the
-neutral element of the operation that accumulates it.
+neutral element of its operation.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def _operation(tree: Tree, node: Node, left: Node, right: Node) -> str | None:
 
 
 def _compared(tree: Tree, node: Node, place: str, value: str) -> str | None:
-    """Returns the operation of `if (value > place) place = value;`."""
+    """Returns the operation of `if (value > place) place = value;`: `maximum` or `minimum`.
+
+    The result is None for other statements.
+    """
     above: Node | None = node
     for _ in range(4):
         above = None if above is None else above.parent

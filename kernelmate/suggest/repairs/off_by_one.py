@@ -1,6 +1,6 @@
-"""Corrects a comparison that admits one element too many, or too few: `<=` becomes `<`, and the reverse.
+"""Corrects a comparison that admits one element too many or too few: `<=` becomes `<`, and the reverse.
 
-Each comparison of a loop head or of a condition is changed alone, those that may be too wide first.
+Each comparison of a loop head or of a condition is changed alone, those that may admit too many first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST = 6
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields narrower loops and wider early exits; if results are wrong or missing, also the reverse."""
+    """Yields narrower loops and wider early returns; if results are wrong or missing, also the reverse."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -43,7 +43,7 @@ REPAIR = Repair("off-by-one", ("correct",), (), rewrites, BOUNDS | WRONG_OUTPUTS
 
 
 def _comparisons(tree: Tree) -> Iterator[tuple[Node, bool]]:
-    """Yields comparisons that control execution; True for those of early exits."""
+    """Yields comparisons that control execution; the flag is True for those of early exits."""
     for node in tree.walk("for_statement", "while_statement", "if_statement", "conditional_expression"):
         clause = node.child_by_field_name("condition")
         value = None if clause is None else clause.child_by_field_name("value") or clause

@@ -1,7 +1,6 @@
-"""Reverses a sign of a formula: `a * c + b * d` in place of `a * c - b * d`.
+"""Reverses a sign of a formula: `a * c + b * d` becomes `a * c - b * d`.
 
-Each sum or difference of floats is tried alone, without those in indices. Only the reference decides which one is
-wrong.
+Each sum or difference of floats is tried alone, except those in indices. Only the reference shows which one is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import operator, root_name
 
 MOST = 6
-"""Maximum number of signs to try; a formula with more is not repaired."""
+"""Largest number of signs to try; formulas with more than twice as many are not repaired."""
 
 _TURNED = {"+": "-", "-": "+", "+=": "-=", "-=": "+="}
 

@@ -1,4 +1,4 @@
-"""Lets dynamic shared memory that the launch makes too small grow with the block."""
+"""Enlarges dynamic shared memory that the launch makes too small, in proportion to the block."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Initialises the variable that accumulates a sum, product or extreme before the first addition.
+"""Initialises the variable that accumulates a sum, product or extreme.
 
-Local variables are initialised in their declaration, shared ones by the threads of the block before a barrier, and
-elements of an output by the thread that accumulates them.
+Local variables are initialised in their declaration, shared ones by the block's threads before a barrier, and elements
+of an output by the thread that accumulates them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _of_update(tree: Tree, node: Node) -> tuple[str, str] | None:
 
 
 def _begins_with(tree: Tree, name: str, node: Node) -> bool:
-    """True if the variable's first use in the text is an accumulation."""
+    """Returns True if the variable's first use in the text is an accumulation."""
     uses = tree.uses(name)
     return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 
@@ -114,7 +114,7 @@ def _shared(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
 
 
 def _outputs(request: SuggestRequest, tree: Tree) -> Iterator[Rewrite]:
-    """Rewrites `y[i] += v` of an output: the first iteration stores, or the element is initialised before the loop."""
+    """Yields rewrites of `y[i] += v` for an output: the first iteration stores, or a store precedes the loop."""
     written = {arg.name for arg in request.contract.args if arg.direction == "out"}
     for element in element_accesses(tree):
         parent, index, name = element.parent, index_of(element), root_name(tree, element)

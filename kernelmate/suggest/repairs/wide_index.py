@@ -1,6 +1,6 @@
-"""Computes the arithmetic of an index that overflows 32 bits in 64 bits.
+"""Computes index arithmetic that overflows 32 bits in 64 bits.
 
-The product that wraps is computed from a `long long`, and variables that hold such products become `long long` too.
+The first factor of the product is cast to `long long`, and variables that hold such products become `long long`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _edits(tree: Tree, places: list[Node]) -> Iterator[Edit]:
 
 
 def _multiplies(tree: Tree, value: Node) -> bool:
-    """True for a product other than the thread's index in the grid, or a sum with a variable that holds a product."""
+    """Returns True if an expression contains a product other than those of the thread's index in the grid."""
     text = re.sub(r"\s+", "", tree.text(value))
     numbers = re.sub(r"(?:blockIdx|blockDim|gridDim)\.[xyz]\*(?:blockIdx|blockDim|gridDim)\.[xyz]", "", text)
     return "*" in numbers or "<<" in numbers

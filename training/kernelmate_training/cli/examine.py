@@ -1,4 +1,4 @@
-"""`kernelmate upskill examine`: what a model that is installed here makes of the exam."""
+"""`kernelmate upskill examine`: the exam of a model that is installed on this machine."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def _list(output: Output) -> int:
 
 
 def _exam(settings: Settings, name: str | None, options: dict[str, Any], output: Output) -> ExamResult:
-    """The exam's result, printed where no document is requested.
+    """Returns the exam's result; prints it unless a document is requested.
 
     Raises:
-        KeyboardInterrupt: after what is done so far was printed.
+        KeyboardInterrupt: the user stopped the exam; the results so far were printed.
     """
     from kernelmate_training.exam import Terms, Wanted, interrupted, run
     from kernelmate_training.exam.running import RECIPES
@@ -109,7 +109,7 @@ def _exam(settings: Settings, name: str | None, options: dict[str, Any], output:
 
 
 def _kept(settings: Settings, wanted: object) -> Path:
-    """The file that holds what is done, for exactly this run."""
+    """Returns the file with the results so far of a run with exactly these options."""
     import platformdirs
 
     folder = settings.cache_dir or platformdirs.user_cache_path("kernelmate")

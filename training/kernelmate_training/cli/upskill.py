@@ -1,4 +1,4 @@
-"""`kernelmate upskill`: make a model that writes kernels, from corpus to exam, or one step of it."""
+"""`kernelmate upskill`: training of a model that writes kernels, from corpus to exam, or one step of it."""
 
 from __future__ import annotations
 

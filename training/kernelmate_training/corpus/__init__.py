@@ -1,6 +1,6 @@
-"""Verified pairs that a model can be taught with: generated, judged, and kept as JSON Lines.
+"""Corpora of verified pairs for training: generated, judged, and stored as JSON Lines.
 
-`build` generates and judges, `collect` takes what the history has. The package's modules are loaded when they are used.
+`build` generates and judges; `collect` reads the history. The package's modules are loaded when they are used.
 """
 
 from __future__ import annotations

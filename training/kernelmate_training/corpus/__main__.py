@@ -1,4 +1,4 @@
-"""`python -m kernelmate_training.corpus FOLDER`: build a corpus from the command line alone."""
+"""Command `python -m kernelmate_training.corpus FOLDER`, which builds a corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate_training.corpus.building import Progress, Settings, build
 
 
 def main() -> int:
-    """Read the command line and build; 130 where it was interrupted."""
+    """Reads the command line and builds a corpus; returns 130 if interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m kernelmate_training.corpus", description="Generate and judge a corpus."
     )

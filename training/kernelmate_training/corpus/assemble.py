@@ -54,7 +54,7 @@ _EMULATED = """There was no GPU: an improvement in time is what the model predic
 
 
 def card_text(manifest: Manifest) -> str:
-    """The card in Markdown."""
+    """Returns the data card in Markdown."""
     measured = manifest.about.get("backend") == "cuda"
     generated = _INTRODUCTION.format(timing=_MEASURED if measured else _EMULATED)
     lines = [_COLLECTED if manifest.about.get("backend") == "history" else generated]
@@ -104,7 +104,7 @@ TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
 """Shares of the tasks among the rows."""
 
 GENERATOR = 4
-"""Version of the generator; it grows when equal seeds give other problems."""
+"""Version of the generator; it increases when equal seeds give different problems."""
 
 REJECTED, CARD, MANIFEST = "rejected.jsonl", "card.md", "manifest.json"
 
@@ -114,10 +114,11 @@ class Manifest:
     """The contents of a corpus, in figures.
 
     Attributes:
-        rows, groups: how many. tasks, kinds, families, metrics, splits, flaws: rows by each.
-        yields: by family, groups, texts, right texts, pairs, better pairs, broken, failing and mended ones, versions tried.
-        hash: of the rows' content, without the times at which they were judged.
-        about: seed, backend, target, machine, seconds.
+        rows, groups: their numbers. tasks, kinds, families, metrics, splits, flaws: rows by each.
+        yields: by family, counts of groups, texts, correct texts, pairs, better pairs, broken texts, failing ones,
+            repaired ones, and versions tried.
+        hash: hash of the rows' content, without the times of judging.
+        about: seed, backend, target, machine and seconds of the build.
     """
 
     rows: int
@@ -140,10 +141,10 @@ class Manifest:
 
 
 class PromptFilter:
-    """Takes each row once, and of each task as many as its share of the wanted rows.
+    """Selection of rows: each row once, and of each task no more than its share of the wanted rows.
 
     Args:
-        count: rows wanted in all; None for every row.
+        count: total number of wanted rows; None for every row.
     """
 
     def __init__(self, count: int | None) -> None:
@@ -154,7 +155,7 @@ class PromptFilter:
 
     @property
     def kept(self) -> int:
-        """Rows taken."""
+        """Number of selected rows."""
         return self.tasks.total()
 
     @property
@@ -163,7 +164,7 @@ class PromptFilter:
         return bool(self._most) and all(self.tasks[task] >= most for task, most in self._most.items())
 
     def takes(self, row: Written) -> bool:
-        """True if a row is new and wanted; it is then counted."""
+        """Returns True if a row is new and wanted; the row is then counted."""
         if row.task in self._most and self.tasks[row.task] >= self._most[row.task]:
             return False
         if row.mark in self._seen:
@@ -184,11 +185,11 @@ def assemble(
     """Write a corpus from judged groups in their order.
 
     Args:
-        folder: where to.
-        parts: groups as `study` found them.
-        count: rows wanted; None for all.
-        about: what the manifest tells besides.
-        families: for what is held out.
+        folder: the destination.
+        parts: results of `study` for each group.
+        count: number of wanted rows; None for all.
+        about: further facts for the manifest.
+        families: families by name, some of which are held out.
     """
     sieve, digest = PromptFilter(count), hashlib.sha256()
     tallies: dict[str, Counter[str]] = {name: Counter() for name in ("kinds", "families", "metrics", "splits", "flaws")}

@@ -1,4 +1,4 @@
-"""Mistakes that people make, put into right kernels one at a time; `mistakes.toml` lists them."""
+"""Mistakes of programmers, put into correct kernels one at a time; `mistakes.toml` lists them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 Change = tuple[int, int, str, str]
-"""Start, end, what stands there instead, and the explanation."""
+"""Start, end, replacement text, and explanation."""
 
 _PARAMETER = re.compile(r"(\w+)(?=[,)])")
 _DECLARED = re.compile(r"\b(?:int|float|double|size_t|unsigned int|__half2?)\s+(\w+)\s*=")
@@ -22,10 +22,12 @@ _BOUND = re.compile(r"(\w+) (?:<|>=) ([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A text with one mistake in it.
+    """A text with one mistake.
 
     Attributes:
-        kind: the mistake's name. text: the whole unit. explanation: what is wrong and how it is put right.
+        kind: the mistake's name.
+        text: the whole unit.
+        explanation: the fault and its correction.
     """
 
     kind: str
@@ -35,17 +37,17 @@ class Broken:
 
 @cache
 def mistakes() -> Mapping[str, dict[str, Any]]:
-    """The table of mistakes, by name."""
+    """Returns the table of mistakes, by name."""
     return tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
 
 
 def break_text(text: str, rng: Random) -> Broken | None:
-    """The text with one mistake, drawn among those that it can have; None if it can have none."""
+    """Returns the text with one random mistake; None if no mistake can be put into it."""
     if "__global__" not in text:
         return None
     kinds = list(mistakes())
     rng.shuffle(kinds)
-    # The commonest mistakes come first more often than the others.
+    # Frequent mistakes come first more often than the others.
     kinds.sort(key=lambda kind: rng.random() / mistakes()[kind].get("weight", 1.0))
     for kind in kinds:
         found = changes(text, kind)
@@ -59,7 +61,7 @@ def break_text(text: str, rng: Random) -> Broken | None:
 
 
 def changes(text: str, kind: str) -> list[Change]:
-    """Every way in which a kernel can have one mistake."""
+    """Returns every change that puts one kind of mistake into a kernel."""
     start = text.index("{", text.index("__global__")) + 1
     mistake = mistakes()[kind]
     if "function" in mistake:
@@ -85,7 +87,7 @@ def _changes(text: str, start: int, pattern: str, put: str, why: str, *, head: b
 
 
 def _misspelt(text: str, start: int) -> Iterator[Change]:
-    """Two letters of a name exchanged, or one left out."""
+    """Yields misspelt names: two letters exchanged, or one left out."""
     names = set(_DECLARED.findall(text[start:])) | set(_PARAMETER.findall(text[:start]))
     for match in re.finditer(r"[A-Za-z_]\w*", text[start:]):
         name = match[0]
@@ -97,7 +99,7 @@ def _misspelt(text: str, start: int) -> Iterator[Change]:
 
 
 def _wrong_width(text: str, start: int) -> Iterator[Change]:
-    """The row's length and the number of rows exchanged in an index."""
+    """Yields indices with the row's length replaced by the number of rows."""
     bounds = dict(_BOUND.findall(text[start:]))
     for match in re.finditer(r"\[(\w+) \* ([A-Za-z_]\w*) \+ ", text[start:]):
         row, width = match.groups()
@@ -108,7 +110,7 @@ def _wrong_width(text: str, start: int) -> Iterator[Change]:
 
 
 def _other_layout(text: str, start: int) -> Iterator[Change]:
-    """All accesses of one array as if its columns lay in memory one after the other."""
+    """Yields changes of all accesses of one array from row-major to column-major order."""
     bounds = dict(_BOUND.findall(text[start:]))
     for name in dict.fromkeys(re.findall(r"\b(\w+)\[\w+ \* \w+ \+ \w+\]", text[start:])):
         pattern = re.compile(rf"\b{name}\[(\w+) \* (\w+) \+ (\w+)\]")

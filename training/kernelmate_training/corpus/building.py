@@ -1,4 +1,4 @@
-"""Building a corpus: groups are studied by a pool, kept as they come, and put together once there are enough."""
+"""Building of a corpus: a pool studies groups, results are stored as they arrive, and assembled once they suffice."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Settings:
     """Settings for building a corpus.
 
     Attributes:
-        folder: where it is kept.
-        count: rows wanted. seed: equal seeds give equal problems.
+        folder: the corpus' folder.
+        count: number of wanted rows. seed: equal seeds give equal problems.
         backend: `cuda` to run and time on GPUs, `emulator` without one.
         workers: processes; None for as many as there are cores.
         devices: GPUs, as CUDA counts them; used with `cuda`.
-        target: the GPU that is compiled for.
-        families: names of those to take; none for all.
+        target: the GPU to compile for.
+        families: names of the families to use; empty for all.
         limit_s: seconds after which the corpus is assembled from the rows so far; None for no limit.
     """
 
@@ -73,11 +73,11 @@ OnProgress = Callable[[Progress], None]
 def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest:
     """Generate and judge until there are enough rows, then write `corpus.jsonl`, `card.md` and `manifest.json`.
 
-    Interrupted, by Ctrl-C too, it ends its workers at once; called again with the same settings it goes on where it was.
+    If interrupted, it kills its workers; a call with the same settings resumes.
 
     Raises:
-        UsageError: the folder holds another corpus, or a family is unknown.
-        pool.WorkerCannotStart: a worker could not load what it needs.
+        UsageError: the folder contains another corpus, or a family is unknown.
+        pool.WorkerCannotStart: a worker could not load its libraries.
     """
     families = _chosen(settings)
     settings.folder.mkdir(parents=True, exist_ok=True)
@@ -109,13 +109,13 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
 
 
 class _Counted:
-    """Counts of rows over the groups that are present without a gap, from the first on."""
+    """Counts of rows over the leading groups that are complete without a gap."""
 
     def __init__(self, sieve: PromptFilter, journal: Journal) -> None:
         self.sieve, self._journal, self._following = sieve, journal, 0
 
     def advance(self) -> None:
-        """Count what follows the last group that was counted."""
+        """Counts the groups that follow the last counted one without a gap."""
         while self._following in self._journal.places:
             for found in self._journal.in_order(iter((self._following,))):
                 for row in found.rows:
@@ -128,7 +128,7 @@ def _cores() -> int:
 
 
 class _Numbers:
-    """Which groups are to be studied: every number that is not done, until the corpus is full or the time is up."""
+    """Yields the numbers of the groups to study: all that are not done, until the corpus is full or time is over."""
 
     def __init__(
         self, settings: Settings, families: list[Family], done: frozenset[int], sieve: PromptFilter, began: float
@@ -137,7 +137,7 @@ class _Numbers:
 
     @property
     def over(self) -> bool:
-        """True if nothing more is wanted."""
+        """True if no more groups are wanted."""
         limit = self._settings.limit_s
         return self._sieve.full or (limit is not None and time.monotonic() - self._began > limit)
 
@@ -150,7 +150,7 @@ class _Numbers:
 
 
 def family_of(families: list[Family], seed: int, number: int) -> Family:
-    """The family of a group: its kind by `SHARES`, each family of a kind alike."""
+    """Returns the family of a group: its kind drawn by `SHARES`, each family of the kind with equal probability."""
     rng = Random(seed_of("family", seed, number))  # noqa: S311 -- problems, no secrets
     kinds = sorted({family.kind for family in families})
     kind = rng.choices(kinds, [SHARES[kind] for kind in kinds])[0]
@@ -166,7 +166,7 @@ def _chosen(settings: Settings) -> list[Family]:
 
 
 def _claim(settings: Settings) -> None:
-    """Note what the folder is for, or see that it is for this."""
+    """Stores the settings in the folder, or checks that they equal the stored ones."""
     wanted = {
         "seed": settings.seed,
         "backend": settings.backend,

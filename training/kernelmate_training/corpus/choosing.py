@@ -1,8 +1,8 @@
-"""The choice that a model has to learn: which of the applicable rewrites are right and best for a metric.
+"""Choices that a model must learn: which of the applicable rewrites are correct and best for a metric.
 
 Every applicable rewrite is tried. Registers, shared memory, local memory and occupancy are read from the compiled code,
-and a GPU measures the time at once. Only the best versions are then proven right, best first, until there are enough of
-them. Where the metric is counted or predicted, versions are proven first and ranked afterwards.
+and a GPU measures times immediately. Only the best versions are then checked for correctness, the best first, until
+there are enough. For counted and predicted metrics, versions are checked first and ranked afterwards.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds, content_of
 
 MOST = 12
-"""Versions that are tried for one question."""
+"""Largest number of versions tried for one question."""
 VARIANTS = {"block-size": 6, "unroll": 3}
-"""Of one rewrite, the first ones: of most `FEW`."""
+"""Largest number of variants of a rewrite; `FEW` for others."""
 FEW = 2
 PROVEN = 3
-"""Right ones that suffice."""
+"""Number of correct versions that suffices."""
 TRIED = 5
-"""Of ranked versions, those that are proven at most."""
+"""Largest number of ranked versions that are checked for correctness."""
 COUNTED = 6
-"""Versions that are proven in order to be ranked."""
+"""Largest number of versions that are checked in order to be ranked."""
 CLOSE, SHARE = 1.12, 0.85
-"""A version is nearly as good as the best where it costs no more than this many times as much, and has this share of its gain."""
+"""A version is nearly as good as the best if it costs at most this factor more, and has this fraction of its gain."""
 
 GUARDING = 3
-"""Turns in which versions are timed that are better in something else."""
+"""Number of timing rounds for versions that improve another metric than time."""
 
 ON_PAPER = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
-"""Metrics that compiled code and its launch decide."""
+"""Metrics that follow from compiled code and its launch."""
 
 WISHES: tuple[tuple[MetricName, float], ...] = (
     ("global_bytes", 0.3),
@@ -48,12 +48,12 @@ WISHES: tuple[tuple[MetricName, float], ...] = (
     ("local_bytes", 0.1),
     ("accuracy", 0.1),
 )
-"""Requests besides those for a version's deficiencies, and how often each is drawn."""
+"""Metrics requested besides those of a version's deficiencies, with the relative frequency of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A version that rewrites would make, and by which steps; whys: why each."""
+    """A version made by rewrites: its steps, and the reason of each."""
 
     text: str
     steps: tuple[Step, ...]
@@ -66,8 +66,10 @@ class Asking:
     """A question about one version.
 
     Attributes:
-        request: as codecs ask for rewrites, so that equal steps lead to equal versions.
-        offers: all rewrites that apply, with how many variants. options: the versions that are tried.
+        request: the request, as codecs make it for rewrites, so that equal steps give equal versions.
+        metric: the requested metric.
+        offers: all applicable rewrites with their numbers of variants.
+        options: the versions to try.
     """
 
     request: SuggestRequest
@@ -78,7 +80,10 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An option that is right. `cost` is the metric's number, lower is better; `rounds` of the version before and of it."""
+    """A correct option.
+
+    `cost` is the metric's number, lower is better; `rounds` are the timings of the original version and of this one.
+    """
 
     option: Option
     judged: Judged
@@ -87,7 +92,7 @@ class Choice:
 
 
 def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
-    """The possible choices for a right version; None if nothing applies."""
+    """Returns the possible choices for a correct version; None if nothing applies."""
     if judged.kernel is None or judged.version is None or not judged.right:
         return None
     contract = judged.version.contract
@@ -101,13 +106,13 @@ def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
 
 
 def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: Option | None = None) -> Asking | None:
-    """The changes that apply to a request's kernel; None if nothing does.
+    """Returns the rewrites that apply to a request's kernel; None if none do.
 
     Args:
-        request: for rewrites.
-        metric: what is requested.
-        known: texts that are no options.
-        first: what made the request's kernel; its rewrite is not taken again.
+        request: the request.
+        metric: the requested metric.
+        known: texts that are not options.
+        first: the option that made the request's kernel; its rewrite is not repeated.
     """
     found = [(name, made) for name, made in candidates(request)]
     steps, whys = ((), ()) if first is None else (first.steps, first.whys)
@@ -128,7 +133,7 @@ def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: 
 
 
 def possible(judged: Judged, rng: Random) -> Iterator[MetricName]:
-    """Metrics that a version might be improved in, in the order in which they are asked for."""
+    """Yields metrics that a version might be improved in, in random order by their frequency."""
     left = [(metric, share) for metric, share in WISHES if _can_fall(metric, judged.verdict)]
     while left:
         at = rng.choices(range(len(left)), [share for _, share in left])[0]
@@ -145,13 +150,13 @@ def _can_fall(metric: MetricName, verdict: Verdict) -> bool:
 
 
 def choose(judge: Judge, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
-    """The options that are right and better than the version before, the best first.
+    """Return the options that are correct and better than the original version, the best first.
 
     Args:
-        judge: that judged `before` in this group.
-        asking: what applies.
-        before: right.
-        size: at which a GPU times; unused without one.
+        judge: the judge of this group, which has judged `before`.
+        asking: the question with its options.
+        before: the original version, which is correct.
+        size: size at which a GPU times; unused without a GPU.
     """
     looked = _different(judge, asking, before)
     if judge.gpu is not None and asking.metric == "time" and size is not None:
@@ -169,7 +174,7 @@ def choose(judge: Judge, asking: Asking, before: Judged, size: Size | None) -> l
 
 
 def _order(choice: Choice) -> tuple[float, float]:
-    """The metric first; of equal ones the faster."""
+    """Returns the sort key of a choice: the metric, then the time."""
     timing = choice.judged.verdict.timing
     if choice.rounds is not None:
         return choice.cost, choice.rounds[1].median_us
@@ -177,7 +182,7 @@ def _order(choice: Choice) -> tuple[float, float]:
 
 
 def with_times(judge: Judge, before: Judged, choices: Sequence[Choice], size: Size, turns: int) -> list[Choice]:
-    """Those that run at the size, with their times: another metric is not to be paid for with time."""
+    """Returns the choices that run at the size without becoming slower, with their times."""
     assert judge.gpu is not None
     rounds = judge.gpu.time([before, *(one.judged for one in choices)], size, judge.target, turns=turns)
     was, found = rounds.get(0), []
@@ -189,7 +194,7 @@ def with_times(judge: Judge, before: Judged, choices: Sequence[Choice], size: Si
 
 
 def _different(judge: Judge, asking: Asking, before: Judged) -> list[tuple[Option, Judged]]:
-    """The options that compile and can be launched; of those that are the same to the GPU the first."""
+    """Returns the options that compile and can be launched; of options with equal code and launch, the first."""
     seen, found = {content_of(before)}, []
     for option in asking.options:
         one = judge.look(option.text)
@@ -203,7 +208,7 @@ def _different(judge: Judge, asking: Asking, before: Judged) -> list[tuple[Optio
 
 
 def cost_of(metric: MetricName, verdict: Verdict) -> float | None:
-    """The metric's number, turned so that lower is better."""
+    """Returns the metric's number, negated if higher is better; None if unknown."""
     value = metric_value(metric, verdict)
     return None if value is None else -value if better(metric) == "higher" else value
 
@@ -211,7 +216,7 @@ def cost_of(metric: MetricName, verdict: Verdict) -> float | None:
 def _ranked(
     metric: MetricName, before: Judged, options: Sequence[tuple[Option, Judged]]
 ) -> list[tuple[Option, Judged, float]]:
-    """Those that cost less than the version before, the cheapest first, then in the order in which they are offered."""
+    """Returns options that cost less than the original version with their costs, the lowest first."""
     was = cost_of(metric, before.verdict)
     costs = [(option, one, cost_of(metric, one.verdict)) for option, one in options]
     better_ones = [(o, one, cost) for o, one, cost in costs if was is not None and cost is not None and cost < was]
@@ -219,7 +224,7 @@ def _ranked(
 
 
 def _proven(judge: Judge, ranked: Sequence[tuple[Option, Judged, float]], was: float) -> list[Choice]:
-    """The best that is right, and those that are nearly as good and right as well; no others are worth proving."""
+    """Returns the best correct version, and correct versions that are nearly as good; others are not checked."""
     choices: list[Choice] = []
     for option, _, cost in ranked[:TRIED]:
         if len(choices) == PROVEN or (choices and not _is_close(cost, choices[0].cost, was)):
@@ -231,9 +236,10 @@ def _proven(judge: Judge, ranked: Sequence[tuple[Option, Judged, float]], was: f
 
 
 def _timed(judge: Judge, before: Judged, looked: Sequence[tuple[Option, Judged]], size: Size) -> list[Choice]:
-    """By the time that they were measured to take; proven afterwards, so a GPU runs what is not known to be right.
+    """Returns choices ranked by measured time and then checked for correctness.
 
-    It runs there beside the version before, whose outputs it has to match, in a process that may be lost.
+    A GPU thus runs versions that may be wrong: beside the original version, whose outputs they must match, in a process
+    that may be lost.
     """
     assert judge.gpu is not None
     rounds = judge.gpu.time([before, *(one for _, one in looked)], size, judge.target, most=TRIED)
@@ -252,11 +258,11 @@ def _timed(judge: Judge, before: Judged, looked: Sequence[tuple[Option, Judged]]
 
 
 def close(choices: Sequence[Choice], before: float) -> list[Choice]:
-    """The best and those that are nearly as good.
+    """Returns the best choice and those that are nearly as good.
 
     Args:
         choices: the best first.
-        before: what the version before costs.
+        before: cost of the original version.
     """
     near = [one for one in choices[1:] if _is_close(one.cost, choices[0].cost, before)]
     return [*choices[:1], *near[: PROVEN - 1]]
@@ -267,12 +273,12 @@ def _is_close(cost: float, best: float, before: float) -> bool:
 
 
 def gained(choice: Choice, before: float) -> float:
-    """Factor by which the metric improved."""
+    """Returns the factor by which the metric improved."""
     one, other = (choice.cost, before) if choice.cost < 0 else (before, choice.cost)
     return one / other if other else float("inf")
 
 
 def onward(asking: Asking, choice: Choice) -> Asking | None:
-    """Returns the rewrites that apply after a choice was taken; None if there are none."""
+    """Returns the rewrites that apply after a choice; None if none do."""
     request = after(asking.request, choice.option.candidate)
     return options_on(request, asking.metric, asking.request.kernel.unit.text, first=choice.option)

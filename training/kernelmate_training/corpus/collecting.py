@@ -1,4 +1,4 @@
-"""A corpus of the user's own history: what was proposed, accepted and rejected, each as judged then."""
+"""Corpus from the user's own history: proposed, accepted and rejected versions, with their stored verdicts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ SETTINGS = "settings.json"
 
 
 def collect(folder: Path, history_file: Path) -> int:
-    """Write a corpus of a history: accepted and promising versions as rows, the others as rejected ones.
+    """Write a corpus from a history: accepted and promising versions as rows, others as rejected rows.
 
-    Every time it is written again, so that it holds what the history holds now.
+    The corpus is written anew, so that it corresponds to the present history.
 
     Args:
-        folder: where to.
+        folder: the destination.
         history_file: the history.
 
     Returns:
-        How many rows the corpus has.
+        The number of rows of the corpus.
 
     Raises:
-        HistoryUnavailable: it cannot be read. UsageError: the folder holds a generated corpus.
+        HistoryUnavailable: the history cannot be read.
+        UsageError: the folder contains a generated corpus.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / SETTINGS).exists():
@@ -58,7 +59,7 @@ def _group(history: History, number: int, name: str) -> Studied:
 
 
 def _row(example: Mapping[str, Any], group: str) -> Written | None:
-    """One example of the history with what a corpus adds; None if its launch is not known or nothing was changed."""
+    """Returns one example of the history as a row; None if its launch is unknown or nothing was changed."""
     before, after = (dict(example[side]) for side in ("before", "after"))
     if before["launch"] is None or after["launch"] is None or before["text"] == after["text"]:
         return None
@@ -88,7 +89,7 @@ def _row(example: Mapping[str, Any], group: str) -> Written | None:
 
 
 def _wrong(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """The first thing that the compiler, else the judge, said of a version that is not right."""
+    """Yields the first error of a version that is not correct: the compiler's, else the judge's."""
     for one in (*(verdict.get("diagnostics") or ()), *(verdict.get("findings") or ())):
         if one.get("severity") == "error":
             code = f"{one['code']}: " if one.get("code") else "compile-error: "

@@ -1,4 +1,4 @@
-"""A problem, its style, and the drafts of kernels for it: what families write and the rest of the corpus reads."""
+"""Problems, styles, and drafts of kernels: the records that families create and the rest of the corpus reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADERS: Mapping[str, str] = {"float16": "#include <cuda_fp16.h>", "bfloat16": "
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """One argument of the kernel, as the contract has it; a scalar has no shape."""
+    """One argument of the kernel, as in the contract; a scalar has no shape."""
 
     name: str
     direction: Literal["in", "out", "inout"] | None
@@ -39,7 +39,7 @@ class Arg:
     value: str = ""
 
     def entry(self) -> str:
-        """Its line in the contract."""
+        """Returns the argument's line in the contract."""
         if self.shape is None:
             return f'{self.name} = "{self.dtype}{" = " + self.value if self.value else ""}"'
         drawn = f" ~ {self.distribution}" if self.distribution else ""
@@ -47,36 +47,36 @@ class Arg:
 
     @property
     def c_type(self) -> str:
-        """Its element's type."""
+        """CUDA type of an element or of the scalar."""
         return C_TYPES[self.dtype]
 
 
 def array(name: str, direction: Literal["in", "out", "inout"], dtype: str, *shape: str, drawn: str = "") -> Arg:
-    """An array argument."""
+    """Returns an array argument."""
     return Arg(name, direction, dtype, shape, drawn)
 
 
 def scalar(name: str, dtype: str = "int32", value: str = "") -> Arg:
-    """A scalar argument."""
+    """Returns a scalar argument."""
     return Arg(name, None, dtype, value=value)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """An author's style of writing, the same in all versions of one problem.
+    """An author's style, equal in all versions of one problem.
 
     Attributes:
-        names: letters and words for threads, rows, columns and so on, by role.
-        early: threads out of range return at once, where nothing forbids it; else the work stands inside an `if`.
+        names: names of threads, rows, columns and so on, by role.
+        early: True if threads out of range return early where possible; else the work is inside an `if`.
         loops: `for` or `while`.
         index: the type of indices.
-        turned: `threadIdx.x + blockIdx.x * blockDim.x`, and sums of products the other way round.
-        named: constants stand as names: `constexpr`, `#define`, or not at all.
-        const_word: `const ` before values that do not change, or nothing.
-        braces: single statements stand in braces.
-        helper: whether parts become `__device__` functions.
-        step: how a loop counts up.
-        extern_c: the kernel has C linkage.
+        turned: True to write `threadIdx.x + blockIdx.x * blockDim.x`, and sums of products in reverse order.
+        named: how constants are named: `constexpr`, `#define`, or not at all.
+        const_word: `const ` before values that do not change, or empty.
+        braces: True to put single statements in braces.
+        helper: True to write parts as `__device__` functions.
+        step: format of a loop's increment.
+        extern_c: True if the kernel has C linkage.
     """
 
     names: Mapping[str, str]
@@ -92,23 +92,23 @@ class Style:
     extern_c: bool
 
     def n(self, role: str) -> str:
-        """The name of a role."""
+        """Returns the name of a role."""
         return self.names[role]
 
     def gid(self, axis: str = "x", size: str | None = None) -> str:
-        """The thread's number along an axis of the grid."""
+        """Returns the expression of the thread's index along an axis of the grid."""
         side = size or f"blockDim.{axis}"
         if self.turned:
             return f"threadIdx.{axis} + {side} * blockIdx.{axis}"
         return f"blockIdx.{axis} * {side} + threadIdx.{axis}"
 
     def at(self, row: str, width: str, col: str) -> str:
-        """The place of an element in a row-major array."""
+        """Returns the index of an element in a row-major array."""
         row = row if row.isidentifier() or ("." in row and " " not in row) else f"({row})"
         return f"{col} + {row} * {width}" if self.turned else f"{row} * {width} + {col}"
 
     def traits(self) -> tuple[str, ...]:
-        """In words, for the corpus' `styles`."""
+        """Returns words that describe the style, for the key `styles` of a row."""
         words = [
             "early-return" if self.early else "guarded",
             f"{self.loops}-loops",
@@ -141,7 +141,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 
 
 def draw_style(rng: Random, taken: Iterable[str]) -> Style:
-    """One way to write, whose names keep clear of a kernel's arguments."""
+    """Returns a random style whose names differ from the names in `taken`."""
     used = set(taken)
     names: dict[str, str] = {}
     for role, words in ROLES.items():
@@ -166,7 +166,7 @@ def draw_style(rng: Random, taken: Iterable[str]) -> Style:
 
 
 class Code:
-    """Lines of a kernel under way, indented by what is open."""
+    """Writer of a kernel's lines, indented by the depth of open blocks."""
 
     def __init__(self, style: Style) -> None:
         self.style = style
@@ -175,18 +175,18 @@ class Code:
         self._declared: list[set[str]] = [set()]
 
     def __call__(self, *texts: str) -> None:
-        """Add statements."""
+        """Adds statements."""
         for text in texts:
             self.lines.append("  " * (1 + len(self._closers)) + text)
 
     def open(self, head: str, *last: str) -> None:
-        """Begin a block; `last` are its last statements, written when it is closed."""
+        """Begins a block; `last` are statements that are written when it is closed."""
         self(f"{head} {{")
         self._closers.append(list(last))
         self._declared.append(set())
 
     def close(self, count: int = 1) -> None:
-        """End the innermost blocks."""
+        """Closes the innermost blocks."""
         for _ in range(count):
             self(*self._closers[-1])
             self._closers.pop()
@@ -194,7 +194,7 @@ class Code:
             self("}")
 
     def loop(self, name: str, start: str, end: str, step: str | None = None, kind: str = "int") -> None:
-        """Begin a loop that counts up."""
+        """Begins a loop that counts up."""
         count = self.style.step.format(name) if step is None else f"{name} += {step}"
         if self.style.loops == "while":
             there = any(name in names for names in self._declared)
@@ -205,7 +205,7 @@ class Code:
             self.open(f"for ({kind} {name} = {start}; {name} < {end}; {count})")
 
     def guard(self, *pairs: tuple[str, str], early: bool | None = None) -> bool:
-        """Keep threads out of range away: (index, bound) each; whether a block was opened for it."""
+        """Guards against threads out of range, given as pairs (index, bound); returns True if it opened a block."""
         if self.style.early if early is None else early:
             out = " || ".join(f"{index} >= {bound}" for index, bound in pairs)
             self(f"if ({out}) return;" if not self.style.braces else f"if ({out}) {{ return; }}")
@@ -214,7 +214,7 @@ class Code:
         return True
 
     def when(self, condition: str, *statements: str) -> None:
-        """Write statements under an `if`."""
+        """Writes statements under an `if`."""
         if len(statements) == 1 and not self.style.braces:
             self(f"if ({condition}) {statements[0]}")
             return
@@ -223,7 +223,7 @@ class Code:
         self.close()
 
     def finish(self) -> str:
-        """All lines, with what is still open closed."""
+        """Returns all lines, after closing all open blocks."""
         self.close(len(self._closers))
         return "\n".join(self.lines)
 
@@ -237,9 +237,10 @@ class Code:
         head: str = "",
         shared: str = "0",
     ) -> Draft:
-        """The version that has these lines, its pointers as the flaws have them.
+        """Returns the version with these lines; the flaws determine its pointers' qualifiers.
 
-        Where `__restrict__` is forgotten, `const` is as well, unless the style is `turned`: both kinds of code are to be found.
+        Without `__restrict__`, `const` is left out too, unless the style is `turned`, so that the corpus has both
+        forms.
         """
         bare = "no_restrict" in flaws
         constant = not bare or self.style.turned
@@ -251,12 +252,12 @@ class Draft:
     """One version of a problem's kernel.
 
     Attributes:
-        top: what stands above the contract: includes, constants, helper functions.
-        head: attributes before the name, as `__launch_bounds__(256)`.
         body: the statements, indented.
-        restrict: pointers are declared `__restrict__`.
-        constant: inputs are declared `const`.
         grid, block, shared: the launch, as a contract writes it.
+        top: lines above the contract: includes, constants, helper functions.
+        head: attributes before the name, such as `__launch_bounds__(256)`.
+        restrict: True if pointers are declared `__restrict__`.
+        constant: True if inputs are declared `const`.
     """
 
     body: str
@@ -271,13 +272,21 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something to compute, and every way in which its kernel may be written.
+    """A computation, and all versions in which its kernel may be written.
 
     Attributes:
-        family: what kind of problem. kernel: the kernel's name.
-        sizes: of the contract. large: one that fills a GPU, for timing.
-        flaws: those that `draft` knows for it. draft: the version that has just the given ones.
-        goals: metrics that are asked for besides those of flaws.
+        family: the family's name.
+        kind: the kind of problem.
+        kernel: the kernel's name.
+        args: the kernel's arguments.
+        sizes: sizes of the contract.
+        large: a size that fills a GPU, for timing.
+        reference: the NumPy expression of the result.
+        flaws: names of the flaws that `draft` supports.
+        draft: returns the version with exactly the given flaws.
+        style: the style of all versions.
+        tolerance, require: entries of the contract; empty without them.
+        exclusive: sets of flaws that exclude each other.
     """
 
     family: str
@@ -295,7 +304,7 @@ class Problem:
     exclusive: tuple[frozenset[str], ...] = field(default=())
 
     def text(self, flaws: Flaws) -> str:
-        """The whole unit of one version: top, contract, kernel."""
+        """Returns the whole unit of one version: top, contract, kernel."""
         return unit_text(self, self.draft(flaws))
 
 
@@ -304,8 +313,8 @@ class Family:
     """Problems of one kind.
 
     Attributes:
-        draw: one of them, by chance.
-        held_out: none of its rows is trained on.
+        draw: returns a random problem.
+        held_out: True if none of its rows is used for training.
     """
 
     name: str
@@ -315,7 +324,7 @@ class Family:
 
 
 def unit_text(problem: Problem, draft: Draft) -> str:
-    """A draft as a translation unit with its contract."""
+    """Returns a draft as a translation unit with its contract."""
     headers = dict.fromkeys(HEADERS[a.dtype] for a in problem.args if a.dtype in HEADERS)
     top = [*headers, *(line for line in draft.top if line not in headers)]
     pieces = ["\n".join(top)] if top else []
@@ -324,7 +333,7 @@ def unit_text(problem: Problem, draft: Draft) -> str:
 
 
 def contract_lines(problem: Problem, draft: Draft) -> list[str]:
-    """The contract block of a draft."""
+    """Returns the lines of a draft's contract block."""
     sizes = ", ".join("{ " + ", ".join(f"{n} = {v}" for n, v in size.items()) + " }" for size in problem.sizes)
     lines = [f"sizes = [{sizes}]", f"grid = {_expressions(draft.grid)}"]
     lines.append(f"block = {draft.block[0] if len(draft.block) == 1 else list(draft.block)}")
@@ -359,7 +368,7 @@ def _parameter(arg: Arg, draft: Draft) -> str:
 
 
 def load(arg: Arg, index: str, real: str = "float") -> str:
-    """An element read, in the type that is computed in."""
+    """Returns the expression of an element, converted to the type of the computation."""
     element = f"{arg.name}[{index}]"
     if arg.dtype == "float16":
         return f"__half2float({element})"
@@ -371,7 +380,7 @@ def load(arg: Arg, index: str, real: str = "float") -> str:
 
 
 def stored(arg: Arg, value: str) -> str:
-    """A value as an element of an array."""
+    """Returns the expression of a value, converted to the array's element type."""
     if arg.dtype == "float16":
         return f"__float2half({value})"
     if arg.dtype == "bfloat16":
@@ -380,12 +389,12 @@ def stored(arg: Arg, value: str) -> str:
 
 
 def store(arg: Arg, index: str, value: str) -> str:
-    """The statement that writes an element."""
+    """Returns the statement that stores an element."""
     return f"{arg.name}[{index}] = {stored(arg, value)};"
 
 
 def constant(style: Style, name: str, value: int) -> tuple[tuple[str, ...], str]:
-    """A number as a style has it: what stands on top, and how it is spelled in the kernel."""
+    """Returns a number in the style: the lines to put on top, and its spelling in the kernel."""
     if style.named == "constexpr":
         return (f"constexpr int {name} = {value};",), name
     if style.named == "define":

@@ -1,4 +1,4 @@
-"""Rows of a corpus: a judged pair as one JSON object, in the history's export format with what a corpus adds."""
+"""Rows of a corpus: a judged pair as one JSON object, in the history's export format with further keys."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Row = dict[str, Any]
 AUTHOR = "corpus"
 
 _LEFT_OUT = frozenset({"lines", "roofline", "hardware", "predicted", "diagnostics", "instance", "seed", "backend", "compiler", "arch", "target", "kernel", "objective", "accepted", "reasons", "trade_offs", "binary", "cases"})  # fmt: skip
-"""Keys of a verdict that a side of a row leaves out, besides what is empty: what all rows share stands in its constraints."""
+"""Keys of a verdict that rows leave out, besides empty ones; values that all rows share are in their constraints."""
 
 
 def change_row(
     group: Group, family: Family, pair: Pair, before: Judged, after: Judged, verdict: Verdict, task: str, judged_on: str
 ) -> Row:
-    """A pair as an example of generating (`generate`) or of analysing (`analyse`)."""
+    """Returns a pair as an example for generating (`generate`) or analysing (`analyse`)."""
     row = _row(group, family, before, after, verdict, judged_on)
     row["task"] = task
     row["problem"] |= {"prompt": pair.prompt, "metric": pair.metric}
@@ -54,7 +54,7 @@ def change_row(
 
 
 def repair_row(group: Group, family: Family, repair: Repair, broken: Judged, after: Judged, judged_on: str) -> Row:
-    """A mistake and its repair as an example of debugging."""
+    """Returns a mistake and its repair as an example for debugging."""
     row = _row(group, family, broken, after, replace(after.verdict, accepted=True), judged_on)
     row["before"] = _side(broken, _said(broken))
     if broken.verdict.diagnostics:
@@ -69,7 +69,7 @@ def repair_row(group: Group, family: Family, repair: Repair, broken: Judged, aft
 
 
 def actions_of(steps: Sequence[tuple[str, int]]) -> list[Row]:
-    """Steps as a row has them."""
+    """Returns steps in the form of a row."""
     return [{"recipe": name, "variant": variant} for name, variant in steps]
 
 
@@ -79,7 +79,7 @@ def offers_of(offers: Sequence[tuple[str, int]]) -> list[Row]:
 
 
 def _said(broken: Judged) -> Verdict:
-    """A broken version's verdict as a user's would say it: of the text alone, with the compiler's error among the findings."""
+    """Returns a broken version's verdict without file names, and with the compiler's first error among the findings."""
     verdict = broken.verdict
     diagnostics = tuple(replace(one, file=None) for one in verdict.diagnostics)
     findings = tuple(replace(one, file=None) for one in verdict.findings)
@@ -139,7 +139,7 @@ def _side(judged: Judged, verdict: Verdict | None = None) -> Row:
 
 
 def _lean(verdict: Verdict) -> Verdict:
-    """Without what is modelled rather than counted."""
+    """Returns the verdict without modelled figures."""
     counters = verdict.counters
     if counters is not None:
         counters = replace(counters, caches=None, instruction_mix=None, instruction_mix_unknown=None)
@@ -197,12 +197,12 @@ def _sectors(counters: Counters) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A row as it is kept, with what is needed to choose and to count it without reading it again.
+    """A row as it is stored, with the facts needed to select and count it without parsing it.
 
     Attributes:
         line: the JSON object, without a line end.
-        mark: equal for rows that teach the same: task, metric, both texts but for names and layout, and their launches.
-        content: a hash of the row without the time at which it was judged.
+        mark: key of rows that teach the same, as by `mark_of`.
+        content: hash of the row without the time of judging.
         flaws: deficiencies, mistakes, and recipes as `recipe:NAME`.
     """
 
@@ -218,7 +218,7 @@ class Written:
 
 
 def written(row: Row) -> Written:
-    """A row as it is kept."""
+    """Returns a row in its stored form."""
     line = json.dumps(row, allow_nan=False, separators=(",", ":"))
     lasting = json.dumps({key: value for key, value in row.items() if key != "judged_us"}, allow_nan=False)
     content = hashlib.sha256(lasting.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Expressions that kernels compute, once as CUDA C++ and once as NumPy: grown at random, within ranges that stay finite."""
+"""Random expressions that kernels compute, as CUDA C++ and as NumPy, with values that stay finite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHOLE = (2, 3, 5, 7, 4, 9, 1, 6)
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """One node: `var` (by `name`), `const` (by `value`), or an operation on `args`."""
+    """One node of an expression: `var` (by `name`), `const` (by `value`), or an operation on `args`."""
 
     op: str
     args: tuple[Expr, ...] = ()
@@ -60,17 +60,17 @@ class Expr:
 
 
 def var(name: str) -> Expr:
-    """A value with a name."""
+    """Returns a named value."""
     return Expr("var", name=name)
 
 
 def const(value: float) -> Expr:
-    """A literal."""
+    """Returns a literal."""
     return Expr("const", value=value)
 
 
 def call(op: str, *args: Expr) -> Expr:
-    """A function of the tables below."""
+    """Returns a function call; `op` is a key of the tables below."""
     return Expr(op, args)
 
 
@@ -86,7 +86,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "atan": ("atan", "np.arctan"),
     "floor": ("floor", "np.floor"),
 }
-"""Functions of one argument: CUDA's name for double, and NumPy's."""
+"""Functions of one argument: CUDA's name for double, and NumPy's name."""
 
 COMPOSED: Mapping[str, tuple[Callable[[Expr], Expr], str]] = {
     "sigmoid": (lambda v: const(1) / (const(1) + call("exp", -v)), "1 / (1 + np.exp(-t))"),
@@ -112,14 +112,14 @@ COMPOSED: Mapping[str, tuple[Callable[[Expr], Expr], str]] = {
     "clip": (lambda v: call("min", call("max", v, const(-1)), const(1)), "np.clip(t, -1, 1)"),
     "tanhshrink": (lambda v: v - call("tanh", v), "t - np.tanh(t)"),
 }  # fmt: skip
-"""Functions that are written out: of an operand used more than once, and in NumPy as a function of `t`."""
+"""Functions without a CUDA equivalent: their expression, and their NumPy text as a function of `t`."""
 
 _STRENGTH = {"add": 1, "sub": 1, "mul": 2, "div": 2, "mod": 2, "and": 0, "xor": 0, "shr": 0}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "and": "&", "xor": "^", "shr": ">>"}
 
 
 def numpy_text(expr: Expr, names: Mapping[str, str]) -> str:
-    """The expression over NumPy arrays; `names` says how each value is spelled."""
+    """Returns the expression over NumPy arrays; `names` gives the spelling of each value."""
     if expr.op == "var":
         return names.get(expr.name, expr.name)
     if expr.op == "const":
@@ -148,16 +148,16 @@ def _number(value: float) -> str:
 
 @dataclass
 class Emitter:
-    """Writes expressions as CUDA C++, in statements where an operand is used more than once.
+    """Writer of expressions as CUDA C++; operands that are used more than once become statements.
 
     Attributes:
-        real: the type that is computed in.
-        doubles: literals without suffix and functions of double in float arithmetic, as out of Python or a textbook.
-        powers: squares and cubes by `powf`.
-        divides: division by a literal where multiplying with its inverse would do.
-        names: how each value is spelled.
-        prefix: of the temporaries.
-        statements: what has to stand before the expression.
+        real: the type of the computation.
+        doubles: True for literals without suffix and double functions in float arithmetic.
+        powers: True to write squares and cubes by `powf`.
+        divides: True to divide by a literal; False to multiply by its inverse.
+        names: spelling of each value.
+        prefix: prefix of temporaries.
+        statements: statements that must precede the expression.
     """
 
     real: Real
@@ -171,15 +171,15 @@ class Emitter:
     _count: int = 0
 
     def text(self, expr: Expr) -> str:
-        """The expression, without brackets around it."""
+        """Returns the expression, without parentheses around it."""
         return self._write(expr)[0]
 
     def bracketed(self, expr: Expr) -> str:
-        """The expression, in brackets unless it binds as tightly as can be."""
+        """Returns the expression, in parentheses unless it has the highest precedence."""
         return self._bracketed(expr, 3)
 
     def literal(self, value: float) -> str:
-        """A number in the type that is computed in."""
+        """Returns a number in the type of the computation."""
         if self.real == "int":
             return str(int(value))
         text = f"{value:.10g}"
@@ -188,14 +188,14 @@ class Emitter:
         return text if self.doubles or self.real == "double" else f"{text}f"
 
     def function(self, name: str) -> str:
-        """A function's name in the type that is computed in."""
+        """Returns a function's name for the type of the computation."""
         if self.real == "int":
             return {"fabs": "abs", "fmin": "min", "fmax": "max"}[name]
         # A float beside a double literal would leave functions of two arguments ambiguous.
         return name if self.real == "double" or (self.doubles and name not in ("pow", "fmin", "fmax")) else f"{name}f"
 
     def _write(self, expr: Expr) -> tuple[str, int]:
-        """Text, and how tightly it binds (3: needs no brackets anywhere)."""
+        """Returns the text and its precedence (3: never needs parentheses)."""
         if expr.op == "var":
             text = self.names.get(expr.name, expr.name)
             return text, 3
@@ -230,7 +230,7 @@ class Emitter:
         return self._write(COMPOSED[expr.op][0](inner))
 
     def kept(self, expr: Expr) -> Expr:
-        """The expression as a value of its own, computed once."""
+        """Returns the expression as a variable of its own, computed once."""
         text = self.text(expr)
         self._count += 1
         name = f"{self.prefix}{self._count}"
@@ -250,20 +250,20 @@ class Emitter:
 
 UNARY = (*COMPOSED, "tanh", "sin", "cos", "abs", "atan")
 SMOOTH = ("sigmoid", "tanh", "softsign", "gauss", "rnorm", "atan", "clip", "hard_sigmoid", "sin", "cos")
-"""Functions whose value is at most a little above 1 in size."""
+"""Functions whose absolute value is at most slightly above 1."""
 
 
 def grow(
     rng: Random, leaves: Sequence[Expr], *, extra: int = 1, unary: Iterable[str] = UNARY, whole: bool = False
 ) -> Expr:
-    """An expression in which every leaf is used: joined in pairs in random order, with functions and literals between.
+    """Returns a random expression that uses every leaf: joined in pairs in random order, with functions and literals.
 
     Args:
-        rng: what is drawn from.
-        leaves: values it is made of.
-        extra: how many more steps than joining takes, about.
-        unary: functions that may be used.
-        whole: of whole numbers.
+        rng: the random generator.
+        leaves: values that it uses.
+        extra: approximate number of steps beyond joining.
+        unary: functions that may occur.
+        whole: True for integer expressions.
     """
     parts = list(leaves)
     rng.shuffle(parts)
@@ -316,14 +316,14 @@ def _join(rng: Random, one: Expr, other: Expr, *, whole: bool) -> Expr:
 
 
 def names_of(expr: Expr) -> frozenset[str]:
-    """The values that an expression uses."""
+    """Returns the names of the values that an expression uses."""
     if expr.op == "var":
         return frozenset((expr.name,))
     return frozenset[str]().union(*(names_of(arg) for arg in expr.args))
 
 
 def divides(expr: Expr) -> bool:
-    """True if it divides by a literal anywhere."""
+    """Returns True if it contains a division by a literal."""
     if expr.op == "div" and expr.args[1].op == "const":
         return True
     if expr.op in ("hard_sigmoid", "hard_swish"):
@@ -332,10 +332,10 @@ def divides(expr: Expr) -> bool:
 
 
 def has(expr: Expr, *ops: str) -> bool:
-    """True if any of these operations occurs."""
+    """Returns True if any of these operations occurs."""
     return expr.op in ops or any(has(arg, *ops) for arg in expr.args)
 
 
 def has_literals(expr: Expr) -> bool:
-    """True if it holds a literal, so that its type makes a difference."""
+    """Returns True if it contains a literal, so that the literal's type matters."""
     return expr.op == "const" or expr.op in COMPOSED or any(has_literals(arg) for arg in expr.args)

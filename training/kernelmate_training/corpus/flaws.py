@@ -13,9 +13,10 @@ class Flaw:
     """One deficiency.
 
     Attributes:
-        metrics: what taking it out is for; the first is what it is mostly for.
-        bottleneck: what is wrong, in a sentence. remedy: what to do, in a sentence.
-        minor: it is taken out along with others, but is no reason for a version of its own.
+        metrics: metrics that its removal improves, the most important first.
+        bottleneck: the fault, in a sentence.
+        remedy: the correction, in a sentence.
+        minor: True if it is only removed together with others.
     """
 
     metrics: tuple[MetricName, ...]
@@ -298,12 +299,12 @@ FLAWS: Mapping[str, Flaw] = {
 
 
 def fixes(flaws: Iterable[str], metric: MetricName) -> frozenset[str]:
-    """Those of some flaws that are taken out for a metric."""
+    """Returns the flaws whose removal improves a metric."""
     return frozenset(flaw for flaw in flaws if metric in FLAWS[flaw].metrics)
 
 
 def metrics_of(flaws: Iterable[str]) -> tuple[MetricName, ...]:
-    """Metrics that versions with these flaws may be improved in, where a flaw that is not minor speaks for it."""
+    """Returns the metrics that versions with these flaws may be improved in, from flaws that are not minor."""
     found: dict[MetricName, None] = {}
     for flaw in flaws:
         if not FLAWS[flaw].minor:

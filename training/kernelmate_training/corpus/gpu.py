@@ -1,4 +1,4 @@
-"""Generated kernels on a GPU: run once between guard bands, and timed in turns as replays of graphs of launches."""
+"""Generated kernels on a GPU: run once between guard bands, then timed in alternating replays of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -19,47 +19,50 @@ from kernelmate.source import argument_shapes, evaluate, launch_shape, numpy_dty
 from kernelmate_training.corpus.judging import NOT_TIMED, TURNS, Judged, Rounds
 
 ROUND_US = 150.0
-"""Microseconds that the launches of one version take in one turn, about."""
+"""Approximate microseconds of one version's launches in one round."""
 
 MOST_REPEATS = 64
-"""Launches of one graph, at most: what a graph takes to begin, some microseconds, is a twentieth of it at most."""
+"""Largest number of launches of one graph; a graph's start-up of some microseconds is at most a twentieth of it."""
 
 SHORT_US = 12.0
-"""A launch by itself that seems to take less, most of it the way there, is repeated as often as may be."""
+"""Microseconds of a single launch, mostly overhead, below which the graph gets `MOST_REPEATS` launches."""
 
 SLACK = 1.05
-"""Factor on the first version's quick time up to which a version may still turn out faster."""
+"""Factor on the first version's estimated time up to which a version may turn out faster."""
 
 LOOKS = 3
-"""Replays of which the shortest says whether a version is worth timing: other workers' launches fall in between."""
+"""Number of replays whose shortest decides whether a version is timed; other workers may delay the rest."""
 
 LONGEST_US = 4_000.0
-"""A version that takes longer for one launch is not timed: while it runs, all others wait for the GPU."""
+"""Microseconds of a launch above which a version is not timed, because all other workers wait for the GPU meanwhile."""
 
 AGREE = 0.02
-"""Tolerated difference of outputs at the large size, as a share of the largest value.
+"""Tolerated difference of outputs at the large size, as a fraction of the largest value.
 
 Rounding errors are far below, errors of skipped work far above.
 """
 
 STRETCH = 65537
-"""Elements of an input that are drawn; they repeat with a period that no row has."""
+"""Number of random elements of an input; they repeat with a prime period that no row length has."""
 
 REFUSED = frozenset({1, 701})
-"""Errors of a launch that never began, after which the GPU goes on: an invalid value, too few resources (CUDA driver API)."""
+"""Errors of a launch that did not start, after which the context is intact: invalid value, too few resources.
+
+Source: `CUresult` in the CUDA driver API.
+"""
 
 SAMPLE = 1 << 16
-"""Elements at each of three places of an output that versions are compared in."""
+"""Number of elements compared at each of three places of an output."""
 
 MEMORY_LIMIT = 3 << 30
-"""Bytes of the GPU's memory that one worker may take."""
+"""Bytes of GPU memory that one worker may use."""
 
 
 class Gpu:
     """One GPU, for one worker.
 
     Args:
-        device: its number.
+        device: the CUDA device number.
     """
 
     def __init__(self, device: int) -> None:
@@ -72,7 +75,7 @@ class Gpu:
         return self.backend.poisoned
 
     def load(self, version: Version, target: Target) -> CudaModule:
-        """A version on the GPU, without the emulator beside it."""
+        """Loads a version on the GPU, without its emulated counterpart."""
         import cupy
 
         try:
@@ -84,14 +87,14 @@ class Gpu:
     def time(
         self, judged: Sequence[Judged], size: Size, target: Target, *, most: int | None = None, turns: int = TURNS
     ) -> dict[int, Rounds | str]:
-        """Versions of one problem in turns, by place in `judged`; for those that went wrong, what did.
+        """Times versions of one problem in alternating rounds; returns times or a failure by position in `judged`.
 
         Args:
-            judged: the versions; those that are known to be wrong are left out.
-            size: at which they are timed.
-            target: of the GPU.
-            most: of those that looked faster than the first, so many are timed, and nothing is said of the others.
-            turns: in which they are timed; fewer than usual where another metric than time is requested.
+            judged: the versions; those known to be wrong are left out.
+            size: the size to time.
+            target: the target of the GPU.
+            most: largest number of versions to time, of those that look faster than the first; others are left out.
+            turns: number of rounds; fewer than usual if another metric than time is requested.
         """
         import cupy
 
@@ -108,7 +111,7 @@ class Gpu:
                         try:
                             runner = _Runner(self, version, size, target, stage)
                             wrong = runner.prepare(stage)
-                        except KernelmateError as error:  # what it cannot be launched with at this size
+                        except KernelmateError as error:  # it cannot be launched at this size
                             wrong = str(error)
                         if wrong:
                             results[place] = wrong
@@ -124,13 +127,14 @@ class Gpu:
 
 
 class Stage:
-    """Arrays of a large size in the GPU's memory, with samples of the first version's outputs to hold others to.
+    """Arrays of a large size in GPU memory, with samples of the first version's outputs for comparison.
 
-    A stretch of each input is drawn here by the contract's distribution and repeated on the GPU by plain copies.
+    A stretch of each input is drawn on the host by the contract's distribution and repeated on the GPU by copies.
 
     Args:
-        version: says which arrays there are. size: their size.
-        stream: a cupy stream that is current.
+        version: the version whose contract lists the arrays.
+        size: their size.
+        stream: the current cupy stream.
     """
 
     def __init__(self, version: Version, size: Size, stream: Any) -> None:
@@ -168,7 +172,7 @@ class Stage:
         runtime.memcpyAsync(to, start, count, ON_DEVICE, self._stream.ptr)
 
     def _fill(self, argument: Argument, count: int, dtype: np.dtype[Any]) -> None:
-        """Draw a stretch, copy it over, and double what is there until all is full."""
+        """Draws a stretch, copies it to the GPU, and doubles the filled part until the array is full."""
         from cupy.cuda import runtime
 
         stretch = drawn_stretch(argument, min(count, STRETCH), self.size)
@@ -180,7 +184,7 @@ class Stage:
             there += step
 
     def restore(self) -> None:
-        """Arrays that are updated in place get their contents back; others are filled with a pattern."""
+        """Restores arrays that are updated in place; fills others with a pattern."""
         from cupy.cuda import runtime
 
         for name in self._outputs:
@@ -219,7 +223,7 @@ class Stage:
 
 
 def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any, Any]:
-    """Some elements of an array, by the contract's distribution at a size; normal, or small integers, where it has none."""
+    """Returns elements of an array, by the contract's distribution; else normal values or small integers."""
     rng = np.random.default_rng(7)
     dtype = numpy_dtype(argument.dtype)
     drawn = parse_distribution(argument.distribution) if argument.distribution else None
@@ -241,7 +245,7 @@ def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any,
 
 
 def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
-    """Returns the difference of two versions' outputs, in words; empty if rounding explains it."""
+    """Returns the difference between two versions' outputs, in words; empty if rounding explains it."""
     if not is_inexact(got.dtype):
         return "other ones than the first version's" if bool((got != want).any()) else ""
     one, other = got.astype(np.float64), want.astype(np.float64)
@@ -256,7 +260,7 @@ def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
 
 
 class _Runner:
-    """One version on the stage's arrays."""
+    """One version on the arrays of a `Stage`."""
 
     def __init__(self, gpu: Gpu, version: Version, size: Size, target: Target, stage: Stage) -> None:
         self.shape: LaunchShape = launch_shape(version.contract, size)
@@ -276,7 +280,10 @@ class _Runner:
         self.function(self.shape.grid, self.shape.block, self.arguments, shared_mem=self.shape.shared_bytes)
 
     def prepare(self, stage: Stage) -> str:
-        """One launch from fresh contents, held against the first version's; then a graph of launches for timing."""
+        """Launches once on restored arrays, compares with the first version's outputs, and records a graph for timing.
+
+        It returns the reason of a failure; empty without one.
+        """
         import cupy
 
         stage.restore()
@@ -290,7 +297,7 @@ class _Runner:
         wrong = stage.compared()
         if wrong:
             return wrong
-        # A launch by itself seems to take some microseconds more than it does, which the turns' graphs do not count.
+        # A single launch has some microseconds of overhead, which the rounds' graphs do not have.
         once = self._elapsed(self.launch)
         if once > LONGEST_US:
             return f"{NOT_TIMED}: one launch takes {once / 1e3:.0f} ms"
@@ -303,7 +310,7 @@ class _Runner:
         return ""
 
     def once(self) -> float:
-        """Microseconds of one launch among the graph's."""
+        """Returns the microseconds of one launch, from one replay of the graph."""
         return self._elapsed(lambda: self.graph.launch(self.stream)) / self.repeats
 
     def _elapsed(self, work: Callable[[], object]) -> float:
@@ -318,7 +325,7 @@ class _Runner:
 
 
 def _fastest(runners: dict[int, _Runner], most: int | None) -> dict[int, _Runner]:
-    """The first, and so many of the others that looked fastest, and not slower than it."""
+    """Returns the first version and at most `most` others that look fastest and not slower than it."""
     if most is None or not runners:
         return runners
     first, *others = runners

@@ -1,4 +1,4 @@
-"""A group: one problem, the versions of its kernel that are worth comparing, and what each pair of them would teach."""
+"""Groups: one problem, versions of its kernel that are worth comparing, and the pairs of versions to learn from."""
 
 from __future__ import annotations
 
@@ -49,22 +49,24 @@ PROMPTS: Mapping[MetricName, tuple[str, ...]] = {
 
 
 def draw_prompt(metric: MetricName, rng: Random) -> str:
-    """One way to ask for a metric."""
+    """Returns a random prompt for a metric."""
     return rng.choice(PROMPTS[metric])
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A version to be improved, the one that is better for a metric, and what between them was taken out.
+    """A version to be improved, a version that is better for a metric, and the flaws removed between them.
 
     Attributes:
-        before, after: places among the group's texts.
-        flaws: what `before` has and `after` has not, the weightiest first.
-        prompt: the metric in a user's words.
-        steps: rewrites that make the better version of `before`, with the number of a variant each; then `after` is `before`.
-        whys: why they were taken. rank: among those that were tried, from 1.
-        offers: rewrites that apply to `before` for the metric, with how many variants.
-        size: at which time was measured; None for the headline.
+        before, after: indices into the group's texts.
+        metric: the metric.
+        flaws: flaws of `before` that `after` lacks, the most important first.
+        prompt: a prompt for the metric.
+        steps: rewrites with their variants that make the better version from `before`; `after` then equals `before`.
+        whys: the reason of each step.
+        rank: rank among the versions tried, from 1.
+        offers: rewrites that apply to `before` for the metric, with their numbers of variants.
+        size: size at which time was measured; None for the headline.
     """
 
     before: int
@@ -81,7 +83,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A broken version, and the text that it was made from."""
+    """A broken version, and the index of the text that it was made from."""
 
     broken: Broken
     after: int
@@ -90,7 +92,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One problem with all that is made of it. `texts` are whole units, each once."""
+    """One problem with its versions, pairs and mistakes; `texts` are distinct units."""
 
     number: int
     seed: int
@@ -106,7 +108,7 @@ class Group:
 
 
 def make_group(problem: Problem, rng: Random, number: int, seed: int) -> Group:
-    """Versions of a problem with several deficiencies and with fewer, and the pairs of them that promise a gain."""
+    """Returns versions of a problem with many and with fewer flaws, and the pairs that promise a gain."""
     texts: dict[str, int] = {}
 
     def place(flaws: Flaws) -> int:
@@ -129,7 +131,7 @@ def make_group(problem: Problem, rng: Random, number: int, seed: int) -> Group:
 
 
 def _starts(problem: Problem, rng: Random) -> Iterator[Flaws]:
-    """One version with many deficiencies, and at times one with part of them."""
+    """Yields a version with many flaws, and sometimes one with part of them."""
     chosen: set[str] = set()
     for others in problem.exclusive:
         if rng.random() < 0.8:
@@ -153,7 +155,7 @@ def _starts(problem: Problem, rng: Random) -> Iterator[Flaws]:
 
 
 def _wished(flaws: Flaws, rng: Random) -> Iterator[MetricName]:
-    """Time wherever a deficiency costs time, and one other metric that these deficiencies cost."""
+    """Yields time if a flaw costs time, and one other metric that the flaws affect."""
     metrics = metrics_of(sorted(flaws))
     if "time" in metrics:
         yield "time"
@@ -163,7 +165,7 @@ def _wished(flaws: Flaws, rng: Random) -> Iterator[MetricName]:
 
 
 def _repairs(texts: Sequence[str], rng: Random) -> Iterator[Repair]:
-    """Two to four mistakes, each in one of the texts."""
+    """Yields two to four mistakes, each in one of the texts."""
     known = set(texts)
     for _ in range(rng.choice((2, 3, 4))):
         after = rng.randrange(len(texts))

@@ -1,6 +1,6 @@
-"""Findings of groups as they come, in one file that an interrupted run goes on from.
+"""Results of groups in one file, from which an interrupted run resumes.
 
-Each group is a line of JSON that says what of it there is, followed by its rows and its rejected rows, a line each.
+Each group is a line of JSON with its facts, followed by its rows and its rejected rows, one line each.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ class Studied:
     """The result of one group.
 
     Attributes:
-        rows: what is worth teaching. rejected: right pairs that were not better.
-        texts, right: versions judged, and those that were right. pairs, better: likewise of pairs. broken, failing, mended: of mistakes.
-        tried: versions that rewrites would make, as far as they were looked at.
-        wrong: what was said of versions that were not right.
-        lost: why nothing is known of it.
+        number, family: the group's number and family.
+        rows: rows for training.
+        rejected: correct pairs that were not better.
+        texts, right: numbers of judged versions, and of correct ones.
+        pairs, better: numbers of pairs, and of pairs whose second version is better.
+        broken, failing, mended: numbers of mistakes, of those that fail, and of repaired ones.
+        tried: number of rewritten versions that were evaluated.
+        wrong: errors of versions that were not correct.
+        lost: the reason that the group has no result; empty if it has one.
     """
 
     number: int
@@ -52,10 +56,10 @@ _KEPT = ("task", "metric", "mark", "content", "kind", "family", "split", "flaws"
 
 
 class Journal:
-    """The file of a folder, open for adding to. What an earlier run left half-written is cut off.
+    """The file of results of a folder, open for appending; a partial record of an earlier run is removed.
 
     Attributes:
-        places: where each group begins, by number.
+        places: offset of each group, by number.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +73,7 @@ class Journal:
         self._file.close()
 
     def add(self, found: Studied) -> None:
-        """Write a group's findings, whole."""
+        """Writes a group's results as one record."""
         head = {"number": found.number, "family": found.family, "lost": found.lost, "wrong": found.wrong}
         head |= {name: getattr(found, name) for name in COUNTED}
         head |= {"rows": [_facts(row) for row in found.rows], "rejected": [_facts(row) for row in found.rejected]}
@@ -83,7 +87,7 @@ class Journal:
         self._file.flush()
 
     def in_order(self, numbers: Iterator[int] | None = None) -> Iterator[Studied]:
-        """Findings by number; all of them unless some are named."""
+        """Yields results by number; all of them if no numbers are given."""
         with self.path.open("rb") as file:
             for number in sorted(self.places) if numbers is None else numbers:
                 file.seek(self.places[number])
@@ -108,7 +112,7 @@ def _facts(row: Written) -> dict[str, Any]:
 
 
 def _read(file: BinaryIO) -> Studied | None:
-    """The group that begins here; None if there is none, or only part of one."""
+    """Returns the group that begins at the file's position; None if there is none, or only part of one."""
     try:
         head = json.loads(_line(file))
         rows, rejected = ([_row(facts, _line(file).decode()) for facts in head[name]] for name in ("rows", "rejected"))

@@ -1,8 +1,8 @@
-"""Judging the texts of a group quickly, with the product's own compiler, emulator, inputs, references and tolerances.
+"""Fast judging of a group's texts, with the product's compiler, emulator, inputs, references and tolerances.
 
-Against a verdict as users get it, launches are few: a listed size once each, races and uninitialised reads looked for at the
-small ones, counters taken at the headline. Where there is a GPU, right versions run on it too and are timed in turns; then the
-emulator sees each of them once, at the odd size, where it looks for races and counts at the same time.
+There are fewer launches than for a user's verdict: each listed size once, races and uninitialised reads searched at the
+small sizes, counters taken at the headline. With a GPU, correct versions also run on it and are timed in alternating
+rounds; the emulator then runs each of them once, at the odd size, for races and counters.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _NO_CODE = re.compile(r"^[ \t]*(?://[^\n]*|\.(?:loc|file)\b[^\n]*)?\n", re.MULTI
 
 
 class InProcess(CompilerProcess):
-    """NVRTC in this very process, which is a worker that may be killed: no other child is needed.
+    """NVRTC within this process; the process is a worker that may be killed, so no child process is needed.
 
-    Versions that differ in their contract alone, as with another block size, are compiled once.
+    Versions that differ only in their contract, for example in the block, are compiled once.
     """
 
     def __init__(self) -> None:
@@ -61,14 +61,14 @@ class InProcess(CompilerProcess):
         self._known: dict[CompileJob, CompileOutput] = {}
 
     def forget(self) -> None:
-        """Another group's texts are other ones."""
+        """Forgets the compiled texts of the previous group."""
         self._known.clear()
 
     def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput:
-        """Compile; `timeout_s` is its owner's to keep."""
+        """Compiles a job; the owner of this process enforces `timeout_s`."""
         from kernelmate.compiler.library import load_library
 
-        # Whole lines of comment, the contract among them, are emptied: lines keep their numbers for what is said of them.
+        # Comment lines, including the contract, are emptied; line numbers in messages stay valid.
         bare = CompileJob(_COMMENT.sub("", job.text), job.name, job.headers, job.options, job.expressions)
         known = self._known.get(bare)
         if known is None:
@@ -77,24 +77,24 @@ class InProcess(CompilerProcess):
 
 
 def code_of(ptx: str) -> str:
-    """PTX without its comments and line numbers: equal for versions that are the same to the GPU."""
+    """Returns PTX without comments and line numbers; equal for versions with equal code."""
     return _NO_CODE.sub("", ptx)
 
 
 STEP_LIMIT = 300_000
-"""Instructions of one thread after which it counts as hung: no generated kernel takes a tenth of them."""
+"""Number of instructions of one thread above which it counts as hung; generated kernels take less than a tenth."""
 
 INSTRUCTION_LIMIT = 150_000_000
-"""Instructions of one launch that are emulated at most."""
+"""Largest number of emulated instructions of one launch."""
 
 TURNS = 7
-"""Turns in which a GPU times versions; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
+"""Number of timing rounds; the range of seven ratios contains the median in 98 % of cases (sign test)."""
 
 NOT_TIMED = "not timed"
 """Reason for a version that takes too long at the size."""
 
 WRONG = "wrong values"
-"""Beginning of the reason for outputs that are wrong; further sizes show whether all of them are."""
+"""Beginning of the reason for wrong outputs; other sizes show whether all are wrong."""
 
 FILE = "kernel.cu"
 """File name of generated units in messages."""
@@ -105,9 +105,12 @@ class Judged:
     """One text with its verdict.
 
     Attributes:
-        metrics: counters of the sizes that were counted, the headline first.
-        words: what compiler or judge say is wrong, in one line; empty if nothing is.
-        version: compiled, where it compiled.
+        text: the whole unit.
+        kernel: the kernel; None if it was not found.
+        verdict: the verdict.
+        metrics: counters of the counted sizes, the headline first.
+        words: the error of the compiler or the judge, in one line; empty if there is none.
+        version: the compiled version; None if it does not compile.
     """
 
     text: str
@@ -119,32 +122,32 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """True if it was right wherever it ran."""
+        """Returns True if the version is correct at every size that ran."""
         return self.verdict.correct is True
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Microseconds of one launch in each of the turns in which versions were timed, and launches in each turn."""
+    """Microseconds of one launch in each timing round, and number of launches in each round."""
 
     times_us: tuple[float, ...]
     repeats: int
 
     @property
     def median_us(self) -> float:
-        """Of the turns."""
+        """Median over the rounds."""
         return statistics.median(self.times_us)
 
 
 class Judge:
-    """Judges the texts of one group after another.
+    """Judge of the texts of one group after another.
 
     Args:
-        target: compiled for, and what predictions are for.
-        gpu: where right versions are run and timed; None to predict.
+        target: the GPU to compile and predict for.
+        gpu: the GPU to run and time correct versions on; None to predict.
 
     Attributes:
-        headline: counters are taken at the headline size; else, beside a GPU, at the odd one.
+        headline: True to take counters at the headline size; else, with a GPU, at the odd size.
     """
 
     def __init__(self, target: Target, gpu: Gpu | None = None) -> None:
@@ -158,17 +161,17 @@ class Judge:
         self._same: dict[tuple[str, ...], Judged] = {}
 
     def begin(self, seed: int, *, headline: bool = True) -> None:
-        """Another group, whose inputs follow `seed`; `headline`: take counters at its headline size."""
+        """Begins another group, with inputs drawn by `seed`; `headline` takes counters at its headline size."""
         self._oracle, self._seed, self.headline = None, seed, headline
         self._compiled, self._judged, self._same = {}, {}, {}
         self._compiler.forget()
 
     def judge(self, text: str, *, hunt: bool = False) -> Judged:
-        """Judge one text; what was judged in this group before is known.
+        """Judge one text; results of this group are cached.
 
         Args:
             text: the whole unit.
-            hunt: a mistake is looked for, so neither counters nor a GPU are wanted, and the first thing wrong suffices.
+            hunt: True for a text with a mistake: no counters and no GPU run, and judging ends at the first error.
         """
         known = self._judged.get(text)
         if known is None:
@@ -178,7 +181,7 @@ class Judge:
         return known
 
     def _launched(self, looked: Judged, *, hunt: bool) -> Judged:
-        """Run what compiles, unless the very same code was launched alike before."""
+        """Runs a version that compiles, unless equal code was launched with equal launches before."""
         if looked.words or looked.kernel is None or looked.version is None:
             return looked
         content = content_of(looked)
@@ -191,7 +194,7 @@ class Judge:
         return judged
 
     def look(self, text: str) -> Judged:
-        """Compile one text and weigh its launch on paper: resources and occupancy, and nothing of whether it is right."""
+        """Compile one text, and compute its resources and occupancy without running it."""
         found = self._compiled.get(text)
         if found is None:
             found = self._compiled[text] = self._looked_at(text)
@@ -225,14 +228,14 @@ class Judge:
         return self._oracle
 
     def task(self, version: Version) -> JudgeTask:
-        """A version as the checks want it."""
+        """Returns a version as a task of the checks."""
         return JudgeTask(
             "emulator", self.target, version, None, None, (), self._seed, ".", step_limit=STEP_LIMIT,
             instruction_limit=INSTRUCTION_LIMIT, executed=False,
         )  # fmt: skip
 
     def bench(self, version: Version) -> Bench:
-        """A version in the emulator.
+        """Returns a version ready to run in the emulator.
 
         Raises:
             UnsupportedInstruction: it cannot be emulated.
@@ -268,17 +271,20 @@ class _Launches:
 
     @cached_property
     def _bench(self) -> Bench:
-        """The version in the emulator, which also says what a launch is given."""
+        """The version in the emulator, which also prepares the arguments of launches."""
         return self.judge.bench(self.version)
 
     def _shots(self) -> Iterator[tuple[int, PlannedLaunch, bool]]:
-        """Which sizes are launched, and counted: the odd ones first, with everything looked for; the headline for its counters."""
+        """Yields the launches: index of the size, launch, and True to count.
+
+        Odd sizes first with all checks, then the headline.
+        """
         sizes, beside = self.version.contract.sizes, self.judge.gpu is not None and not self.hunt
         here = beside and not self.judge.headline
         for place in range(1, min(2, len(sizes)) if beside else len(sizes)):
             yield place, _small(place), here and place == 1
         if "reinterpret_cast" in self.version.unit.text:
-            # Wide accesses have to bear arrays that start anywhere.
+            # Wide accesses must work for arrays with any alignment.
             yield 1, PlannedLaunch(FIRST, NORMAL, 0, 9, misalign=together(self.version.contract)), False
         if self.judge.headline and not self.hunt:
             yield 0, PlannedLaunch(FIRST, NORMAL, 0, 0), True
@@ -303,12 +309,12 @@ class _Launches:
                 )
                 self.metrics.append(SizeMetrics(dict(size), shape, result.counters, timing))
         if self.words:
-            # As a verdict calls it: whether another size came out right.
+            # As in a verdict: the code depends on whether another size was correct.
             some = any(case.correct for case in self.cases)
             self.words = f"{FindingCode.WRONG_AT_SIZE if some else FindingCode.WRONG_VALUES}: {self.words}"
 
     def _hold(self, place: int, outcome: LaunchOutcome, oracle: Oracle) -> None:
-        """One launch against what is right."""
+        """Compares the outputs of one launch with the expected ones."""
         size = self.version.contract.sizes[place]
         errors = [f for f in outcome.result.findings if f.severity == "error"]
         differences: tuple[Difference, ...] = ()
@@ -333,7 +339,7 @@ class _Launches:
             self.words = f"{WRONG} at {at}: {one.argument}{list(one.index)} is {one.got}, want {one.want}"
 
     def _on_gpu(self, gpu: Gpu) -> None:
-        """At the small sizes, with the inputs that the emulator had where it ran there."""
+        """Runs the version on the GPU at the small sizes, with the emulator's inputs."""
         oracle, contract = self.judge.oracle_for(self.version), self.version.contract
         bench = self._bench
         module = gpu.load(self.version, self.judge.target)
@@ -346,10 +352,10 @@ class _Launches:
 
 
 def _on_paper(target: Target, version: Version, verdict: Verdict) -> Verdict:
-    """A verdict with resources, the headline's dynamic shared memory among them, and occupancy.
+    """Returns the verdict with resources, including the headline's dynamic shared memory, and occupancy.
 
     Raises:
-        ContractError: it cannot be launched.
+        ContractError: the version cannot be launched.
     """
     assert version.compiled.resources is not None
     shape = launch_shape(version.contract, version.contract.sizes[0])
@@ -369,7 +375,7 @@ def content_of(judged: Judged) -> tuple[str, ...]:
 
 
 def _small(place: int) -> PlannedLaunch:
-    """The launch of a size that is not the headline."""
+    """Returns the launch of a size that is not the headline."""
     return PlannedLaunch(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place)
 
 
@@ -385,7 +391,7 @@ def _said_by_compiler(compiled: Compiled) -> str:
 
 
 def _verdict(target: Target, seed: int, name: str, compiled: Compiled | None) -> Verdict:
-    """A verdict before anything has run."""
+    """Returns a verdict before any run."""
     return Verdict(
         kernel=name, instance=None, backend="emulator", target=target.name, arch=target.arch,
         compiler="" if compiled is None else compiled.compiler, binary=None if compiled is None else compiled.binary,
@@ -397,5 +403,5 @@ def _verdict(target: Target, seed: int, name: str, compiled: Compiled | None) ->
 
 
 def seed_of(*parts: object) -> int:
-    """A number that parts always give."""
+    """Returns a seed that depends only on the parts."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=6).digest(), "big")

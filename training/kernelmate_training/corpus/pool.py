@@ -1,4 +1,7 @@
-"""Worker processes that study groups; one that hangs, dies or has lost its GPU is replaced, and costs its group alone."""
+"""Worker processes that study groups.
+
+A worker that hangs, dies or loses its GPU is replaced, and only its group is lost.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from kernelmate_training.corpus.journal import Studied
 from kernelmate_training.spawned import Spawned
 
 START_S = 240.0
-"""Longest time until a worker's first answer, in which it loads its libraries and opens its GPU."""
+"""Longest time in seconds until a worker's first answer, which includes loading libraries and opening the GPU."""
 
 GROUP_S = 90.0
-"""Longest time for one group; a worker that takes longer hangs."""
+"""Longest time in seconds for one group; a worker that takes longer counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,9 @@ class Job:
     """Settings that all workers receive.
 
     Attributes:
-        target: the GPU's name, as compilers and predictions want it.
-        seed: of the corpus.
-        devices: GPUs that workers share out among them; none to emulate.
+        target: the GPU's name, for compiling and prediction.
+        seed: seed of the corpus.
+        devices: CUDA device numbers that workers share; empty to emulate.
     """
 
     target: str
@@ -36,7 +39,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of one group, or the reason that there is none."""
+    """The result of one group, or the reason that it has none."""
 
     number: int
     family: str
@@ -45,7 +48,7 @@ class Answer:
 
 
 class _Worker(Spawned):
-    """One started worker and what it is busy with."""
+    """One started worker and its present group."""
 
     def __init__(self, job: Job, device: int | None) -> None:
         super().__init__(_serve, job.target, job.seed, device)
@@ -55,18 +58,18 @@ class _Worker(Spawned):
         self.answered = False
 
     def ask(self, number: int, family: str) -> None:
-        """Give it a group."""
+        """Sends a group to the worker."""
         self.busy = number, family
         self.deadline = time.monotonic() + (GROUP_S if self.answered else START_S)
         self.pipe.send((number, family))
 
 
 class Pool:
-    """So many workers, to be closed. As a context it ends them at once, however it is left.
+    """Pool of workers; the context manager kills them on every exit.
 
     Args:
-        job: what they all do.
-        workers: how many.
+        job: settings of all workers.
+        workers: number of workers.
     """
 
     def __init__(self, job: Job, workers: int) -> None:
@@ -81,7 +84,7 @@ class Pool:
             worker.kill()
 
     def answers(self, wanted: Iterator[tuple[int, str]]) -> Iterator[Answer]:
-        """Answers in the order in which they come; groups are taken from `wanted` as workers become free."""
+        """Yields answers as they arrive; groups are taken from `wanted` as workers become free."""
         while True:
             while len(self._workers) < self._count and self._feed(None, wanted):
                 pass
@@ -97,7 +100,7 @@ class Pool:
                 yield self._given_up(worker, "it took too long")
 
     def _feed(self, worker: _Worker | None, wanted: Iterator[tuple[int, str]]) -> bool:
-        """Give a worker, or a new one, the next group; False when there is none."""
+        """Sends the next group to a worker, or to a new one; returns False if there is none."""
         following = next(wanted, None)
         if following is None:
             return False
@@ -130,15 +133,15 @@ class Pool:
         return Answer(number, family, None, why)
 
     def _replace(self, worker: _Worker) -> None:
-        """End a worker; another one takes its place when there is work."""
+        """Kills a worker; a new one is started when there is work."""
         worker.kill()
         self._workers.remove(worker)
 
 
 def least_taken(devices: Sequence[int], taken: Sequence[int | None]) -> int | None:
-    """The GPU that the fewest workers have; None if there is none.
+    """Returns the GPU with the fewest workers; None if there are no GPUs.
 
-    One that takes the place of a lost worker gets that one's GPU, so that in the end not all workers wait for the same.
+    The replacement of a lost worker thus gets its GPU, and workers stay evenly distributed.
     """
     return min(devices, key=taken.count) if devices else None
 
@@ -154,7 +157,7 @@ class WorkerCannotStart(RuntimeError):
 
 
 def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None:
-    """A worker's life: groups in, findings out, until the pipe ends or its GPU is lost."""
+    """Main loop of a worker: receives groups and sends results, until the pipe closes or its GPU is lost."""
     from kernelmate.compiler import find_target
     from kernelmate_training.corpus.families import registry
     from kernelmate_training.corpus.judging import Judge
@@ -178,7 +181,7 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
 
 
 def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[Studied | None, str]:
-    """One group's findings, and why this process is not to be trusted with another one; empty if it is."""
+    """Returns one group's result, and the reason that this process must be replaced; empty if it need not be."""
     try:
         found: Studied = study(judge, family, number, seed)
     except Exception as error:  # noqa: BLE001 -- one group must not cost the others

@@ -13,7 +13,7 @@ FULL = "0xffffffffu"
 
 
 def joined(op: Op, one: str, other: str, real: str = "float") -> str:
-    """Two values as one."""
+    """Returns the expression that combines two values."""
     if op == "sum":
         return f"{one} + {other}"
     if real == "int":
@@ -30,7 +30,7 @@ def neutral(op: Op, real: str = "float", *, doubles: bool = False) -> str:
 
 
 def grown(op: Op, acc: str, value: str, real: str = "float") -> str:
-    """The statement that joins a value to an accumulator."""
+    """Returns the statement that combines a value with an accumulator."""
     return f"{acc} += {value};" if op == "sum" else f"{acc} = {joined(op, acc, value, real)};"
 
 
@@ -39,8 +39,11 @@ class Team:
     """The threads that reduce together.
 
     Attributes:
-        threads: of the block. tid: the spelling of the thread's number.
-        flaws: `shared_tree`, `modulo_tree`, `extra_barriers` count here.
+        style: the author's style.
+        threads: threads of the block.
+        tid: spelling of the thread's index.
+        flaws: flaws of the version; `shared_tree`, `modulo_tree`, `extra_barriers` and `oversized_shared` matter here.
+        real: the type of the values.
     """
 
     style: Style
@@ -51,25 +54,28 @@ class Team:
 
     @property
     def tree(self) -> bool:
-        """True if the reduction runs through shared memory."""
+        """True if the reduction uses a tree in shared memory."""
         return bool(self.flaws & {"shared_tree", "modulo_tree"})
 
     @property
     def elements(self) -> int:
-        """Elements of shared memory that one reduction takes."""
+        """Number of shared-memory elements for one reduction."""
         if "oversized_shared" in self.flaws:
             return 1024
         return self.threads if self.tree else self.threads // 32
 
     def shuffled(self, code: Code, op: Op, value: str) -> None:
-        """All lanes of a warp get the warp's result in `value`."""
+        """Writes a reduction after which all lanes of a warp have the warp's result in `value`."""
         name = self.style.n("half")
         count = f"{name} >>= 1" if self.style.turned else f"{name} /= 2"
         shuffle = f"__shfl_xor_sync({FULL}, {value}, {name})"
         code(f"for (int {name} = 16; {name} > 0; {count}) {grown(op, value, shuffle, self.real)}")
 
     def reduce(self, code: Code, op: Op, value: str, buffer: str, *, again: bool) -> None:
-        """All threads of the block get the block's result in `value`; `again`: the buffer is used later on."""
+        """Writes a reduction after which all threads of the block have the block's result in `value`.
+
+        `again` is True if the buffer is used later.
+        """
         if self.tree:
             self._tree(code, op, value, buffer)
             code(f"{value} = {buffer}[0];")

@@ -1,4 +1,4 @@
-"""The whole way of one group: drawn, judged, asked about, mended where it is broken, and written as rows."""
+"""Processing of one group: drawn, judged, questioned, repaired where it is broken, and written as rows."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from kernelmate_training.examples import question_of
 from kernelmate_training.overlap import NEAR, Overlaps
 
 TRIED = 8
-"""Versions that are judged for one mistake."""
+"""Largest number of versions judged for one mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """A repair, the number of its variant, the version that it makes, and why."""
+    """A repair: its step, its judged version, and its reason."""
 
     step: Step
     judged: Judged
@@ -46,19 +46,19 @@ class Mending:
 
 
 def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
-    """The repairs that apply, and the first whose version is right; None where none is.
+    """Return the repairs that apply, and the first whose version is correct; None without one.
 
     Args:
-        judge: of the group.
-        question: about the broken version, as a model is asked.
-        original: what the mistake was put into; a repair that leads back to it is taken before all others.
+        judge: the judge of the group.
+        question: the question about the broken version, as a model is asked.
+        original: the text that the mistake was put into; a repair that restores it comes first.
     """
     try:
         found = [(name, made) for name, made in candidates(question)]
     except (NotEncodable, UndecodableAnswer):
         return (), None
     offers = tuple((name, len(made)) for name, made in found)
-    # The first variant of each, then the second of each: what comes late in the list is not left out.
+    # The first variant of each, then the second of each: so repairs late in the list are tried too.
     turns = [
         (name, number, made[number])
         for number in range(max((len(made) for _, made in found), default=0))
@@ -74,27 +74,30 @@ def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer
 
 
 ANALYSED = 0.75
-"""Share of the pairs, and of the best choices, that also become examples of analysing."""
+"""Fraction of the pairs, and of the best choices, that also become examples of analysing."""
 
 EDITS = 0.5
-"""Share of the hand-written fixes that are taught where a rewrite was right and better too."""
+"""Fraction of the hand-written fixes that become rows although a rewrite was also correct and better."""
 
 OTHERS = 2
-"""Metrics that a group's first version is asked about besides those that its deficiencies cost."""
+"""Number of metrics that a group's first version is asked about, besides those that its flaws affect."""
 
 TWO_STEPS, WORTH = 0.2, 1.1
-"""Chance that a best choice is gone on from, and how much better its second step has to be."""
+"""Probability of a second step after a best choice, and the factor by which it must improve the metric."""
 
 ENOUGH_S = 2.5
-"""Beside a GPU, where no two runs measure the same anyway, seconds of processor time after which a group is asked no more."""
+"""Seconds of processor time after which a group gets no more questions, with a GPU.
+
+Runs with a GPU are not reproducible anyway, since no two measure equal times.
+"""
 
 HEADLINES = 48
-"""Beside a GPU, of so many groups one is emulated at its headline size too."""
+"""With a GPU, one in this many groups is also emulated at its headline size."""
 
 
 @functools.cache
 def _exam() -> Overlaps:
-    """The exam's kernels, of which nothing may be taught."""
+    """Returns the exam's kernels, which must not be in a corpus."""
     from kernelmate_training.exam.similarity import exam_texts
 
     return Overlaps(exam_texts())
@@ -105,17 +108,17 @@ def _near(text: str) -> bool:
 
 
 def draw_group(family: Family, number: int, seed: int) -> Group:
-    """One group: equal numbers and seeds give equal groups."""
+    """Returns one group; equal numbers and seeds give equal groups."""
     own = seed_of(seed, family.name, number)
     rng = Random(own)  # noqa: S311 -- problems, no secrets
     return make_group(family.draw(rng), rng, number, own % 2**31)
 
 
 def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
-    """Draw a group and judge all of it."""
+    """Draws a group and judges it."""
     group = draw_group(family, number, seed)
     found = Studied(number, family.name)
-    # Beside a GPU the headline is emulated for some groups alone; the others are counted at their odd size.
+    # With a GPU, only some groups are emulated at the headline; the others are counted at their odd size.
     judge.begin(group.seed, headline=judge.gpu is None or group.seed % HEADLINES == 0)
     if any(_near(text) for text in group.texts):
         found.wrong = ["left out: nearly a kernel of the exam"]
@@ -125,11 +128,12 @@ def study(judge: Judge, family: Family, number: int, seed: int) -> Studied:
 
 
 class _Study:
-    """One group under way.
+    """Study of one group.
 
     Attributes:
-        size: at which a GPU times, the headline or one that fills it, each in half of the groups; None without one.
-        other: the other one of the two.
+        size: the size that a GPU times: the headline or one that fills the GPU, each in half of the groups; None
+            without a GPU.
+        other: the other one of these two sizes.
     """
 
     size: Size | None
@@ -147,7 +151,7 @@ class _Study:
         self.judged = [judge.judge(text) for text in group.texts]
         self.rounds = self._times()
         if self.size == group.problem.large and any(str(said).startswith(NOT_TIMED) for said in self.rounds.values()):
-            # Too slow there: then the headline is all that can be asked about.
+            # Too slow there, so only the headline can be asked about.
             self.size, self.other = group.problem.sizes[0], None
             self.rounds = self._times()
         self.begun = time.process_time()
@@ -156,18 +160,18 @@ class _Study:
         found.wrong += [said for said in self.rounds.values() if isinstance(said, str)]
 
     def _times(self) -> dict[int, Rounds | str]:
-        """Of the group's own versions, in turns; nothing without a GPU."""
+        """Times the group's own versions in alternating rounds; empty without a GPU."""
         if self.judge.gpu is None or self.size is None:
             return {}
         return self.judge.gpu.time(self.judged, self.size, self.judge.target)
 
     @property
     def enough(self) -> bool:
-        """True if it has taken long enough."""
+        """True if the group has taken its time budget."""
         return self.judge.gpu is not None and time.process_time() - self.begun > ENOUGH_S
 
     def run(self) -> None:
-        """Every question about every version that has deficiencies, then the mistakes."""
+        """Asks every question about every version with flaws, then processes the mistakes."""
         for number, before in enumerate(dict.fromkeys(pair.before for pair in self.group.pairs)):
             if (
                 self.judged[before].right
@@ -180,7 +184,7 @@ class _Study:
                 self._mend(repair)
 
     def _ask(self, before: int, *, others: int) -> None:
-        """All that is asked about one version: what its deficiencies cost, time at another size, and other metrics."""
+        """Asks all questions about one version: metrics that its flaws affect, other metrics, time at another size."""
         pairs = {pair.metric: pair for pair in self.group.pairs if pair.before == before}
         for number, pair in enumerate(pairs.values()):
             if number == 0 or not self.enough:
@@ -197,7 +201,7 @@ class _Study:
         return Pair(before, before, metric, (), draw_prompt(metric, self.rng))
 
     def _question(self, pair: Pair, size: Size | None) -> bool:
-        """True if the choices for what a pair asks, and the pair itself where it is one; whether anything was tried."""
+        """Writes rows for the choices and the fix of a pair; returns True if anything was tried."""
         before = self.judged[pair.before]
         asking = asking_of(before, pair.metric)
         pair = replace(pair, size=size, offers=() if asking is None else asking.offers)
@@ -208,7 +212,7 @@ class _Study:
         return asking is not None
 
     def _choices(self, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
-        """Right and better ones, the best first; at times the first of them has a second step."""
+        """Returns correct and better options, the best first; sometimes the first one has a second step."""
         choices = choose(self.judge, asking, before, size)
         self.found.tried += len(asking.options)
         if not choices or asking.metric == "accuracy" or self.rng.random() >= TWO_STEPS or self.enough:
@@ -235,7 +239,7 @@ class _Study:
         return [step, *choices]
 
     def _chosen(self, pair: Pair, before: Judged, choices: list[Choice]) -> bool:
-        """True if rows of the best choice and of those nearly as good; whether there are any."""
+        """Writes rows of the best choice and of those nearly as good; returns True if there are any."""
         good: list[tuple[Choice, Pair, Verdict]] = []
         for choice in choices:
             option = choice.option
@@ -256,7 +260,7 @@ class _Study:
         return True
 
     def _edit(self, pair: Pair, before: Judged, *, taught: bool) -> None:
-        """The row of a hand-written fix."""
+        """Writes the row of a hand-written fix."""
         one, other = self.rounds.get(pair.before), self.rounds.get(pair.after)
         if isinstance(one, str) or isinstance(other, str) or (taught and self.rng.random() >= EDITS):
             return
@@ -269,7 +273,10 @@ class _Study:
     def _verdict(
         self, pair: Pair, before: Judged, after: Judged, rounds: tuple[Rounds, Rounds] | None
     ) -> Verdict | None:
-        """Of what is worth teaching; None for what is not, or what has no time where times are measured."""
+        """Returns the verdict of a pair if it is worth teaching, else None.
+
+        Also None without a time where times are measured.
+        """
         if pair.metric == "time" and self.judge.gpu is not None and rounds is None:
             return None
         verdict = held_together(before, after, pair, rounds, pair.size or self.group.problem.sizes[0])
@@ -284,7 +291,7 @@ class _Study:
             self.found.rows.append(written(row))
 
     def _mend(self, repair: Repair) -> None:
-        """The row of a mistake: mended by a built-in repair where one makes it right, else by what it was made from."""
+        """Writes the row of a mistake, repaired by a built-in repair if one is correct, else by the original text."""
         self.found.broken += 1
         broken = self.judge.judge(repair.broken.text, hunt=True)
         if not broken.words or broken.verdict.correct is not False:

@@ -1,13 +1,17 @@
-"""Kernels from templates: CUDA text in which a flaw or a style is a condition, written out as one version of a problem.
+"""Kernels from templates: CUDA text in which flaws and styles are conditions, rendered as one version of a problem.
 
-A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${expression}` are values, lines that begin with `%` are
-statements, flaws are names that are true or false, and so are the roles of a style (`$row`, `$acc`). What is rendered is read line by line:
+A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${expression}` are values, lines that
+begin with `%` are statements, flaws are boolean names, and a style's roles are names too (`$row`, `$acc`). The rendered
+text is read line by line:
 
-- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract; `@head text` before the name. `@const always` or `restrict`:
-  inputs are declared `const` in every version, or where pointers are `__restrict__`; else as `Code.drafted` has it.
-- `@for i = 0 .. n` or `@for i = t .. n by 32`: a loop as the style writes it. `@guard i < n, j < m`: keeps threads out of range away;
-  `@leave i < n` by a return whatever the style. `@if condition`: statements that stand in braces where the style wants them.
-- `@end` or `}` ends a block; a line that ends in `{` begins one; what is open at the end is closed. All else is a statement.
+- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text` give the launch, and a line above the contract;
+  `@head text` precedes the name. `@const always` or `restrict` declares inputs `const` in every version, or if pointers
+  are `__restrict__`; the default is that of `Code.drafted`.
+- `@for i = 0 .. n` or `@for i = t .. n by 32` is a loop in the style's form. `@guard i < n, j < m` excludes threads out
+  of range; `@leave i < n` does so by a return in any style. `@if condition` puts statements in braces if the style
+  does.
+- `@end` or `}` ends a block, and a line that ends in `{` begins one; blocks still open at the end are closed. All other
+  lines are statements.
 """
 
 from __future__ import annotations
@@ -34,10 +38,10 @@ _HOISTED = re.compile(r"\x02(.*?)\x03")
 
 
 class _Dollars(Extension):
-    """`$name` as `${name}`."""
+    """Jinja2 extension that reads `$name` as `${name}`."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """As Jinja2 calls it, before a template is read."""
+        """Replaces `$name`; Jinja2 calls it before parsing a template."""
         return re.sub(r"\$(\w+)", r"${\1}", source)
 
 
@@ -51,7 +55,7 @@ def _template(name: str) -> Template:
 
 
 def _hoisting(emitter: Emitter, write: Callable[[Emitter], str]) -> str:
-    """An expression for a template; statements that it needs are written above the line that it stands in."""
+    """Returns an expression for a template, with its statements marked to be written above the expression's line."""
     text = write(emitter)
     return "".join(f"\x02{statement}\x03" for statement in emitter.statements) + text
 
@@ -60,11 +64,11 @@ def drafts(template: str, style: Style, *, real: Real = "float", inverts: bool =
     """Returns a function that writes the version of a problem with given flaws.
 
     Args:
-        template: its name.
-        style: how the author writes; its roles and helpers can be used in the template.
-        real: the type that is computed in; `wide_type` makes a float of it double.
-        inverts: without the flaw `divides` literals are not divided by.
-        values: what else the template uses.
+        template: name of the template.
+        style: the author's style; its roles and helpers are available in the template.
+        real: the type of the computation; the flaw `wide_type` replaces float by double.
+        inverts: True to multiply by inverses of literals unless the flaw `divides` is set.
+        values: further values for the template.
     """
     return partial(_draft, template, style, real, inverts, values)
 
@@ -96,7 +100,7 @@ def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[
 
 
 class _Team(Team):
-    """A team whose reductions are text."""
+    """A team whose reductions are returned as text."""
 
     def reduced(self, op: Op, value: str, buffer: str, *, again: bool = False) -> str:
         """As `Team.reduce`."""
@@ -116,7 +120,7 @@ def _team(style: Style, flaws: Flaws, threads: int, tid: str, real: str = "float
 
 
 class _Writer:
-    """Reads what a template gave, line by line."""
+    """Reader of a rendered template, line by line."""
 
     def __init__(self, style: Style) -> None:
         self.code = Code(style)
@@ -126,7 +130,7 @@ class _Writer:
         self._when: tuple[str, list[str]] | None = None
 
     def read(self, line: str) -> None:
-        """Take one line."""
+        """Processes one line."""
         for statement in _HOISTED.findall(line):
             self.read(statement)
         line = _HOISTED.sub("", line)

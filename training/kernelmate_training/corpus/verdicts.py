@@ -1,4 +1,4 @@
-"""Verdicts on pairs: the better version against the other, by the rules that the product applies."""
+"""Verdicts on pairs: the better version compared with the other, by the product's rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelmate_training.corpus.judging import Judged, Rounds
 
 LEAST_GAIN = 1.02
-"""A measured speed-up below this is left out: it would teach noise."""
+"""Smallest measured speed-up of a row; smaller ones may be noise."""
 
 
 def objective_of(pair: Pair) -> Objective:
@@ -25,7 +25,7 @@ def objective_of(pair: Pair) -> Objective:
 
 
 def timing_of(rounds: Rounds, size: Size) -> Timing:
-    """The time of some turns, with the size at which they were taken."""
+    """Returns the timing of some rounds, with the size at which they were taken."""
     times = sorted(rounds.times_us)
     at = ", ".join(f"{name} = {value}" for name, value in size.items())
     note = f"period of {rounds.repeats} launches in a graph, at {at}"
@@ -45,7 +45,7 @@ def timing_of(rounds: Rounds, size: Size) -> Timing:
 def ratio_of(before: Rounds, after: Rounds) -> Speedup:
     """Returns the speed-up as median and range of the rounds.
 
-    With seven rounds the range holds the median at 98 % (sign test).
+    The range of seven rounds contains the median in 98 % of cases (sign test).
     """
     ratios = sorted(one / other for one, other in zip(before.times_us, after.times_us, strict=True))
     return Speedup("measured", statistics.median(ratios), (ratios[0], ratios[-1]))
@@ -54,14 +54,14 @@ def ratio_of(before: Rounds, after: Rounds) -> Speedup:
 def held_together(
     before: Judged, after: Judged, pair: Pair, rounds: tuple[Rounds, Rounds] | None, size: Size
 ) -> Verdict:
-    """The verdict of `after` against `before`, with the objective, a decision and reasons.
+    """Returns the verdict of `after` compared with `before`, with the objective, the decision and the reasons.
 
     Args:
-        before: right.
-        after: right as well.
-        pair: says the objective.
-        rounds: both, as measured in turns; None to go by predictions, where there are any.
-        size: at which they were measured.
+        before: a correct version.
+        after: another correct version.
+        pair: the pair, which gives the objective.
+        rounds: timings of both in alternating rounds; None to use predictions, if there are any.
+        size: the size of the timings.
     """
     first, second = before.verdict, after.verdict
     ratio = None
@@ -72,7 +72,7 @@ def held_together(
     elif first.timing is not None and second.timing is not None:
         ratio = speedup(first.timing, second.timing, EDITED)
     second = replace(second, speedup=ratio)
-    # Counters at the listed sizes; times were taken elsewhere, and stand in the verdicts themselves.
+    # Counters are of the listed sizes; times are of another size, and are in the verdicts.
     sizes = () if rounds is not None else (before.metrics, after.metrics)
     decision = decide(objective_of(pair), first, second, *sizes, error=EDITED)
     return replace(
@@ -85,7 +85,10 @@ def held_together(
 
 
 def worth_teaching(verdict: Verdict, metric: str) -> bool:
-    """Accepted, or promising where nothing can be measured; and a measured time better by more than a hair."""
+    """Returns True if a verdict is accepted, or promising without measurements.
+
+    A measured time must gain `LEAST_GAIN`.
+    """
     if not verdict.worth_taking:
         return False
     ratio = verdict.speedup

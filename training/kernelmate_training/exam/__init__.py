@@ -1,4 +1,4 @@
-"""The exam: hand-written kernels of no training corpus, goals for them, and the evaluation of answers."""
+"""The exam: hand-written kernels that are in no training corpus, goals for them, and the evaluation of answers."""
 
 from __future__ import annotations
 

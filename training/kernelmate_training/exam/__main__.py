@@ -1,4 +1,4 @@
-"""`python -m kernelmate_training.exam`: the exam where no command line of KernelMate is wanted, as on a GPU machine."""
+"""Command `python -m kernelmate_training.exam`: the exam without KernelMate's command line."""
 
 from __future__ import annotations
 

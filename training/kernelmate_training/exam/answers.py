@@ -23,10 +23,13 @@ from kernelmate.suggest.proposals import proposed
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer: a version, or why there is none.
+    """One answer: a version, or the reason that there is none.
 
     Attributes:
-        number: which answer, from 0, the greedy one. seconds: of wall time; None if it was sampled elsewhere.
+        number: number of the answer; 0 is the greedy one.
+        candidate: the version; None without one.
+        problem: the reason that there is no version.
+        seconds: wall time; None if it was sampled elsewhere.
     """
 
     number: int
@@ -36,24 +39,24 @@ class Answered:
 
 
 class Answers(Protocol):
-    """A model that sits the exam."""
+    """A model that takes the exam."""
 
     def identity(self) -> Mapping[str, str]:
         """Returns the model's identity for the exam's result: name, codec, SHA-256."""
         ...
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
-        """Its answers to one goal, the greedy one first.
+        """Yields the model's answers to one goal, the greedy one first.
 
         Raises:
-            AuthorFailed: it cannot be asked.
+            AuthorFailed: the model is not available.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A goal as a model reads it."""
+    """The prompt of a goal."""
 
     goal: str
     task: str
@@ -62,10 +65,10 @@ class Prompt:
 
 
 def prompt_of(goal: str, codec: Codec, request: SuggestRequest) -> Prompt:
-    """The exact text of the question.
+    """Returns the exact prompt of a question.
 
     Raises:
-        NotEncodable: the codec cannot show the kernel.
+        NotEncodable: the codec cannot express the kernel.
     """
     question = question_of(request)
     return Prompt(goal, question.task, codec.name, codec.ask(question).prompt)
@@ -75,10 +78,13 @@ class Sampled:
     """Answers from a file: one JSON object per line, with `goal`, `sample` (0 is the greedy one) and `text`.
 
     Args:
-        path: the file. codec: by name, as the prompts were written with. name: the model's.
+        path: the file.
+        codec: name of the codec that wrote the prompts.
+        name: the model's name; None for the file's name.
 
     Raises:
-        SourceError: the file is not that. UsageError: there is no such codec.
+        SourceError: the file has another form.
+        UsageError: there is no such codec.
     """
 
     def __init__(self, path: Path, codec: str, name: str | None = None) -> None:
@@ -105,11 +111,11 @@ class Sampled:
             ) from None
 
     def identity(self) -> Mapping[str, str]:
-        """The file's name and hash."""
+        """Returns the model's name and codec, and the file's hash."""
         return {"name": self._name, "codec": self._codec.name, "answers_sha256": self._sha256}
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
-        """The first `k` of the file's answers."""
+        """Yields the first `k` of the file's answers."""
         texts = self._texts.get(goal, {})
         try:
             asked = self._codec.ask(question_of(request))
@@ -128,10 +134,10 @@ class Sampled:
 
 
 class Local:
-    """The local model that is in use, or another one of the list, served as for any user.
+    """The selected local model, or another one of the library, served as for any user.
 
     Args:
-        settings: with the model's name.
+        settings: settings with the model's name.
 
     Raises:
         UsageError: there is no such model, or none at all.
@@ -142,11 +148,14 @@ class Local:
         self._identity = _model_identity(settings)
 
     def identity(self) -> Mapping[str, str]:
-        """The model's name and its file's hash."""
+        """Returns the model's name and its file's hash."""
         return self._identity
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
-        """Its greedy answer, then drawn ones. The greedy one is requested by itself, so that its time is its own."""
+        """Yields the greedy answer, then sampled ones.
+
+        The greedy one is requested alone, so that its time is its own.
+        """
         from kernelmate.session.authors import SearchOptions, local_model
 
         model = local_model(self._settings, request.kernel, SearchOptions(author="local"), wanted=True)
@@ -163,7 +172,7 @@ class Local:
                 number += 1
 
     def _asked(self, model: LocalModel, request: SuggestRequest, count: int) -> Iterator[Answered]:
-        """Answers that could be read; one that could not where there is no other."""
+        """Yields answers that could be decoded; if there are none, one that could not."""
         began = time.perf_counter()
         try:
             for proposal in model.samples(request, count):
@@ -180,7 +189,7 @@ class Local:
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
-    """True if the same version."""
+    """Returns True if both are the same version."""
     texts = (one.kernel.unit.text, other.kernel.unit.text)
     return texts[0] == texts[1] and candidate_key(one.kernel, one.contract) == candidate_key(
         other.kernel, other.contract

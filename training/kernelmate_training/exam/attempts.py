@@ -1,4 +1,4 @@
-"""One goal: what recipes and a model propose for it, each version judged by the product's own session, every guard on."""
+"""Attempts at one goal: versions of recipes and of a model, each judged by the product's session with all guards."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from kernelmate_training.exam.goals import Goal
 from kernelmate_training.exam.records import Attempt, Author, GoalResult, Standing
 
 MOST_CANDIDATES = 10_000
-"""More than any search comes to: authors are held to numbers of their own."""
+"""Limit for a search's candidates, above any real number; authors have limits of their own."""
 MOST_WHY = 300
 UNCHANGED = "the same as the baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Conditions under which each goal is tried.
+    """Conditions of attempts.
 
     Attributes:
-        k: answers of the model. recipes: most versions of recipes that are judged; 0 leaves them out. They end with their first
-            version that meets the goal.
-        synthesis: also judge kernels that are written from the reference.
-        again: judge the best version of each author that meets the goal once more, with other inputs.
+        k: number of the model's answers.
+        recipes: largest number of recipes' versions to judge; 0 leaves them out. They end with the first version that
+            meets the goal.
+        again: True to judge the best version of each author that meets the goal once more, with other inputs.
+        synthesis: True to judge kernels written from the reference too.
     """
 
     k: int = 8
@@ -43,17 +44,18 @@ class Terms:
 def attempt_goal(
     session: Session, goal: Goal, answers: Answers | None, terms: Terms, *, other: Session | None = None
 ) -> GoalResult:
-    """One goal tried by recipes, by kernels written from the reference, and by a model.
+    """Attempt one goal by recipes, by kernels written from the reference, and by a model.
 
     Args:
-        session: judges.
-        goal: what is tried.
-        answers: of the model; None for recipes alone.
-        terms: how.
-        other: judges again, with another seed; None judges nothing again.
+        session: the session that judges.
+        goal: the goal.
+        answers: the model's answers; None for recipes alone.
+        terms: conditions of the attempts.
+        other: session with another seed that judges again; None to judge nothing again.
 
     Raises:
-        EnvironmentFailed: compiler or worker are unavailable. UsageError: a model that was requested is not there.
+        EnvironmentFailed: compiler or worker are unavailable.
+        UsageError: a requested model does not exist.
     """
     began = time.monotonic()
     kernel = goal.load()
@@ -84,7 +86,7 @@ def attempt_goal(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One version and what is known of it."""
+    """One version and the facts about it."""
 
     author: Author
     number: int
@@ -97,7 +99,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Recipes:
-    """Recipes as a suggester that writes down what becomes of each version, and ends with the first that meets the goal."""
+    """Recipes as a suggester that records every verdict, and ends with the first version that meets the goal."""
 
     goal: Goal
     most: int
@@ -105,7 +107,7 @@ class _Recipes:
     entries: list[_Entry] = field(default_factory=list)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Nothing of its own: all is judged on the way."""
+        """Yields nothing; versions are judged and recorded on the way."""
         if self.most == 0:
             return
         seen: set[int] = set()
@@ -132,14 +134,14 @@ class _Recipes:
 
 @dataclass(slots=True)
 class _Written:
-    """Kernels written from the reference, as a suggester that writes down what becomes of each."""
+    """Kernels written from the reference, as a suggester that records every verdict."""
 
     wanted: bool
     name: str = "synthesis"
     entries: list[_Entry] = field(default_factory=list)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Nothing of its own: all is judged on the way."""
+        """Yields nothing; versions are judged and recorded on the way."""
         for candidate in Synthesis().propose(replace(request, expect=None)) if self.wanted else ():
             judged = request.judge(candidate)
             self.entries.append(_Entry("synthesis", len(self.entries), judged.candidate, judged.verdict))
@@ -148,7 +150,7 @@ class _Written:
 
 @dataclass(slots=True)
 class _Model:
-    """A model as a suggester that writes down what becomes of each answer."""
+    """A model as a suggester that records the verdict of each answer."""
 
     goal: Goal
     answers: Answers | None
@@ -158,10 +160,10 @@ class _Model:
     entries: list[_Entry] = field(default_factory=list)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Nothing of its own: all is judged on the way."""
+        """Yields nothing; versions are judged and recorded on the way."""
         if self.answers is None:
             return
-        blind = replace(request, versions=tuple, earlier=tuple)  # what recipes found is not told: it sits alone
+        blind = replace(request, versions=tuple, earlier=tuple)  # the model does not see the recipes' versions
         try:
             for answer in self.answers.of(self.goal.name, blind, self.k):
                 verdict = None if answer.candidate is None else request.judge(answer.candidate).verdict
@@ -174,12 +176,12 @@ class _Model:
 
 
 def _settled(entry: _Entry, final: dict[int, Verdict]) -> _Entry:
-    """The entry with the verdict that stood at the end: the best is timed again there."""
+    """Returns the entry with its final verdict; the best version is timed again at the end of a search."""
     return replace(entry, verdict=final.get(id(entry.candidate), entry.verdict))
 
 
 def _judged_again(goal: Goal, entries: list[_Entry], other: Session) -> list[_Entry]:
-    """The first version of each author that met the goal, judged by a session with another seed."""
+    """Returns the entries after judging each author's first version that met the goal again, with another seed."""
     chosen: dict[Author, int] = {}
     for place, entry in enumerate(entries):
         if entry.verdict is not None and goal.met(entry.verdict):

@@ -1,4 +1,4 @@
-"""The exam's goals: a kernel, a wish in a user's words, and when the wish counts as met. Frozen, and known by a hash."""
+"""The exam's goals: a kernel, a prompt, and the condition for meeting it. Frozen, and identified by a hash."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ KERNELS = HERE / "kernels"
 GOALS = HERE / "goals.toml"
 
 FROZEN = {1: "7b742533713eb9626b51f9143265297362eb595bbf78fe9e93a83ad781126b1e"}
-"""SHA-256 of the exam's files, by version. A result states both, so that results of different exams are never compared."""
+"""SHA-256 of the exam's files, by version. A result states both, so that different exams are never compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One wish for one kernel.
+    """One prompt for one kernel.
 
     Attributes:
-        name: of the goal, unique. kernel: the file's name in `kernels`, without suffix.
-        prompt: the user's words. metric: what they must be read as.
-        most: the metric may be at most this in a version that meets the goal; None if any gain beyond noise will do.
-            Bytes, registers, or tolerances, as `kernelmate.decide.metrics.metric_value` gives them.
+        name: unique name of the goal.
+        kernel: the file's name in `kernels`, without suffix.
+        prompt: the user's words.
+        metric: the metric that the prompt must be read as.
+        most: largest value of the metric that meets the goal, as `kernelmate.decide.metrics.metric_value` gives it
+            (bytes, registers or tolerances); None if any gain beyond noise suffices.
     """
 
     name: str
@@ -40,14 +42,14 @@ class Goal:
 
     @property
     def path(self) -> Path:
-        """The kernel's file."""
+        """Path of the kernel's file."""
         return KERNELS / f"{self.kernel}.cu"
 
     def load(self) -> Kernel:
-        """The kernel.
+        """Returns the kernel.
 
         Raises:
-            SourceError: the file does not hold exactly one.
+            SourceError: the file does not contain exactly one kernel.
         """
         kernels = load_kernels(self.path)
         if len(kernels) != 1:
@@ -55,10 +57,10 @@ class Goal:
         return kernels[0]
 
     def met(self, verdict: Verdict) -> bool:
-        """True if a version with this verdict, judged against the goal's kernel, meets the goal.
+        """Returns True if a version with this verdict, judged against the goal's kernel, meets the goal.
 
-        It must be worth taking, as the product decides it (right, without a finding that rejects it, better beyond noise and
-        nothing else worse beyond its limit), and within the goal's own limit.
+        It must be worth taking by the product's rules (correct, no finding that rejects it, better beyond noise, no
+        other metric worse beyond its limit), and within the goal's own limit.
         """
         if not verdict.worth_taking or verdict.correct is not True:
             return False
@@ -72,10 +74,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """All goals, and what they are known by.
+    """All goals, and their identity.
 
     Attributes:
-        version: raised with every change. sha256: over goals, kernels and references.
+        version: raised with every change.
+        sha256: hash of goals, kernels and references.
+        goals: the goals.
     """
 
     version: int
@@ -84,13 +88,13 @@ class Exam:
 
 
 def load_exam(names: tuple[str, ...] = ()) -> Exam:
-    """The exam, or those goals of it that are named.
+    """Returns the exam, or only the named goals.
 
     Args:
-        names: of goals or of kernels; empty for all.
+        names: names of goals or of kernels; empty for all.
 
     Raises:
-        SourceError: a name is of neither.
+        SourceError: a name is neither.
     """
     document = tomllib.loads(GOALS.read_text(encoding="utf-8"))
     goals = tuple(_goal(entry) for entry in document["goals"])
@@ -106,7 +110,7 @@ def load_exam(names: tuple[str, ...] = ()) -> Exam:
 
 
 def exam_hash() -> str:
-    """SHA-256 over the goals, every kernel and the references, each with its name; line ends as in the repository."""
+    """Returns the SHA-256 of the goals, every kernel and the references, each with its name and with LF line ends."""
     digest = hashlib.sha256()
     files = [GOALS, *sorted(KERNELS.glob("*.cu")), KERNELS / "reference.py"]
     for path in files:

@@ -1,4 +1,4 @@
-"""The exam's questions as a model reads them, in a file, for models that are asked on another machine."""
+"""The exam's prompts in a file, for models that are sampled on another machine."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from kernelmate_training.exam.running import Wanted
 
 @dataclass(slots=True)
 class _Asking:
-    """A suggester that only looks at what it is asked."""
+    """A suggester that only records its requests."""
 
     name: str = "prompts"
     requests: list[SuggestRequest] = field(default_factory=list)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Nothing."""
+        """Records the request and yields nothing."""
         self.requests.append(request)
         yield from ()
 
 
 def request_of(session: Session, goal: Goal) -> SuggestRequest:
-    """The request that a suggester receives for a goal: the kernel judged, the prompt read.
+    """Returns the request that a suggester receives for a goal: the judged kernel, and the interpreted prompt.
 
     Raises:
-        RuntimeError: the goal's kernel is not such that anything would be asked.
+        RuntimeError: the search does not ask suggesters about this kernel.
     """
     asking = _Asking()
     found = session.optimize(goal.load(), goal.prompt, suggesters=(asking,))
@@ -49,16 +49,17 @@ def write_prompts(
     """Write a line for each goal: goal, task, codec, prompt, and the exam's hash.
 
     Args:
-        path: what is written.
-        codec: how the model is asked.
-        goals: names; empty for all.
-        on_goal: called with each.
+        path: the output file.
+        codec: name of the codec.
+        goals: names of goals; empty for all.
+        on_goal: called with the name of each goal.
 
     Returns:
-        How many were written, and a sentence for each goal that the codec cannot show.
+        The number of written prompts, and a sentence for each goal that the codec cannot express.
 
     Raises:
-        UsageError: there is no such codec. SourceError: there is no such goal.
+        UsageError: there is no such codec.
+        SourceError: there is no such goal.
     """
     asked, exam = codec_named(codec), load_exam(goals)
     written, untold = 0, []

@@ -17,8 +17,8 @@ Author = Literal["recipes", "synthesis", "model"]
 Standing = Literal["unreadable", "unchanged", "broken", "wrong", "right", "better", "met"]
 """Result of a version, in ascending order.
 
-An answer that contains no version; the baseline unchanged; refused or not compiling; wrong; right but no better; better
-beyond noise; the goal met.
+`unreadable`: the answer contains no version. `unchanged`: it equals the baseline. `broken`: refused or not compiling.
+`wrong`. `right`: correct but not better. `better`: better beyond noise. `met`: the goal is met.
 """
 
 ORDER: tuple[Standing, ...] = ("unreadable", "unchanged", "broken", "wrong", "right", "better", "met")
@@ -29,13 +29,15 @@ class Attempt:
     """One version that was proposed for a goal.
 
     Attributes:
-        author: who proposed it. number: which of the author's, from 0; a model's 0 is its greedy answer.
-        standing: how far it came. label: the author's own name, `recipe:warp-per-row`.
-        after: the goal's metric; None if it is not known. speedup: the baseline's time over its time.
-        why: what stood in the way, or what was gained.
-        seconds: that the model took to answer; None for recipes and for answers from a file.
-        again: what a second judgement with other inputs found of a version that met the goal: right or not; None if there
-            was none.
+        author: the kind of author.
+        number: number of the author's version, from 0; a model's 0 is its greedy answer.
+        standing: the result.
+        label: the author's own name, such as `recipe:warp-per-row`.
+        after: the goal's metric; None if unknown.
+        speedup: the baseline's time over its time.
+        why: the reason of a failure, or the gain.
+        seconds: time of the model's answer; None for recipes and for answers from a file.
+        again: True if a second judgement with other inputs found the version correct; None without one.
     """
 
     author: Author
@@ -49,13 +51,16 @@ class Attempt:
     again: bool | None = None
 
     def reached(self, standing: Standing) -> bool:
-        """True if it came at least so far."""
+        """Returns True if the attempt has at least this standing."""
         return ORDER.index(self.standing) >= ORDER.index(standing)
 
 
 @dataclass(frozen=True, slots=True)
 class GoalResult:
-    """Result of one goal. `before` is the baseline's metric; `problem` says why the goal could not be tried."""
+    """Result of one goal.
+
+    `before` is the baseline's metric, `problem` the reason that the goal could not be attempted.
+    """
 
     goal: str
     kernel: str
@@ -66,7 +71,10 @@ class GoalResult:
     seconds: float = 0.0
 
     def reached(self, standing: Standing, authors: Iterable[Author], k: int | None = None) -> bool:
-        """True if one of the authors' versions came so far; of a model's, only the first `k` answers count."""
+        """Returns True if a version of one of the authors has at least this standing.
+
+        Of a model's answers, only the first `k` count.
+        """
         wanted = tuple(authors)
         return any(
             one.reached(standing)
@@ -77,7 +85,7 @@ class GoalResult:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Goals for which one of an entrant's versions was right, was better, met the goal, out of how many."""
+    """Numbers of goals for which an entrant had a correct version or a better one, that it met, and of all goals."""
 
     entrant: str
     right: int
@@ -88,14 +96,20 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ExamResult:
-    """One sitting of the exam.
+    """Result of one run of the exam.
 
     Attributes:
-        version: of the exam. sha256: of its files. whole: all goals were tried.
-        backend: where versions were judged. target: the GPU that figures are for. seed: of the judge's inputs.
-        model: what answered: name, codec, and the SHA-256 of its file or of its answers; None if only recipes did.
-        k: answers of the model to each goal. labels: statements about the model by the person who ran it.
-        machine: machine, day and versions.
+        version, sha256: identity of the exam.
+        whole: True if all goals were attempted.
+        backend: backend that judged.
+        target: the GPU that figures refer to.
+        seed: seed of the judge's inputs.
+        model: name, codec, and SHA-256 of the model's file or answers; None without a model.
+        k: answers of the model to each goal.
+        recipes: True if recipes took part.
+        goals: results by goal.
+        labels: statements about the model by the person who ran the exam.
+        machine: machine, date and versions.
     """
 
     version: int
@@ -112,7 +126,7 @@ class ExamResult:
     machine: str = ""
 
     def figures(self) -> tuple[Figure, ...]:
-        """One for each entrant: the model greedy, the model at k, recipes, synthesis, and those together."""
+        """Returns a figure for each entrant: the model greedy, the model at k, recipes, synthesis, and combinations."""
         entrants: list[tuple[str, tuple[Author, ...], int | None]] = []
         if self.model is not None:
             entrants.append(("model, greedy", ("model",), 1))
@@ -134,12 +148,12 @@ class ExamResult:
         return Figure(name, right, better, met, len(self.goals))
 
     def held(self) -> tuple[int, int]:
-        """Of versions that met a goal and were judged again with other inputs: how many stayed right, and how many there were."""
+        """Returns how many of the versions that were judged again stayed correct, and their number."""
         again = [one.again for goal in self.goals for one in goal.attempts if one.again is not None]
         return sum(again), len(again)
 
     def greedy_seconds(self) -> tuple[float, ...]:
-        """Wall seconds of each greedy answer, where a model was asked here."""
+        """Returns the wall seconds of each greedy answer, if a model was asked in this run."""
         return tuple(
             one.seconds
             for goal in self.goals
@@ -149,11 +163,11 @@ class ExamResult:
 
 
 def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
-    """One result of a model's sitting and the recipes', which were run apart.
+    """Returns one result from a model's run and the recipes' run.
 
     Args:
-        model: in which a model sat the exam; versions of others in it are left out.
-        recipes: in which recipes did, and synthesis; answers in it are left out.
+        model: the model's result; versions of other authors in it are left out.
+        recipes: the result of recipes and synthesis; a model's answers in it are left out.
 
     Raises:
         SourceError: they are of different exams, backends, targets or seeds, or one lacks its part.
@@ -182,7 +196,7 @@ def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
 
 
 def to_json(result: ExamResult) -> dict[str, Any]:
-    """The result as plain values, its figures beside it."""
+    """Returns the result as JSON values, with its figures."""
     document = {"schema": SCHEMA, **asdict(result)}
     document["figures"] = [asdict(one) for one in result.figures()]
     right, judged = result.held()
@@ -191,10 +205,10 @@ def to_json(result: ExamResult) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> ExamResult:
-    """A result as `to_json` wrote it.
+    """Returns the result in a file that `to_json` describes.
 
     Raises:
-        SourceError: the file is not one.
+        SourceError: the file has another form.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -205,7 +219,7 @@ def read_result(path: Path) -> ExamResult:
 
 
 def read_goal(document: Mapping[str, Any]) -> GoalResult:
-    """One goal's result from plain values."""
+    """Returns one goal's result from JSON values."""
     attempts: Sequence[Mapping[str, Any]] = document["attempts"]
     return GoalResult(**{**document, "attempts": tuple(Attempt(**one) for one in attempts)})
 
@@ -215,7 +229,7 @@ LEGEND = "MET goal met · b better · r right · w wrong · x does not compile o
 
 
 def summary_lines(result: ExamResult) -> Iterator[str]:
-    """Lines with the settings of an exam, and the figures of every entrant."""
+    """Yields lines with the settings of an exam and the figures of every entrant."""
     part = "" if result.whole else f", {len(result.goals)} goals of it"
     yield f"Exam {result.version}{part} · sha256 {result.sha256[:16]} · {result.backend} · {result.target} · seed {result.seed}"
     if result.model is not None:
@@ -235,7 +249,7 @@ def summary_lines(result: ExamResult) -> Iterator[str]:
 
 
 def goal_lines(result: ExamResult) -> Iterator[str]:
-    """A line for each goal, below a heading."""
+    """Yields a heading, a line for each goal, and the legend."""
     yield f"{'goal':<26} {'metric':<13} {'before':>9} {'model':<9} {'k':<9} {'recipes':<9} {'written':<9} best"
     for goal in result.goals:
         yield goal_line(goal)
@@ -263,7 +277,7 @@ def goal_line(goal: GoalResult) -> str:
 
 
 def best_of(goal: GoalResult, authors: tuple[Author, ...]) -> Attempt | None:
-    """The version of some authors that came furthest; the first of equals."""
+    """Returns the best attempt of some authors, the first of equal ones; None without one."""
     mine = [one for one in goal.attempts if one.author in authors]
     return max(mine, key=lambda one: ORDER.index(one.standing), default=None)
 

@@ -1,4 +1,4 @@
-"""The whole exam: goal after goal, or several at a time, kept as it comes, so that what was cut off goes on where it was."""
+"""Run of the whole exam, one goal or several at a time, stored as results arrive so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kernelmate_training.exam.goals import Exam, Goal, load_exam
 from kernelmate_training.exam.records import Attempt, ExamResult, GoalResult, read_goal
 
 APART = 1000
-"""Answers of the n-th model are numbered from n times this on while all sit together; no model gives so many."""
+"""Offset between the answer numbers of two models in a joint run; no model gives so many answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExamTaker:
-    """A model's file of answers: `codec` that its prompts were written with, `name` of the model."""
+    """A model's file of answers, with the codec of its prompts and the model's name."""
 
     answers: Path
     codec: str
@@ -36,29 +36,30 @@ class ExamTaker:
 
 
 class Together:
-    """The answers of several models, as those of one.
+    """The answers of several models, judged in one run.
 
     Args:
         sitters: the models, each with its file of answers.
 
     Raises:
-        SourceError: a file of answers cannot be read. UsageError: there is no such codec.
+        SourceError: a file of answers cannot be read.
+        UsageError: there is no such codec.
     """
 
     def __init__(self, sitters: Sequence[ExamTaker]) -> None:
         self._models = [Sampled(one.answers, one.codec, one.name) for one in sitters]
 
     def identity(self) -> Mapping[str, str]:
-        """Every model's name with the hash of its answers."""
+        """Returns the models' names with the hashes of their answers."""
         told = [model.identity() for model in self._models]
         return {"name": "together", **{f"{n} {one['name']}": one["answers_sha256"] for n, one in enumerate(told)}}
 
     def identities(self) -> list[Mapping[str, str]]:
-        """Each model's own."""
+        """Returns the identity of each model."""
         return [model.identity() for model in self._models]
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
-        """The first `k` answers of each model, one model after the other; one that cannot be asked has none."""
+        """Yields the first `k` answers of each model, one model after the other; an unavailable model has none."""
         for place, model in enumerate(self._models):
             try:
                 for answer in model.of(goal, request, k):
@@ -68,7 +69,7 @@ class Together:
 
 
 def apart(result: ExamResult, identities: Sequence[Mapping[str, str]]) -> list[ExamResult]:
-    """Each model's own result out of one of all."""
+    """Returns each model's own result from a joint one."""
     return [
         replace(result, model=dict(identity), goals=tuple(_own(goal, place) for goal in result.goals))
         for place, identity in enumerate(identities)
@@ -85,31 +86,33 @@ def _own(goal: GoalResult, place: int) -> GoalResult:
 
 
 SEED = 20261121
-"""Of the judge's inputs, for everybody: results are then the same wherever they are taken."""
+"""Seed of the judge's inputs, equal for all runs, so that results do not depend on the machine."""
 OTHER_SEED = 977
-"""Of the inputs that versions which met a goal are judged with again."""
+"""Seed of the inputs with which versions that met a goal are judged again."""
 TIMEOUT_S = 600.0
 RECIPES = Terms().recipes
-"""Versions of recipes for each goal, where no other number is given."""
+"""Default number of recipes' versions for each goal."""
 
 OnGoal = Callable[[GoalResult, int, int], None]
-"""Told of a goal's result, how many are done, and how many there are."""
+"""Callback with a goal's result, the number of finished goals, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A request to run the exam.
+    """Options of a run of the exam.
 
     Attributes:
         goals: names of goals or kernels; empty for all.
-        backend: where versions are judged; `cuda` measures.
-        answers: a file of answers; None asks the local model, where `model` says so.
-        together: files of several models, in place of one's. Their versions are not judged again with other inputs, and
-            `apart` tells their results apart.
-        codec: that the file's prompts were written with.
-        model: ask the local model: its name, or "" for the one in use; None asks none.
-        terms: how each goal is tried. jobs: goals at a time, each in a process of its own.
-        labels: kept in the result, for tables of many.
+        backend: backend that judges; `cuda` measures.
+        answers: a file of answers; None to ask the local model `model`.
+        together: files of several models instead of one's. Their versions are not judged again with other inputs;
+            `apart` separates their results.
+        codec: codec of the file's prompts.
+        model: name of the local model to ask, "" for the selected one; None asks none.
+        terms: conditions of the attempts.
+        jobs: number of goals attempted at once, each in a process of its own.
+        seed: seed of the judge's inputs.
+        labels: stored in the result, for tables.
     """
 
     goals: tuple[str, ...] = ()
@@ -129,10 +132,11 @@ class Wanted:
         return load_settings(backend=self.backend, seed=seed, history=False, timeout_s=TIMEOUT_S, **named)
 
     def model_that_answers(self) -> Answers | None:
-        """Who sits the exam; None for recipes alone.
+        """Returns the model that takes the exam; None for recipes alone.
 
         Raises:
-            SourceError: the answers cannot be read. UsageError: there is no such model or codec.
+            SourceError: the answers cannot be read.
+            UsageError: there is no such model or codec.
         """
         if self.together:
             return Together(self.together)
@@ -142,17 +146,18 @@ class Wanted:
 
 
 def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = None) -> ExamResult:
-    """Sit the exam.
+    """Run the exam.
 
     Args:
-        wanted: what is to be run.
-        on_goal: called with each goal as it is done, and of those that an earlier run had done.
-        keep: a file for what is done so far; a run that finds one of the same exam, model and terms goes on from it.
+        wanted: the options.
+        on_goal: called with each finished goal, including those of an earlier run.
+        keep: file for results so far; a run that finds one of the same exam, model and terms resumes from it.
 
     Raises:
-        UsageError: there is nothing that could answer, or no such goal or model. SourceError: a file cannot be read.
+        UsageError: no author is selected, or there is no such goal or model.
+        SourceError: a file cannot be read.
         EnvironmentFailed: compiler, worker or model are unavailable.
-        KeyboardInterrupt: the user stopped; what is done is in `keep`.
+        KeyboardInterrupt: the user stopped; `keep` contains the results so far.
     """
     exam = load_exam(wanted.goals)
     answers = wanted.model_that_answers()
@@ -224,7 +229,7 @@ def _key(wanted: Wanted, exam: Exam, model: dict[str, str] | None) -> dict[str, 
 
 
 class _Kept:
-    """Results in a file, a line each, below a line that says of what run they are."""
+    """Results in a file, one per line, below a line with the key of the run."""
 
     def __init__(self, path: Path | None, key: dict[str, Any]) -> None:
         self._path = path
@@ -241,7 +246,7 @@ class _Kept:
         path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
 
     def add(self, result: GoalResult) -> None:
-        """One more, on the disk at once."""
+        """Appends a result to the file."""
         self.results.append(result)
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
@@ -256,7 +261,7 @@ def _read(line: str) -> Any:
 
 
 def _each(wanted: Wanted, goals: list[Goal]) -> Iterator[GoalResult]:
-    """Results as they come."""
+    """Yields results as they arrive."""
     if wanted.jobs <= 1 or len(goals) <= 1:
         with _ExamWorker(wanted) as worker:
             for goal in goals:
@@ -284,12 +289,12 @@ class _ExamWorker:
         self._stack.close()
 
     def attempt_goal(self, goal: Goal) -> GoalResult:
-        """One goal's result."""
+        """Returns one goal's result."""
         return attempt_goal(self._session, goal, self._answers, self._wanted.terms, other=self._other)
 
 
 _exam_workers: list[_ExamWorker] = []
-"""This process's worker, once it has one."""
+"""This process's worker, after it was opened."""
 
 
 def _open(wanted: Wanted) -> None:

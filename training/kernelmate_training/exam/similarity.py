@@ -1,4 +1,4 @@
-"""Is a kernel of the exam, or one that is nearly it, in a corpus? By overlap of normalised tokens."""
+"""Search for kernels of the exam, or near-duplicates of them, in a corpus, by overlap of normalised tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class Report:
     """Result of a comparison of texts with the exam's kernels.
 
     Attributes:
-        texts: how many were held against the exam. nearest: the nearest ones, with their place, the nearest first.
-        near: those of all that are near-duplicates. bound: from which overlap on they count as that.
+        texts: number of compared texts.
+        nearest: the most similar texts with their location, the most similar first.
+        near: all near-duplicates.
+        bound: smallest overlap of a near-duplicate.
     """
 
     texts: int
@@ -32,23 +34,23 @@ class Report:
     bound: float
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yields the report as text."""
         yield f"{self.texts} texts; {len(self.near)} overlap by {self.bound:.0%} or more with a kernel of the exam."
         for place, one in self.near or self.nearest:
             yield f"  {place}: {one.overlap:.0%} of {one.name}"
 
 
 def exam_texts() -> dict[str, str]:
-    """The exam's kernels by name."""
+    """Returns the exam's kernels by name."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(KERNELS.glob("*.cu"))}
 
 
 def hold_against(texts: Iterable[tuple[str, str]], bound: float | None = None) -> Report:
-    """Hold texts against the exam.
+    """Compare texts with the exam's kernels.
 
     Args:
-        texts: each with what it is called.
-        bound: overlap that counts as near; None for the corpus's own.
+        texts: each text with its location.
+        bound: smallest overlap of a near-duplicate; None for the corpus' own bound.
     """
     limit = NEAR if bound is None else bound
     overlaps = Overlaps(exam_texts())
@@ -58,10 +60,10 @@ def hold_against(texts: Iterable[tuple[str, str]], bound: float | None = None) -
 
 
 def nearest_of(corpus: Path, bound: float | None = None) -> Report:
-    """Hold a corpus against the exam: its folder with `corpus.jsonl`, or a file of such lines, packed by xz or not.
+    """Compare a corpus with the exam: its folder with `corpus.jsonl`, or such a file, compressed by xz or not.
 
     Raises:
-        SourceError: there is none, or a line is no example.
+        SourceError: there is no corpus, or a line is not an example.
     """
     path = rows_file(corpus)
     if not path.is_file():
@@ -87,7 +89,7 @@ def _of_corpus(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _once(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Each text once, under the first place it stands at."""
+    """Yields each text once, with its first location."""
     seen: set[str] = set()
     for place, text in texts:
         if text not in seen:

@@ -1,8 +1,8 @@
 """The shipped model: a GGUF file in this folder, with a model card and a description.
 
-It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`. Where rewrites
-or the kernels of their fingerprint have changed, and every number still means what the model was taught, it is stamped again by
-`python -m kernelmate.suggest.local.starter --stamp "WHY"`.
+`python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...` installs the file here, checks its size, and writes
+its description. If rewrites or the fixed kernels have changed and every number still has the meaning of the training,
+`python -m kernelmate.suggest.local.starter --stamp "WHY"` updates the fingerprint in the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelmate.suggest.local.library import LocalModelFile, read_facts, sha256_
 NAME = "starter"
 FOLDER = Path(__file__).resolve().parent
 MOST_BYTES = 40_000_000
-"""Maximum bytes of the file, which is part of every installation."""
+"""Largest size of the file in bytes; every installation contains it."""
 MISSING = "This build comes without the starter model."
 
 _CARD_KEY = "kernelmate.card"
@@ -42,11 +42,11 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Lo
 
     Args:
         file: the model.
-        folder: where it goes.
-        exams: results of the exam: the model's own first, then those to compare it with; their figures go onto the card.
+        folder: the destination.
+        exams: exam results for the card's table: those of the model first, then those to compare with.
 
     Raises:
-        UsageError: it is no GGUF file, too large, or lacks its codec or its card.
+        UsageError: the file is no GGUF file, too large, or lacks its codec or its card.
         SourceError: a file is not the result of an exam.
         EnvironmentFailed: the gguf package is missing.
     """
@@ -79,11 +79,12 @@ def stamp(why: str, folder: Path = FOLDER) -> LocalModelFile:
     """Update the fingerprint of the installed rewrites in the model's file and description; nothing else changes.
 
     Args:
-        why: the numbers still mean what they meant, as one sentence for the card.
-        folder: where the model is.
+        why: the reason that all numbers still have the same meaning, as one sentence for the card.
+        folder: the model's folder.
 
     Raises:
-        UsageError: there is none, or it chooses among no offers. EnvironmentFailed: the gguf package is missing.
+        UsageError: there is no shipped model, or it does not choose among offers.
+        EnvironmentFailed: the gguf package is missing.
     """
     from kernelmate.suggest.codec.fingerprint import computed
 

@@ -1,4 +1,4 @@
-"""Families of problems: each draws a problem with all the ways in which its kernel may be written."""
+"""Families of problems: each draws a problem with all versions in which its kernel may be written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernelmate_training.corpus.drafting import Family
 
 
 def registry() -> Mapping[str, Family]:
-    """All families by name."""
+    """Returns all families by name."""
     from kernelmate_training.corpus.families.catalogue import FAMILIES
 
     return {family.name: family for family in FAMILIES}

@@ -1,4 +1,4 @@
-"""Attention of some queries over keys and values, plain or joined with what follows it, such as a step of a sampler."""
+"""Attention of some queries over keys and values, alone or fused with a following operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAWED = (
 
 
 def _epilogue(rng: Random, form: str, n: str, dim: str) -> tuple[tuple[Arg, ...], Expr]:
-    """Returns the expression that is stored for the sum `acc`, and the further arrays that it reads."""
+    """Returns the expression to store for the sum `acc`, and the further arrays that it reads."""
     x, noise = (
         array("x", "in", "float32", n, dim, drawn="normal"),
         array("noise", "in", "float32", n, dim, drawn="normal"),
@@ -36,7 +36,7 @@ def _epilogue(rng: Random, form: str, n: str, dim: str) -> tuple[tuple[Arg, ...]
 
 
 def _reference(names: tuple[str, ...], sizes: tuple[str, ...], epilogue: Expr, *, causal: bool) -> str:
-    """The whole as one NumPy expression."""
+    """Returns the whole computation as one NumPy expression."""
     (q, k, v, _), (n, length, _) = names, sizes
     scores = f"{q} @ {k}.T * scale"
     if causal:
@@ -49,7 +49,7 @@ def _reference(names: tuple[str, ...], sizes: tuple[str, ...], epilogue: Expr, *
 def attention(
     family: str, kind: Kind, epilogues: tuple[str, ...], *, causal: bool = False
 ) -> Callable[[Random], Problem]:
-    """Attention with one of some epilogues: `none`, `residual`, `step` (of a sampler), `gate`."""
+    """Returns a family of attention kernels with the epilogue `none`, `residual`, `step` (of a sampler) or `gate`."""
 
     def draw(rng: Random) -> Problem:
         names, sizes = rng.choice(NAMES), rng.choice(SIZES)

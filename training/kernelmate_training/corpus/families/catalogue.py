@@ -1,4 +1,4 @@
-"""The list of all families, with the kind of each and with those that are held out."""
+"""The list of all families, with their kinds, and those that are held out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
-    """Statistics that can be had more accurately: `half`, `variance`, `long`."""
+    """Returns a family of statistics that allow a more accurate computation: `half`, `variance`, `long`."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")
@@ -57,7 +57,7 @@ def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         weighted = x.name if w is None else f"{x.name} * {w.name}{'[:, None]' if across else ''}"
         reference = f"{x.name}.var(axis={axis})" if form == "variance" else f"({weighted}).sum(axis={axis})"
         sizes, _ = row_sizes(rng, rows, cols)
-        # Sums stay short enough for the rough version's error to stay below what versions are told apart by.
+        # Sums are short enough for the inaccurate version's error to stay within the tolerance of comparisons.
         large = {rows: 128, cols: 1 << 16} if across else {rows: 1 << 16, cols: 128}
         flaw = {"half": "naive_sum", "variance": "cancelling", "long": "plain_sum"}[form]
         tolerance = {
@@ -78,7 +78,7 @@ HELD_OUT = frozenset({
     "log-sum-exp", "correlations-1d", "matmul-left-turned", "multistep-solver", "sum-partials", "heat-3d",
     "turn-three", "permute-small", "dense-bytes", "power-series", "row-bits", "decay-rows",
 })  # fmt: skip
-"""Families whose problems are for measuring only."""
+"""Families whose problems are used for evaluation only."""
 
 Drawer = Callable[[Random], Problem]
 
@@ -234,7 +234,7 @@ def _wider() -> list[tuple[str, Kind, Drawer]]:
 
 
 def _roles() -> list[tuple[str, Kind, Drawer]]:
-    """Families whose point is who does what."""
+    """Returns families in which the assignment of work to threads matters most."""
     m: Kind = "memory"
     plain, small = ("float32", "float32", "int32"), ("uint8", "float16", "int16")
     return [

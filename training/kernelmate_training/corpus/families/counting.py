@@ -21,7 +21,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def histogram(family: str, kind: Kind, *, weighted: bool) -> Callable[[Random], Problem]:
-    """Histograms of bytes or ints."""
+    """Returns a family of histograms of bytes or ints."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 3, "array"), pick(rng, 1, "length")[0]
@@ -68,7 +68,7 @@ def histogram(family: str, kind: Kind, *, weighted: bool) -> Callable[[Random], 
 
 
 def scans(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Running sums and extremes along rows."""
+    """Returns a family of running sums and extremes along rows."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 2, "array")

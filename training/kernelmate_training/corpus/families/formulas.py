@@ -1,4 +1,4 @@
-"""Element-wise families with formulas that people really write: optimisers, activations, gates, steps of diffusion samplers."""
+"""Element-wise families with formulas from practice: optimisers, activations, gates, steps of diffusion samplers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ class Formula:
     """The computation for each element.
 
     Attributes:
-        inputs: arrays by name, and where each is read: `all`, `row`, `col`. scalars: by name, with their values.
-        results: by name; a name that is used in an expression is updated in place.
-        flat: one dimension. positive: arrays that hold no negative values.
+        inputs: arrays by name, and the index of each: `all`, `row`, `col`.
+        scalars: scalars by name, with their values.
+        results: expressions by name; an array whose name occurs in its expression is updated in place.
+        flat: True for one dimension.
+        positive: arrays without negative values.
     """
 
     inputs: Sequence[tuple[str, str]]
@@ -35,7 +37,7 @@ Maker = Callable[[Random], Formula]
 def formula_map(
     family: str, kind: Kind, make: Maker, dtypes: tuple[str, ...] = ("float32",)
 ) -> Callable[[Random], Problem]:
-    """A family of maps with formulas of one kind."""
+    """Returns a family of maps with formulas of one kind."""
 
     def draw(rng: Random) -> Problem:
         made = _varied(rng, make(rng))
@@ -67,7 +69,7 @@ def formula_map(
 
 
 def _varied(rng: Random, made: Formula) -> Formula:
-    """The formula as others would have it: with a term more, a factor, a clamp or an activation on its last result."""
+    """Returns a variation of the formula: a further term, factor, clamp or activation on its last result."""
     *earlier, (name, expr) = made.results
     leaves = [var(given) for given, _ in made.inputs if given not in made.positive]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
@@ -92,7 +94,7 @@ def _of(rng: Random, *values: float) -> Expr:
 
 
 def momentum(rng: Random) -> Formula:
-    """Gradient descent with momentum and decay."""
+    """Returns gradient descent with momentum and decay."""
     step = var("lr") * var("m")
     grad = var("grad") + _of(rng, 0.01, 0.001, 0.1) * var("param") if rng.random() < 0.5 else var("grad")
     velocity = var("mu") * var("m") + grad
@@ -104,7 +106,7 @@ def momentum(rng: Random) -> Formula:
 
 
 def adam(rng: Random) -> Formula:
-    """Adam and its kin."""
+    """Returns Adam and its variants."""
     b1, b2 = _of(rng, 0.9, 0.8), _of(rng, 0.999, 0.95)
     m = b1 * var("m") + (const(1) - b1) * var("g")
     v = b2 * var("v") + (const(1) - b2) * call("square", var("g"))
@@ -115,7 +117,7 @@ def adam(rng: Random) -> Formula:
 
 
 def adagrad(rng: Random) -> Formula:
-    """Adagrad and RMSprop."""
+    """Returns Adagrad or RMSprop."""
     share = _of(rng, 0.9, 0.99)
     total = (
         var("acc_g") + call("square", var("g"))
@@ -131,7 +133,7 @@ def adagrad(rng: Random) -> Formula:
 
 
 def gated(rng: Random) -> Formula:
-    """A gate times a value, as in SwiGLU and its kin."""
+    """Returns a gate times a value, as in SwiGLU and its variants."""
     gate = call(rng.choice(("silu", "gelu", "sigmoid", "relu", "quick_gelu", "tanh")), var("gate"))
     value = gate * var("up")
     if rng.random() < 0.4:
@@ -141,7 +143,7 @@ def gated(rng: Random) -> Formula:
 
 
 def gate_grad(rng: Random) -> Formula:
-    """Gradients of activations."""
+    """Returns gradients of activations."""
     s = call("sigmoid", var("x"))
     grad = rng.choice((
         s * (const(1) + var("x") * (const(1) - s)),
@@ -153,7 +155,7 @@ def gate_grad(rng: Random) -> Formula:
 
 
 def bias_activation(rng: Random) -> Formula:
-    """Bias and activation along the columns, at times with a residual."""
+    """Returns bias along the columns and activation, sometimes with a residual."""
     value = call(
         rng.choice(("gelu", "silu", "relu", "quick_gelu", "leaky", "elu", "hard_swish")), var("x") + var("bias")
     )
@@ -165,7 +167,7 @@ def bias_activation(rng: Random) -> Formula:
 
 
 def row_affine(rng: Random) -> Formula:
-    """Each row by its own factor and offset, as in modulated normalisation."""
+    """Returns a factor and an offset for each row, as in modulated normalisation."""
     value = (
         var("x") * (const(1) + var("scale_r")) + var("shift_r")
         if rng.random() < 0.5
@@ -179,7 +181,7 @@ def row_affine(rng: Random) -> Formula:
 
 
 def polynomial(rng: Random) -> Formula:
-    """A polynomial, by powers or by Horner's rule."""
+    """Returns a polynomial, by powers or by Horner's rule."""
     x = call("clip", var("x")) if rng.random() < 0.3 else var("x")
     c = [const(value) for value in rng.sample(CONSTANTS, 4)]
     if rng.random() < 0.5:
@@ -190,7 +192,7 @@ def polynomial(rng: Random) -> Formula:
 
 
 def complex_product(rng: Random) -> Formula:
-    """Products of complex numbers in parts."""
+    """Returns products of complex numbers in separate arrays."""
     re = var("ar") * var("br") - var("ai") * var("bi")
     im = var("ar") * var("bi") + var("ai") * var("br")
     if rng.random() < 0.4:
@@ -200,7 +202,7 @@ def complex_product(rng: Random) -> Formula:
 
 
 def rotation(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
-    """A rotation of pairs, in place."""
+    """Returns a rotation of pairs, in place."""
     c, s = call("cos", var("theta")), call("sin", var("theta"))
     return Formula(
         [("theta", "all")], [], [("px", var("px") * c - var("py") * s), ("py", var("px") * s + var("py") * c)]
@@ -208,7 +210,7 @@ def rotation(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn 
 
 
 def distances(rng: Random) -> Formula:
-    """Distances between points given by coordinates."""
+    """Returns distances between points given by coordinates."""
     dx, dy, dz = (var(f"{a}1") - var(f"{a}2") for a in "xyz")
     square = call("square", dx) + call("square", dy) + call("square", dz)
     value = (
@@ -220,7 +222,7 @@ def distances(rng: Random) -> Formula:
 
 
 def finance(rng: Random) -> Formula:
-    """Discounting, compounding, logistic growth."""
+    """Returns formulas of discounting, compounding, and logistic growth."""
     r, t = var("rate"), var("years")
     value = rng.choice((
         var("amount") * call("exp", -(r * t)),
@@ -233,7 +235,7 @@ def finance(rng: Random) -> Formula:
 
 
 def ddim(rng: Random) -> Formula:
-    """A DDIM step, at times with noise and a clamp."""
+    """Returns a DDIM step, sometimes with noise and a clamp."""
     clean = (var("x") - call("sqrt", const(1) - var("alpha")) * var("eps")) / call("sqrt", var("alpha"))
     if rng.random() < 0.5:
         clean = call("clip", clean)
@@ -248,7 +250,7 @@ def ddim(rng: Random) -> Formula:
 
 
 def ddpm(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
-    """A step of the reverse process: the posterior's mean and noise."""
+    """Returns a step of DDPM's reverse process: the posterior's mean plus noise."""
     mean = (var("x") - var("beta") / call("sqrt", const(1) - var("bar")) * var("eps")) / call(
         "sqrt", const(1) - var("beta")
     )
@@ -260,7 +262,7 @@ def ddpm(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alik
 
 
 def guidance_step(rng: Random) -> Formula:
-    """Classifier-free guidance, alone or joined with the sampler's step."""
+    """Returns classifier-free guidance, alone or fused with the sampler's step."""
     eps = var("uncond") + var("g") * (var("cond") - var("uncond"))
     kind = rng.random()
     if kind < 0.35:
@@ -278,7 +280,7 @@ def guidance_step(rng: Random) -> Formula:
 
 
 def euler_step(rng: Random) -> Formula:
-    """Euler and Heun steps of an ODE sampler."""
+    """Returns Euler and Heun steps of an ODE sampler."""
     d = (var("x") - var("denoised")) / var("sig")
     if rng.random() < 0.5:
         return Formula(
@@ -295,7 +297,7 @@ def euler_step(rng: Random) -> Formula:
 
 
 def add_noise(rng: Random) -> Formula:
-    """Noise added with a level for each image of the batch."""
+    """Returns the addition of noise with a level for each image of the batch."""
     a, s = var("alpha_b"), call("sqrt", call("max", const(1) - var("alpha_b"), const(0)))
     if rng.random() < 0.5:
         return Formula(
@@ -313,7 +315,7 @@ def add_noise(rng: Random) -> Formula:
 
 
 def multistep(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
-    """Multistep solvers: the last model outputs, weighted."""
+    """Returns a multistep solver: a weighted sum of the last model outputs."""
     c = [var(f"c{k}") for k in range(3)]
     d = c[0] * var("e0") + c[1] * var("e1") + c[2] * var("e2")
     return Formula(
@@ -324,7 +326,7 @@ def multistep(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn
 
 
 def ema(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
-    """Moving averages of weights."""
+    """Returns moving averages of weights."""
     return Formula(
         [("weights", "all")],
         [("decay", 0.995)],
@@ -333,7 +335,7 @@ def ema(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alike
 
 
 def loss(rng: Random) -> Formula:
-    """Losses and their gradients, element by element."""
+    """Returns element-wise losses and their gradients."""
     d = var("pred") - var("target")
     huber = Expr("above", (call("abs", d), const(1), call("abs", d) - const(0.5), const(0.5) * call("square", d)))
     value = rng.choice(
@@ -350,7 +352,7 @@ def loss(rng: Random) -> Formula:
 
 
 def power_series(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Polynomials by powers of the argument, or by Horner's rule."""
+    """Returns a family of polynomials by powers of the argument, or by Horner's rule."""
 
     def draw(rng: Random) -> Problem:
         degree, dims = rng.randint(3, 6), tuple(pick(rng, 1, "length"))

@@ -1,4 +1,4 @@
-"""Families for special GPU instructions: vectors of four floats, pairs of halves, approximations, dot products of bytes, votes."""
+"""Families for special GPU instructions: vectors, pairs of halves, approximations, byte dot products, votes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kernelmate_training.corpus.families.words import kernel_name, pick
 from kernelmate_training.corpus.templates import drafts
 
 APPROXIMATE = {"expf": "__expf", "sinf": "__sinf", "cosf": "__cosf", "logf": "__logf"}
-"""Functions of float and what the hardware has instead (CUDA C++ Programming Guide, intrinsic functions)."""
+"""Float functions and their hardware approximations (CUDA C++ Programming Guide, intrinsic functions)."""
 
 
 def aligned(args: tuple[Arg, ...], count: int) -> str:
-    """The condition that all arrays start at a multiple of so many bytes, which no caller has to keep to."""
+    """Returns the condition that all arrays are aligned to `count` bytes, which callers need not guarantee."""
     places = " | ".join(f"reinterpret_cast<size_t>({arg.name})" for arg in args)
     return f"({places}) % {count} == 0" if len(args) > 1 else f"{places} % {count} == 0"
 
 
 def vectors(family: str) -> Callable[[Random], Problem]:
-    """Maps of floats that gain by vectors of four."""
+    """Returns a family of float maps that profit from vectors of four."""
 
     def draw(rng: Random) -> Problem:
         count = rng.choice((1, 2, 2, 3))
@@ -51,14 +51,14 @@ def vectors(family: str) -> Callable[[Random], Problem]:
         style = draw_style(rng, {*names, n, *(f"{name}_4" for name in names)})
         style = replace(style, const_word="const ")
         size = rng.choice((128, 256))
-        rng.random()  # drawn for what is no longer told apart; the seeds' problems stay the same
+        rng.random()  # unused draw, so that equal seeds still give equal problems
         return _problem(rng, family, style, inputs, out, n, value, size, 4, ("float4", "", ""), "scalar_access")
 
     return draw
 
 
 def pairs(family: str, dtype: str) -> Callable[[Random], Problem]:
-    """Maps of halves or of bfloat16 that gain by pairs."""
+    """Returns a family of half or bfloat16 maps that profit from pairs."""
 
     def draw(rng: Random) -> Problem:
         count = rng.choice((1, 2, 2))
@@ -84,7 +84,7 @@ def _problem(
     rng: Random, family: str, style: Style, inputs: tuple[Arg, ...], out: Arg, n: str, value: Expr, size: int, count: int,
     packs: tuple[str, str, str], narrow: str,
 ) -> Problem:  # fmt: skip
-    """A map of one dimension that goes by packs of `count` elements; `narrow` is the flaw of moving one element at a time."""
+    """Returns a one-dimensional map on packs of `count` elements; `narrow` is the flaw of moving single elements."""
     sizes, _ = flat_sizes(rng, n)
     pack, widen, narrowed = packs
     draft = drafts(
@@ -100,7 +100,7 @@ def _problem(
 
 
 def approximations(family: str) -> Callable[[Random], Problem]:
-    """Maps whose tolerance has room for the hardware's approximations."""
+    """Returns a family of maps whose tolerance permits hardware approximations."""
     plain = random_map(
         family, "target", inputs=("all",), extra=(1, 3), unary=("sigmoid", "silu", "gauss", "quick_gelu", "sin", "cos")
     )
@@ -122,7 +122,7 @@ def approximations(family: str) -> Callable[[Random], Problem]:
 
 
 def byte_products(family: str) -> Callable[[Random], Problem]:
-    """Products of bytes, by four."""
+    """Returns a family of byte products, four at a time."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")
@@ -150,7 +150,7 @@ def byte_products(family: str) -> Callable[[Random], Problem]:
 
 
 def votes(family: str) -> Callable[[Random], Problem]:
-    """Counts per block, by votes of warps."""
+    """Returns a family of counts per block by warp votes."""
 
     def draw(rng: Random) -> Problem:
         names, n, block = pick(rng, 2, "array"), pick(rng, 1, "length")[0], rng.choice((128, 256, 512))

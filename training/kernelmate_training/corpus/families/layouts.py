@@ -1,4 +1,4 @@
-"""Copies that store an array of three or four dimensions in another order, and words that are taken apart into several elements."""
+"""Copies that permute the axes of arrays of three or four dimensions, and unpacking of words into several elements."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DIMENSIONS: tuple[tuple[str, ...], ...] = (
     ("frames", "bins", "bands"),
 )
 SIDE = 32
-"""Of a tile."""
+"""Side of a tile."""
 
 
 def _place(names: list[str], dims: list[str] | tuple[str, ...]) -> str:
-    """The place of an element in a row-major array of any dimensions."""
+    """Returns the index of an element in a row-major array."""
     text = names[0]
     for name, dim in zip(names[1:], dims[1:], strict=True):
         text = f"({text}) * {dim} + {name}" if " " in text else f"{text} * {dim} + {name}"
@@ -31,7 +31,10 @@ def _place(names: list[str], dims: list[str] | tuple[str, ...]) -> str:
 
 
 def layouts(family: str, kind: Kind, *, count: int, turning: bool, dtypes: tuple[str, ...]) -> Callable[[Random], Problem]:  # fmt: skip
-    """Permuting copies of arrays of `count` dimensions; `turning`: another dimension becomes the fastest one."""
+    """Returns a family of permuting copies of arrays of `count` dimensions.
+
+    With `turning`, the fastest dimension changes.
+    """
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 2, "array")
@@ -76,7 +79,10 @@ def _order(rng: Random, count: int, *, turning: bool) -> tuple[int, ...]:
 
 
 def _extents(rng: Random, dims: tuple[str, ...]) -> tuple[tuple[dict[str, int], ...], dict[str, int]]:
-    """Sizes of the contract and a large one: the dimensions differ, so that mistaking one for another shows."""
+    """Returns sizes of the contract and a large one.
+
+    The dimensions differ, so that exchanged ones give wrong results.
+    """
     head = rng.choice(((3, 12, 20, 40), (2, 18, 34, 24), (4, 10, 33, 36))[: None if len(dims) == 4 else 3])
     odd = rng.choice(((2, 3, 5, 37), (3, 2, 7, 19), (2, 5, 3, 33)))
     large = rng.choice(((8, 64, 64, 128), (16, 32, 96, 64), (4, 128, 48, 160)))
@@ -88,7 +94,7 @@ def _extents(rng: Random, dims: tuple[str, ...]) -> tuple[tuple[dict[str, int], 
 
 
 def unpacking(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Nibbles, bytes and other fields of words as floats or ints."""
+    """Returns a family that unpacks nibbles, bytes and other fields of words to floats or ints."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]

@@ -1,4 +1,4 @@
-"""Element-wise families: every output element comes from the inputs at the same place, or the same row or column."""
+"""Element-wise families: every output element depends on inputs at the same position, or of the same row or column."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from kernelmate_training.corpus.expressions import (
 from kernelmate_training.corpus.families.words import kernel_name, pick
 
 Where = str
-"""Indexing of an input: `all` as the output, `row`, `col`, or `none` for a scalar argument."""
+"""Index of an input: `all` for the output's index, `row`, `col`, or `none` for a scalar argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value of the expression: an array argument or a scalar, and where it is read."""
+    """A value of the expression: an array argument or a scalar, and its index."""
 
     arg: Arg
     where: Where
@@ -51,7 +51,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An output array and what is stored there; an update in place reads itself under its own name."""
+    """An output array and its expression; an update in place reads the array by its own name."""
 
     arg: Arg
     expr: Expr
@@ -75,7 +75,7 @@ def map_problem(
     rng: Random, family: str, kind: Kind, made: Map, style: Style, name: str,
     sizes: tuple[Mapping[str, int], ...], large: Mapping[str, int],
 ) -> Problem:  # fmt: skip
-    """A problem of an element-wise map, with every flaw that its shape allows."""
+    """Returns a problem of an element-wise map, with every flaw that its shape allows."""
     block = rng.choice((64, 128, 256, 256, 512))
     sides = rng.choice(((32, 8), (16, 16), (64, 4), (32, 4)))
     chunk = rng.choice((4, 8, 16))
@@ -125,7 +125,7 @@ def _full(made: Map, result: Result) -> bool:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Writes the versions of one map."""
+    """Writer of the versions of one map."""
 
     made: Map
     style: Style
@@ -193,7 +193,7 @@ class _Plan:
         return code.drafted(flaws, grid, block)
 
     def _work(self, code: Code, flaws: Flaws, places: Mapping[str, str]) -> None:
-        """Loads, arithmetic and stores of one element."""
+        """Writes loads, arithmetic and stores of one element."""
         made, real = self.made, self.made.real
         at = places["all"]
         if not at.isidentifier() and (len(made.inputs) > 1 or self.style.const_word):
@@ -234,7 +234,7 @@ class _Plan:
         return load(given.arg, at if given.where == "all" else places[given.where], self.made.real)
 
     def _stepwise(self, code: Code, emitter: Emitter, result: Result, at: str) -> None:
-        """The outermost operations one after another, each through the output in memory."""
+        """Writes the outermost operations one after another, each through the output in memory."""
         place = f"{result.arg.name}[{at}]"
         expr = result.expr
         steps: list[tuple[str, Expr]] = []
@@ -260,13 +260,13 @@ class _Plan:
 
 
 def flat_sizes(rng: Random, name: str) -> tuple[tuple[Mapping[str, int], ...], Mapping[str, int]]:
-    """Sizes of one dimension: ordinary, odd, one; and a large one for timing."""
+    """Returns sizes of one dimension (ordinary, odd, one), and a large one for timing."""
     ordinary = rng.choice((65536, 32768, 40000, 49152))
     return ({name: ordinary}, {name: rng.choice((3001, 1021, 2503, 4099, 1537))}, {name: 1}), {name: 1 << 22}
 
 
 def plane_sizes(rng: Random, rows: str, cols: str) -> tuple[tuple[Mapping[str, int], ...], Mapping[str, int]]:
-    """Sizes of two dimensions: ordinary, odd, one; and a large one for timing."""
+    """Returns sizes of two dimensions (ordinary, odd, one), and a large one for timing."""
     ordinary = rng.choice(((128, 512), (256, 256), (64, 768), (192, 320), (512, 96)))
     odd = rng.choice(((37, 53), (21, 101), (45, 77), (67, 29)))
     sizes = ({rows: ordinary[0], cols: ordinary[1]}, {rows: odd[0], cols: odd[1]}, {rows: 1, cols: 1})
@@ -274,7 +274,7 @@ def plane_sizes(rng: Random, rows: str, cols: str) -> tuple[tuple[Mapping[str, i
 
 
 def row_sizes(rng: Random, rows: str, cols: str) -> tuple[tuple[Mapping[str, int], ...], Mapping[str, int]]:
-    """As `plane_sizes`, for kernels that go through whole rows: fewer elements, since those take longer to emulate."""
+    """As `plane_sizes`, with fewer elements, for kernels that process whole rows and take longer to emulate."""
     ordinary = rng.choice(((64, 256), (32, 512), (128, 160), (96, 192)))
     odd = rng.choice(((37, 53), (21, 101), (45, 77), (67, 29)))
     sizes = ({rows: ordinary[0], cols: ordinary[1]}, {rows: odd[0], cols: odd[1]}, {rows: 1, cols: 1})
@@ -289,18 +289,18 @@ def random_map(
     extra: tuple[int, int] = (1, 4), dtypes: tuple[str, ...] = ("float32",), scalars: tuple[int, int] = (0, 1),
     unary: tuple[str, ...] = UNARY, source: str | None = None,
 ) -> Drawer:  # fmt: skip
-    """A family of maps with random expressions.
+    """Returns a family of maps with random expressions.
 
     Args:
-        family: its name.
-        kind: what it is bound by, mostly.
-        inputs: where each input array is read.
-        outputs: arrays that are written.
-        inplace: the first of them is updated in place.
-        flat: one dimension, else rows and columns.
-        extra: bounds of the steps beyond joining the inputs.
-        dtypes: one of which all arrays have.
-        source: the inputs' own dtype where it is another.
+        family: the family's name.
+        kind: the usual limiter.
+        inputs: index of each input array.
+        outputs: number of output arrays.
+        inplace: True if the first output is updated in place.
+        flat: True for one dimension, else rows and columns.
+        extra: bounds of the number of steps beyond joining the inputs.
+        dtypes: dtypes to choose from, one for all arrays.
+        source: dtype of the inputs if it differs.
         scalars: bounds of the number of scalar arguments.
         unary: functions that may occur.
     """
@@ -347,6 +347,6 @@ def random_map(
 
 
 def activations(rng: Random) -> Expr:
-    """A chain of one or two activations on `x`."""
+    """Returns a chain of one or two activations on `x`."""
     expr = call(rng.choice(UNARY), var("x"))
     return call(rng.choice(SMOOTH), expr) if rng.random() < 0.4 else expr

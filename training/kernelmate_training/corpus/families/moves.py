@@ -1,4 +1,4 @@
-"""Families that move data: transposes, permutations, gathers, reversals, interleaving, with a little arithmetic on the way."""
+"""Families that move data: transposes, permutations, gathers, reversals, interleaving, with little arithmetic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernelmate_training.corpus.templates import drafts
 def transposes(
     family: str, kind: Kind, *, planes: bool = False, dtypes: tuple[str, ...] = ("float32",)
 ) -> Callable[[Random], Problem]:
-    """Transposes with a little arithmetic, or none."""
+    """Returns a family of transposes with little or no arithmetic."""
 
     def draw(rng: Random) -> Problem:
         names, dtype = pick(rng, 2, "array"), rng.choice(dtypes)
@@ -72,7 +72,7 @@ def transposes(
 
 
 def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
-    """Copies with computed places."""
+    """Returns a family of copies with computed indices."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 4, "array")

@@ -1,4 +1,4 @@
-"""Sums over neighbours along one dimension, with weights, and in three."""
+"""Weighted sums over neighbours in one dimension and in three."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def filters(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Correlations along one dimension."""
+    """Returns a family of correlations in one dimension."""
 
     def draw(rng: Random) -> Problem:
         dtype = rng.choice(("float32", "float32", "float64", "float16"))
@@ -82,7 +82,7 @@ def filters(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def volume(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Stencils in three dimensions."""
+    """Returns a family of stencils in three dimensions."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 2, "array")

@@ -1,4 +1,4 @@
-"""Maps over three dimensions, and sums over all pairs, over bags of rows, and over the bits of words."""
+"""Maps over three dimensions, and sums over all pairs, over bags of rows, and over bits of words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIMENSIONS = (
 
 
 def cubes(family: str, kind: Kind, *, turned: bool) -> Callable[[Random], Problem]:
-    """Maps of three dimensions with a factor along one; `turned`: stored in another order."""
+    """Returns a family of three-dimensional maps with a factor along one axis; `turned` permutes the output's axes."""
 
     def draw(rng: Random) -> Problem:
         names, dims = pick(rng, 3, "array"), rng.choice(DIMENSIONS)
@@ -53,7 +53,7 @@ def cubes(family: str, kind: Kind, *, turned: bool) -> Callable[[Random], Proble
 
 
 def ranks(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Number of elements below each one."""
+    """Returns a family that counts, for each element, the elements below it."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]
@@ -87,7 +87,7 @@ def ranks(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def bits(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Bits in which rows of words and a pattern agree, differ, or are both set."""
+    """Returns a family that counts bits in which rows of words and a pattern agree, differ, or are both set."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")
@@ -123,7 +123,7 @@ def bits(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def bags(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Problems that sum, for each list of indices, the rows of a table at these indices."""
+    """Returns a family that sums, for each list of indices, the rows of a table at these indices."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 4, "array")

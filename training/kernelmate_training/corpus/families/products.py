@@ -1,4 +1,4 @@
-"""Families in which every output needs a row and a column: matrix products, distances, correlations, with epilogues."""
+"""Families in which every output combines a row and a column: matrix products, distances, correlations."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def product(
     family: str, kind: Kind, *, terms: tuple[str, ...] = ("product",), epilogues: tuple[str, ...] = ("none",),
     dtypes: tuple[str, ...] = ("float32",), turned: tuple[tuple[bool, bool], ...] = ((False, False),), batched: bool = False,
 ) -> Callable[[Random], Problem]:  # fmt: skip
-    """A family of products.
+    """Returns a family of matrix products and similar operations.
 
     Args:
-        family: its name.
-        kind: what it is bound by, mostly.
-        terms: what is added up.
-        epilogues: what becomes of sums: `none`, `bias`, `activation`, `blend`, `scale`, `residual`, `step`.
-        dtypes: of all arrays.
-        turned: which operands are stored the other way round.
-        batched: many products at once.
+        family: the family's name.
+        kind: the usual limiter.
+        terms: summands to choose from.
+        epilogues: epilogues to choose from: `none`, `bias`, `activation`, `blend`, `scale`, `residual`, `step`.
+        dtypes: dtypes to choose from.
+        turned: for each choice, which of the two operands is stored transposed.
+        batched: True for many products at once.
     """
 
     def draw(rng: Random) -> Problem:
@@ -128,7 +128,7 @@ def _reference(a: Arg, b: Arg, turned_a: bool, turned_b: bool, term: Expr, epilo
 def _epilogue(
     rng: Random, kind: str, names: list[str], shape: tuple[str, str], dtype: str, real: Real, drawn: str, lead: tuple[str, ...]
 ) -> tuple[Expr, tuple[tuple[Arg, str], ...], bool]:  # fmt: skip
-    """The epilogue, its arrays, and whether it reads the output itself."""
+    """Returns the epilogue, its arrays, and True if it reads the output itself."""
     acc = var("acc")
     factor = "float64" if real == "double" else "float32"
     bias = array(names[3], "in", dtype, shape[1], drawn=drawn)

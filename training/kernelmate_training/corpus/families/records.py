@@ -1,4 +1,4 @@
-"""Sums over the features of records: by a thread that goes through all of a record, by one per feature, or by a warp."""
+"""Sums over the features of records: by a thread per record, by one per feature, or by a warp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS = (("segments", "length", "features"), ("batch", "steps", "channels"), ("
 
 
 def pooling(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Sums, means and extremes over the steps of each group, feature by feature."""
+    """Returns a family of sums, means and extremes over the steps of each group, for each feature."""
 
     def draw(rng: Random) -> Problem:
         names, dims = pick(rng, 2, "array"), rng.choice(GROUPS)
@@ -54,7 +54,7 @@ def pooling(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def dense(family: str, kind: Kind, *, whole: bool = False) -> Callable[[Random], Problem]:
-    """A layer on few rows with weights [out][in]; `whole`: of bytes, added up as ints."""
+    """Returns a family of dense layers on few rows with weights [out][in]; `whole` uses bytes summed as ints."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 4, "array")
@@ -90,7 +90,7 @@ def dense(family: str, kind: Kind, *, whole: bool = False) -> Callable[[Random],
 
 
 def byte_records(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Checksums, counts and masks of records of bytes."""
+    """Returns a family of checksums, counts and masks of byte records."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 2, "array")

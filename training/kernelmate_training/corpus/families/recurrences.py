@@ -1,4 +1,4 @@
-"""Filters in which each element of a row needs the one before, and counts in tables of two indices."""
+"""Recursive filters along rows, statistics of a few elements per thread, and joint counts of two indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def own_windows(family: str) -> Callable[[Random], Problem]:
-    """Statistics of a few elements for each thread, in registers or in local memory."""
+    """Returns a family of statistics of a few elements per thread, in registers or in local memory."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]
@@ -48,7 +48,7 @@ def own_windows(family: str) -> Callable[[Random], Problem]:
 
 
 def own_sorts(family: str) -> Callable[[Random], Problem]:
-    """Medians and other order statistics of a few elements for each thread."""
+    """Returns a family of order statistics, such as medians, of a few elements per thread."""
 
     def draw(rng: Random) -> Problem:
         names, n, count = pick(rng, 2, "array"), pick(rng, 1, "length")[0], rng.choice((5, 6, 7, 8, 9))
@@ -75,7 +75,7 @@ def own_sorts(family: str) -> Callable[[Random], Problem]:
 
 
 def decays(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Exponential smoothing and other first-order filters along rows."""
+    """Returns a family of first-order filters along rows, such as exponential smoothing."""
 
     def draw(rng: Random) -> Problem:
         names, dims = pick(rng, 2, "array"), pick(rng, 2, "sides")
@@ -103,7 +103,7 @@ def decays(family: str, kind: Kind) -> Callable[[Random], Problem]:
 
 
 def joint_counts(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """Confusion matrices and joint histograms."""
+    """Returns a family of confusion matrices and joint histograms."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 3, "array"), pick(rng, 1, "length")[0]

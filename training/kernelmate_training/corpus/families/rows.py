@@ -1,6 +1,7 @@
 """Families that reduce along rows: normalisations, softmax and its variants, statistics, products of rows.
 
-A row program states the passes over a row and its results as data; kernels and their NumPy references are written from it.
+A row program states the passes over a row and its results as data, from which kernels and their NumPy references are
+written.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class Pass:
     """One reduction over a row.
 
     Attributes:
-        name: of its result. op: how elements are joined.
-        expr: of one element, over inputs and earlier results. post: of the joined value, called by `name`; None: as it is.
+        name: name of the result.
+        op: operation that combines elements.
+        expr: expression of one element, over inputs and earlier results.
+        post: expression of the final result, over the combined value `name`; None for that value itself.
     """
 
     name: str
@@ -55,12 +58,14 @@ class RowProgram:
     """Computation on each row.
 
     Attributes:
-        inputs: arrays of the whole plane. columns: arrays along the row.
-        passes: reductions, one after another.
-        element: what is stored for each element; None if only rows have results.
-        values: what is stored for each row, by output.
-        moments: the first two passes are a mean and a variance, which one pass can give.
-        online: the first two are a maximum and a sum of exponentials below it, which one pass can give.
+        inputs: names of two-dimensional arrays.
+        columns: names of arrays with one element per column.
+        passes: reductions, in order.
+        element: expression to store for each element; None if only rows have results.
+        values: expressions to store for each row, by output.
+        moments: True if the first two passes are a mean and a variance, which one pass can compute.
+        online: the summed value if the first two passes are a maximum and a sum of exponentials relative to it, which
+            one pass can compute.
     """
 
     inputs: tuple[str, ...]
@@ -73,7 +78,7 @@ class RowProgram:
 
 
 def reference_of(program: RowProgram, names: Names, cols: str) -> str:
-    """The program as one NumPy expression: every result a parameter of a function that is called at once."""
+    """Returns the program as one NumPy expression, with every intermediate result as a parameter of a lambda."""
     spelled: dict[str, str] = {**{n: names.of[n] for n in (*program.inputs, *program.columns)}, "count": cols}
     plain = {"sum": "sum", "max": "max", "min": "min"}
     heads, first = [], names.of[program.inputs[0]]
@@ -102,7 +107,7 @@ class Names:
 
     @classmethod
     def drawn(cls, rng: Random, program: RowProgram) -> Names:
-        """Names of a rng's choice that no pass uses."""
+        """Returns random names that no pass uses."""
         wanted = (*program.inputs, *program.columns, "out", "row_out")
         taken = {p.name for p in program.passes}
         free = [word for word in pick(rng, 30, "array") if word not in taken]
@@ -112,7 +117,7 @@ class Names:
 def row_problem(
     rng: Random, family: str, kind: Kind, make: Callable[[Random], RowProgram], dtypes: tuple[str, ...] = ("float32",)
 ) -> Problem:
-    """A problem of a row program, with every flaw that its passes allow."""
+    """Returns a problem of a row program, with every flaw that its passes allow."""
     program = make(rng)
     dtype = rng.choice(dtypes)
     rows, cols = pick(rng, 2, "sides")
@@ -139,7 +144,7 @@ def row_problem(
     by_name = {name: key for key, name in names.of.items()}
 
     def reads(known: dict[str, str], kind: Real) -> dict[str, str]:
-        """Spellings of the program's values: arrays at this element, and results of earlier passes."""
+        """Returns spellings of the program's values: arrays at this element, and results of earlier passes."""
         places = {by_name[a.name]: col if len(a.shape or ()) == 1 else style.at(row, cols, col) for a in arrays}
         cast = "(double)" if kind == "double" else ""
         return {"count": cols, **known} | {by_name[a.name]: cast + load(a, places[by_name[a.name]]) for a in arrays}
@@ -161,7 +166,10 @@ def row_problem(
 
 
 def _stores_exponentials(program: RowProgram) -> bool:
-    """True if the result is the second pass's summand over the sum, so that the output can hold it until the sum is known."""
+    """Returns True if each element is the second pass's summand divided by its sum.
+
+    The output can then store the summands until the sum is known.
+    """
     element = program.element
     return (
         program.online is not None
@@ -176,7 +184,7 @@ COUNT = var("count")
 
 
 def _tail(rng: Random, expr: Expr) -> Expr:
-    """An epilogue, at times."""
+    """Returns the expression, sometimes with an epilogue."""
     kind = rng.random()
     if kind < 0.5:
         return expr
@@ -190,7 +198,7 @@ def _scaled(rng: Random, expr: Expr) -> Expr:
 
 
 def softmax(rng: Random) -> RowProgram:
-    """Softmax, at times of scaled or shifted values."""
+    """Returns a softmax, sometimes of scaled or shifted values."""
     value = _scaled(rng, X)
     columns: tuple[str, ...] = ()
     if rng.random() < 0.3:
@@ -201,14 +209,14 @@ def softmax(rng: Random) -> RowProgram:
 
 
 def log_softmax(rng: Random) -> RowProgram:
-    """Logarithm of softmax."""
+    """Returns the logarithm of a softmax."""
     value = _scaled(rng, X)
     passes = (Pass("top", "max", value), Pass("denom", "sum", call("exp", value - var("top"))))
     return RowProgram(("x",), (), passes, value - var("top") - call("log", var("denom")), online=value)
 
 
 def log_sum_exp(rng: Random) -> RowProgram:
-    """Logarithm of the sum of exponentials."""
+    """Returns the logarithm of the sum of exponentials."""
     value = _scaled(rng, X)
     passes = (Pass("top", "max", value), Pass("denom", "sum", call("exp", value - var("top"))))
     return RowProgram(("x",), (), passes, None, (var("top") + call("log", var("denom")),), online=value)
@@ -220,7 +228,7 @@ def _moments(value: Expr) -> tuple[Pass, Pass]:
 
 
 def layer_norm(rng: Random) -> RowProgram:
-    """Layer normalisation with gain and offset, or with neither."""
+    """Returns layer normalisation, with or without gain and offset."""
     eps = const(rng.choice((1e-5, 1e-6, 1e-3)))
     value = (X - var("mean")) / call("sqrt", var("var") + eps)
     columns: tuple[str, ...] = ()
@@ -230,20 +238,20 @@ def layer_norm(rng: Random) -> RowProgram:
 
 
 def residual_norm(rng: Random) -> RowProgram:  # noqa: ARG001 -- all programs are drawn alike
-    """A sum of two inputs, normalised."""
+    """Returns the normalised sum of two inputs."""
     both = X + Y
     value = (both - var("mean")) / call("sqrt", var("var") + const(1e-5)) * W
     return RowProgram(("x", "y"), ("w",), _moments(both), value, moments=True)
 
 
 def statistics(rng: Random) -> RowProgram:
-    """Mean and variance, or the deviation."""
+    """Returns mean and variance, or mean and standard deviation."""
     second = var("var") if rng.random() < 0.6 else call("sqrt", var("var"))
     return RowProgram(("x",), (), _moments(X), None, (var("mean"), second), moments=True)
 
 
 def rms_norm(rng: Random) -> RowProgram:
-    """Root-mean-square normalisation."""
+    """Returns root-mean-square normalisation."""
     post = call("sqrt", var("squares") / COUNT + const(rng.choice((1e-5, 1e-6))))
     value = X * W / var("squares") if rng.random() < 0.7 else X / var("squares")
     columns = ("w",) if value.args[0].op == "mul" else ()
@@ -251,7 +259,7 @@ def rms_norm(rng: Random) -> RowProgram:
 
 
 def unit_length(rng: Random) -> RowProgram:
-    """Rows scaled to unit length, by one norm or another."""
+    """Returns rows scaled to unit length, by the L2 or the L1 norm."""
     element, post = rng.choice(
         ((X * X, call("sqrt", var("norm")) + const(1e-6)), (call("abs", X), var("norm") + const(1e-6)))
     )
@@ -259,7 +267,7 @@ def unit_length(rng: Random) -> RowProgram:
 
 
 def extreme_scale(rng: Random) -> RowProgram:
-    """Rows scaled by their extremes."""
+    """Returns rows scaled by their extremes."""
     if rng.random() < 0.5:
         top = Pass("peak", "max", call("abs", X), var("peak") + const(1e-6))
         return RowProgram(("x",), (), (top,), X / var("peak"))
@@ -268,12 +276,12 @@ def extreme_scale(rng: Random) -> RowProgram:
 
 
 def centred(rng: Random) -> RowProgram:
-    """Rows with their mean taken off."""
+    """Returns rows minus their mean."""
     return RowProgram(("x",), (), (Pass("mean", "sum", X, var("mean") / COUNT),), _tail(rng, X - var("mean")))
 
 
 def row_total(rng: Random) -> RowProgram:
-    """One number per row: a sum or an extreme of an expression."""
+    """Returns one number per row: a sum or an extreme of an expression."""
     element = grow(rng, [X], extra=rng.randint(0, 3), unary=UNARY)
     return RowProgram(
         ("x",), (), (Pass("total", rng.choice(("sum", "sum", "max", "min")), element),), None, (var("total"),)
@@ -281,7 +289,7 @@ def row_total(rng: Random) -> RowProgram:
 
 
 def row_product(rng: Random) -> RowProgram:
-    """Products of rows with a vector, or with each other: matrix times vector and its kin."""
+    """Returns products of rows with a vector or with each other, such as matrix times vector."""
     if rng.random() < 0.6:
         element = grow(rng, [X * W], extra=rng.randint(0, 1), unary=SMOOTH)
         return RowProgram(("x",), ("w",), (Pass("dot", "sum", element),), None, (var("dot"),))
@@ -290,20 +298,20 @@ def row_product(rng: Random) -> RowProgram:
 
 
 def cosine(rng: Random) -> RowProgram:  # noqa: ARG001 -- all formulas are drawn alike
-    """Cosine between rows."""
+    """Returns the cosine between rows."""
     passes = (Pass("dot", "sum", X * Y), Pass("xx", "sum", X * X), Pass("yy", "sum", Y * Y))
     return RowProgram(("x", "y"), (), passes, None, (var("dot") / (call("sqrt", var("xx") * var("yy")) + const(1e-4)),))
 
 
 def gated_norm(rng: Random) -> RowProgram:
-    """A gate on one input, then a normalisation by the root of mean squares."""
+    """Returns a gate on one input, followed by root-mean-square normalisation."""
     gate = call(rng.choice(("silu", "sigmoid", "gelu")), X) * Y
     post = call("sqrt", var("squares") / COUNT + const(1e-5))
     return RowProgram(("x", "y"), (), (Pass("squares", "sum", gate * gate, post),), gate / var("squares"))
 
 
 def any_rows(rng: Random) -> RowProgram:
-    """Two reductions of random expressions, and a random result."""
+    """Returns two reductions of random expressions, and a random result."""
     first = Pass(
         "s1",
         rng.choice(("sum", "max", "min")),
@@ -317,7 +325,7 @@ def any_rows(rng: Random) -> RowProgram:
 
 
 def softmax_pool(rng: Random) -> RowProgram:
-    """Attention pooling: values weighted by the softmax of scores."""
+    """Returns attention pooling: values weighted by the softmax of scores."""
     score = _scaled(rng, X)
     weight = call("exp", score - var("top"))
     passes = (Pass("top", "max", score), Pass("denom", "sum", weight), Pass("pooled", "sum", weight * Y))
@@ -325,7 +333,7 @@ def softmax_pool(rng: Random) -> RowProgram:
 
 
 def guided_norm(rng: Random) -> RowProgram:
-    """Guidance between two predictions, normalised along the row, as in rescaled guidance."""
+    """Returns guidance between two predictions, normalised along the row, as in rescaled guidance."""
     guided = Y + const(rng.choice((7.5, 5.0, 3.0))) * (X - Y)
     post = call("sqrt", var("squares") / COUNT + const(1e-5))
     return RowProgram(

@@ -1,4 +1,4 @@
-"""Families in which every output needs its neighbours in a plane: convolutions, pooling, steps of a grid in time."""
+"""Families in which every output depends on neighbours in a plane: convolutions, pooling, time steps on a grid."""
 
 from __future__ import annotations
 
@@ -28,8 +28,13 @@ class _Plane:
     """Inputs and form of a stencil.
 
     Attributes:
-        radius: of the window. form: `weights` (an array), `mean`, `max`, `star` (a cross, with factors), `sobel`.
-        border: `zero` or `clamp`. planes: how many there are, empty for one.
+        x, w: the input, and the weights if there are any.
+        rows, cols: names of the plane's extents.
+        radius: radius of the window.
+        form: `weights` (an array), `mean`, `max`, `star` (a cross, with factors), `sobel`.
+        border: `zero` or `clamp`.
+        factors: factors of the centre and of the neighbours of `star`.
+        planes: name of the number of planes; empty for one plane.
     """
 
     x: Arg
@@ -44,7 +49,7 @@ class _Plane:
 
 
 def _beside(plane: _Plane, style: Style, dy: int, dx: int, real: Real, zero: str) -> str:
-    """A neighbour's value; beyond the border the value at the border, or 0."""
+    """Returns a neighbour's value; outside of the plane 0, or the nearest value."""
     base = f"{style.n('z')} * {plane.rows} * {plane.cols} + " if plane.planes else ""
     found, checks = [], []
     for name, step, end in ((style.n("row"), dy, plane.rows), (style.n("col"), dx, plane.cols)):
@@ -62,7 +67,7 @@ def _beside(plane: _Plane, style: Style, dy: int, dx: int, real: Real, zero: str
 def window(
     family: str, kind: Kind, form: str, *, planes: bool = False, epilogues: bool = False
 ) -> Callable[[Random], Problem]:
-    """A family of stencils on a plane, or on many."""
+    """Returns a family of stencils on one plane, or on many."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")

@@ -1,4 +1,4 @@
-"""Families that make one number, or one per block, of a whole array: sums, counts, extremes."""
+"""Families that reduce a whole array to one number, or to one per block: sums, counts, extremes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def total(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
-    """A family of reductions: `sum`, `dot`, `partials`, `count`, `ints`, `error` (between two arrays)."""
+    """Returns a family of reductions: `sum`, `dot`, `partials`, `count`, `ints`, `error` (between two arrays)."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")
@@ -109,7 +109,7 @@ def total(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
 
 
 def warp_integers(family: str) -> Callable[[Random], Problem]:
-    """Integers added or counted, with the warp's own instructions."""
+    """Returns a family of sums and counts of integers by warp instructions."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]

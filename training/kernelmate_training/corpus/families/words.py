@@ -1,4 +1,4 @@
-"""Usual names of kernels, arrays and sizes."""
+"""Common names of kernels, arrays and sizes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FORMS = ("{}", "{}_kernel", "{}_k", "k_{}", "{}_v1", "{}_naive", "run_{}", "{}_
 
 
 def pick(rng: Random, count: int, pool: str) -> list[str]:
-    """Different words of a pool; two sides always belong together."""
+    """Returns different words of a pool; two sides come as a matching pair."""
     if pool == "sides" and count == 2:
         return list(rng.choice(_SIDES))
     return rng.sample(_POOLS[pool], count)
 
 
 def kernel_name(rng: Random, family: str) -> str:
-    """A kernel's name, made of its family's."""
+    """Returns a kernel's name, derived from its family's."""
     base = family.replace("-", "_")
     if rng.random() < 0.15:
         base = "".join(part.capitalize() for part in base.split("_"))
