@@ -70,7 +70,7 @@ def loopback(text: str) -> tuple[str, int]:
     """Parse host and port of a loopback address.
 
     Raises:
-        ArgumentTypeError: it is not a loopback address.
+        ArgumentTypeError: the address is not a loopback address, or the port is invalid.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

@@ -45,7 +45,9 @@ def resource_phrase(verdict: Verdict) -> str:
 
 
 def time_phrase(verdict: Verdict, at: float, *, stale: bool, guessed: bool = False) -> str:
-    """`12.1 us measured 2 min ago`, `~3.72 us predicted just now, NOT VERIFIED: no reference, before the last change`.
+    """Formats a benchmark's time and age, and doubts about it: `12.1 us measured 2 min ago`.
+
+    With doubts: `~3.72 us predicted just now, NOT VERIFIED: no reference, before the last change`.
 
     Args:
         verdict: the verdict.

@@ -93,7 +93,7 @@ class KernelmateServer(LanguageServer):
         )
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Logs an error of the protocol; its user can do nothing about it. A message that is not JSON is answered."""
+        """Logs a protocol error, which the user cannot resolve; answers a message that is not JSON with an error."""
         log.warning("a message could not be handled: %s", error)
         if source is JsonRpcException and isinstance(error, ValueError | RecursionError):
             self.protocol.refuse_text()
