@@ -73,7 +73,11 @@ def _compared(argument: Argument, size: Size, host: Mapping[str, Array]) -> Arra
 
 
 def _order(arrays: Sequence[Array], kept: Array, axis: int) -> Array:
-    """Returns the indices along `axis` that sort its rows in ascending order; rows that are not compared come last."""
+    """Returns the indices along `axis` that sort its rows in ascending order; rows that are not compared come last.
+
+    Columns of exact types are compared before those of rounded types, since rounding must not change the pairing of
+    rows.
+    """
     columns = [column for array in arrays for column in _columns(array, axis)]
     columns.sort(key=lambda column: is_inexact(column.dtype))
     keys = [wide(column) if is_inexact(column.dtype) else column for column in columns]

@@ -254,7 +254,11 @@ def step_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Expected:  # fmt: skip
-    """Returns the step of each element of the rounded outputs, for inputs perturbed by about `STEP_UNITS` roundoffs."""
+    """Returns the step of each element of the rounded outputs, for inputs perturbed by about `STEP_UNITS` roundoffs.
+
+    The step is divided by `STEP_UNITS`, so it is the effect of one roundoff. It takes one evaluation in the
+    accumulating dtype.
+    """
     names, rounded = movable(contract, arrays), rounded_outputs(contract, want)
     if not names:
         return {name: module_of(want[name]).zeros(want[name].shape) for name in rounded}

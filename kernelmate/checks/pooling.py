@@ -77,7 +77,10 @@ def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Arra
 
 
 def _by_size(step: Array, want: Array) -> tuple[Array, int]:
-    """Pools elements whose expected values have the same sign and lie in the same quarter of a binade."""
+    """Pools elements whose expected values have the same sign and lie in the same quarter of a binade.
+
+    Sparse bins include the adjacent bins.
+    """
     xp, wanted, held = module_of(want), flat(want), flat(step)
     bins = xp.empty(wanted.shape, np.int16)
     count, total = np.zeros(2 * BINS), np.zeros(2 * BINS)

@@ -127,8 +127,9 @@ class _ChildSlot:
         """Return the result; None if the job has killed the child twice.
 
         Raises:
-            CompileTimeout: the compilation did not end in time, and the child was killed. CompilerUnavailable: the
-                child cannot be started. Abandoned: the compilation was abandoned.
+            CompileTimeout: the compilation did not end in time, and the child was killed.
+            CompilerUnavailable: the child cannot be started.
+            Abandoned: another thread called `abandon`.
         """
         self.abandoned = False
         try:

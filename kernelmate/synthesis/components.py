@@ -28,7 +28,8 @@ def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
     component after their name in `data`; None stands for a kept axis.
 
     Raises:
-        Refused: an operation on such an axis is not element-wise, a reduction, a view or a slice, or the axis is too long.
+        Refused: an operation on such an axis is not element-wise, a reduction, a view or a slice, or the axis is too
+            long.
     """
     split = _Split(graph)
     outputs, places = [], []

@@ -89,7 +89,10 @@ def without_floors(contract: Contract, expression: str) -> str:
 
 
 def divided_first(contract: Contract, expression: str) -> str:
-    """Returns an expression in which a factor that is always divisible is divided before the multiplication."""
+    """Returns an expression in which a factor that is always divisible is divided before the multiplication.
+
+    `channels * pixels // groups` may exceed an `int` where `channels // groups * pixels` does not.
+    """
     if "//" not in expression or "*" not in expression:
         return expression
     return ast.unparse(_Quotients(contract).visit(ast.parse(expression, mode="eval")))

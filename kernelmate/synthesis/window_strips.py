@@ -1,4 +1,4 @@
-"""C++ of windows for a few neighbouring columns at once: strips of rows in registers, loaded in packs."""
+"""C++ text of windows for a few adjacent columns: strips of rows in registers, loaded in packs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _strip(plan: Windows, key: Key) -> Strip:
 
 
 def _distance(plan: Windows, key: Key) -> Linear | None:
-    """Returns an element's distance from the thread's column; None if it has none, or its row may not exist."""
+    """Returns an element's column offset from the thread's; None without one, or if its row may not exist."""
     *rows, last = key[1]
     column = column_of(plan)
     if last is None or any(one is None or "value(" in str(one) for one in key[1]):

@@ -60,7 +60,7 @@ def _text(added: Graph, kernel: KernelText, by_rows: bool) -> WrittenKernel:
 
 
 class _AddedRows(Gather):
-    """The text for packs over all rows that are added, or for a block for each of them."""
+    """Text of a kernel that adds rows in packs, over all rows or with a block per row."""
 
     name, what, whole = "scatter-atomic", "each of them added atomically", "what is added"
 

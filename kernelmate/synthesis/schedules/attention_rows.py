@@ -19,7 +19,7 @@ BLOCK = 256
 
 
 def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """Return the kernel's text.
+    """Return the generated kernel.
 
     Args:
         plan: the graph.
@@ -245,5 +245,5 @@ class AttentionRows(AttentionText):
 
 
 def halves(offset: str, lanes: str | int) -> str:
-    """Returns the head of a loop in which neighbouring lanes exchange values."""
+    """Returns the head of a loop in which groups of lanes exchange values."""
     return f"for (int {offset} = {lanes} / 2; {offset} > 0; {offset} /= 2)"

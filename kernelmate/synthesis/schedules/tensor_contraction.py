@@ -27,7 +27,7 @@ from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STEP, TILES, TensorT
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
-    """Return the writers of the kernel's texts, probably fastest first.
+    """Return the writers of the kernel's text, the one expected to be fastest first.
 
     Raises:
         Refused: tensor cores do not multiply these arrays.
