@@ -14,13 +14,13 @@ _OPERATIONS = _LEAVES | {"map", "cast", "view", "reduce"}
 
 @dataclass(frozen=True, slots=True)
 class RowStage:
-    """One stage.
+    """A stage: the computation of one value per row, which results or later stages use.
 
     Attributes:
-        target: its node in the whole graph.
-        plan: what it computes, over a domain of its own; earlier stages are its arrays `@N` by their targets.
+        target: the node of the whole graph that the stage computes.
+        plan: the stage's computation, over its own domain; the value of an earlier stage with target N is the array `@N`.
         row: the domain's axis of rows.
-        output: the place of the kernel's result that it is; None for a value that other stages read.
+        output: the index of the kernel's output that the stage computes; None for a value that other stages read.
     """
 
     target: int

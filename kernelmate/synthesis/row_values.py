@@ -16,7 +16,7 @@ def repeated_for(offsets: Array, values: Array, elements: int) -> Array:
     """Repeats the values of rows for each element of a row.
 
     Args:
-        offsets: a vector of rows + 1 whole numbers, or of as many as rows, of which the last one's elements go on to the end.
+        offsets: a vector of rows + 1 integers, or of one integer per row, in which case the last row extends to the end.
         values: an array whose first axis has the rows.
         elements: the number of elements of all rows.
     """
@@ -24,11 +24,11 @@ def repeated_for(offsets: Array, values: Array, elements: int) -> Array:
 
 
 class RowValues(NDArrayOperatorsMixin):
-    """Values of rows that are met with elements of the rows: how many these are is known from the arrays that have them.
+    """Values of rows, which operations with arrays of row elements repeat for each element.
 
     Args:
         values: an array whose first axis has the rows.
-        offsets: of the rows' beginnings.
+        offsets: the first element of each row.
     """
 
     __array_priority__ = 2000

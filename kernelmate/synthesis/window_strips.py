@@ -17,7 +17,7 @@ Strip = tuple[str, str]
 
 
 def strips_of(plan: Windows) -> dict[Strip, tuple[int, int]]:
-    """Return the smallest and largest distance from a thread's column of what is read of each row of an array.
+    """Returns the smallest and largest column offset, from a thread's own, of the reads of each row of an array.
 
     Left out are rows that may not exist, and those of which an element does not move with the column.
     """

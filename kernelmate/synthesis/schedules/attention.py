@@ -22,7 +22,7 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
 KEYS, SIDE = 64, 4
-"""Keys per tile, and keys per thread: sixteen neighbouring lanes share a query."""
+"""Keys per tile, and keys per thread: sixteen adjacent lanes share a query."""
 
 ACROSS = KEYS // SIDE
 SECTOR, PAD = 8, 4

@@ -176,7 +176,7 @@ class AttentionRows(AttentionText):
         ]
 
     def _values(self) -> list[str]:
-        """Returns the weighted sums of values, 32 neighbouring columns at a time."""
+        """Returns the weighted sums of values, for 32 adjacent columns at a time."""
         names, plan, inner = self.names, self.plan, list[str]()
         text = self.product_of(plan.values, inner)
         add = [*inner, f"{names.total}[{names.j}] += {names.slice} * {text};"]

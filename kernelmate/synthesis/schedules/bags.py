@@ -1,6 +1,6 @@
 """Rows that are reduced, by index or between offsets: bags of embeddings, sparse matrices times dense ones, fixed rows (ELL).
 
-A thread sums a pack of neighbouring elements of the result over the elements of a bag, or some lanes of a warp share a row of
+A thread sums a pack of adjacent elements of the result over the elements of a bag, or some lanes of a warp share a row of
 contiguous elements. Traffic: numbers and weights are read once per bag, from one address by all of its lanes; selected rows are
 read in packs of 16 bytes. Arithmetic: that of the graph for each element. The order of additions depends on the length alone.
 """

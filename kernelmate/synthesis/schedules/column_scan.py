@@ -91,7 +91,7 @@ def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
     """Return the neutral element of a kind of scan.
 
     Raises:
-        Refused: there is none for a type of whole numbers.
+        Refused: there is none for an integer type.
     """
     if ctype == expressions.real:
         return expressions.number(STARTS[kind])

@@ -1,4 +1,4 @@
-"""Reductions along columns and what follows from them: a block for a few neighbouring columns, without atomics.
+"""Reductions along columns and operations on their results: a block for a few adjacent columns, without atomics.
 
 Traffic: each array is read once for each pass, in whole sectors of 32 bytes. Arithmetic: that of the graph for each element and pass,
 and for each column one combination per warp. The order of a sum depends on the number of rows alone, so results are bit-stable.

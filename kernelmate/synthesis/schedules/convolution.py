@@ -1,7 +1,8 @@
 """Convolutions over channels and taps: the input with its halo and the weights in shared memory, results in registers.
 
-Traffic: a block reads its part of the input once for all of its output channels, and the weights once for all of its positions, from
-L2 beside other blocks. Arithmetic: that of the graph; a thread's values from shared memory serve several channels, taps and positions.
+Traffic: a block reads its part of the input once for all of its output channels, and the weights once for all of its
+positions, from L2 if other blocks read them, too. Arithmetic: that of the graph; a thread's values from shared memory
+serve several channels, taps and positions.
 """
 
 from __future__ import annotations

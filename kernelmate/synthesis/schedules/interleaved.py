@@ -1,7 +1,7 @@
-"""Results of neighbouring elements that lie side by side: channels of pixels, parts of complex numbers, blocks that are pooled.
+"""Results that are interleaved in memory: channels of pixels, parts of complex numbers, blocks that are pooled.
 
-A thread loads whole packs of what several neighbouring results need, and stores theirs in packs. Traffic: each array is read and
-written once, 16 bytes at a time. Arithmetic: that of the graph for each element.
+A thread loads whole packs of the elements that several adjacent results need, and stores theirs in packs. Traffic: each
+array is read and written once, 16 bytes at a time. Arithmetic: that of the graph for each element.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
 
 
 def _divided(plan: Windows) -> Windows:
-    """Returns the plan whose thread computes all results that lie side by side.
+    """Returns the plan whose thread computes all interleaved results.
 
     For example those of `out[0::2] = a` and `out[1::2] = b`, or of `out[:, 0]` and `out[:, 1]`.
     """

@@ -99,7 +99,7 @@ class Passes:
         Results with one element for each row or column are accessed as `single`.
 
         Raises:
-            Refused: an array is met along different axes, or read after another thread may have written it.
+            Refused: an array is accessed along different axes, or read after another thread may have written it.
         """
         found: dict[str, str] = {}
         for key in walk(self.plan):

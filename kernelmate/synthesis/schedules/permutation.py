@@ -402,7 +402,7 @@ class _Packs(_Free):
     """Last word of the helper's name: the part of the result that one call computes."""
 
     def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
-        """Returns the helper's lines, its parameters beside the kernel's own, and the comment above it."""
+        """Returns the helper's lines, its parameters in addition to the kernel's own, and the comment above it."""
         places = [f"size_t {self.names.row}", f"int {self.names.column}"]
         return [*of_row, *of_pack], places, "// kPack neighbouring elements of one row of the result."
 

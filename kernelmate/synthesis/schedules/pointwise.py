@@ -1,4 +1,4 @@
-"""Element-wise maps: a pack of neighbouring elements per thread, in one access of 16 bytes where the addresses allow it."""
+"""Element-wise maps: a pack of adjacent elements per thread, in one access of 16 bytes where the addresses allow it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reductions along rows of functions of adjacent elements: total variation, trapezoids, energies of differences.
 
-Traffic: each array is read once, and what neighbours read in common comes from the L1 cache. Arithmetic: that of the graph for each
-element, and shuffles for each row.
+Traffic: each array is read once, and elements that several threads read come from the L1 cache. Arithmetic: that of the
+graph for each element, and shuffles for each row.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class _RowParts:
     """A graph split into reduced values and results of the reductions.
 
     Attributes:
-        values: what is reduced, an output for each reduction. kinds: of the reductions. reductions: their nodes.
-        rest: results from the reductions, which are its arrays `@0`, `@1`, ...
+        values: the graph of the reduced values, with an output per reduction.
+        kinds: the kinds of the reductions.
+        reductions: the nodes of the reductions.
+        rest: the graph of the results, in which the reductions are the arrays `@0`, `@1`, ...
     """
 
     values: Graph

@@ -1,7 +1,8 @@
-"""Reductions over the rows of a sparse matrix in CSR, and what follows from them: adjacent lanes per row.
+"""Reductions over the rows of a sparse matrix in CSR, and operations on the results: adjacent lanes per row.
 
-Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by index come from
-the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
+Traffic: offsets and arrays of elements are read once, adjacent elements by adjacent lanes; elements by index come from
+the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends
+on a row's length alone.
 """
 
 from __future__ import annotations

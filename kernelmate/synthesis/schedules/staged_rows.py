@@ -355,7 +355,7 @@ class _StagedRows:
         """Returns the C++ type of a reduction.
 
         Raises:
-            Refused: it is an extreme of whole numbers.
+            Refused: it is a maximum or minimum of integers.
         """
         ctype = expressions.type_of(reduction)
         if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
@@ -407,7 +407,7 @@ class _StagedRows:
         return list(dict.fromkeys(found))
 
     def _is_along(self, stage: RowStage) -> bool:
-        """Returns True if lanes of a warp share a result: arrays that rows share are contiguous along what is reduced."""
+        """Returns True if lanes of a warp share a result, since shared arrays are contiguous along the reduced axis."""
         (root,) = stage.plan.operands(stage.reduction) if stage.reduction is not None else ()
         ends = [order_of(key[1])[-1] for key in self._alike(stage, root)]
         side = stage.plan.domain[stage.kept[-1]]
