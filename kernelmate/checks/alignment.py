@@ -1,4 +1,4 @@
-"""Misaligned base pointers: arrays moved off the 256-byte alignment of allocations, each by itself and all together."""
+"""Misaligned base pointers: byte offsets of arrays from the 256-byte alignment of allocations, singly and together."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ WIDEST = 16
 """Bytes of the widest access of a thread, the strictest alignment that any instruction requires."""
 
 MOST_SHIFTS = 9
-"""Maximum of shifts per verdict, not counting the shift of all arrays by one element at each listed size."""
+"""Maximum number of shifts per verdict, not counting the shift of all arrays by one element at each listed size."""
 
 MOST_OF_EVERY = 64
-"""Maximum of shifts per verdict on a kernel that reads low bits of addresses; used only for small launches."""
+"""Maximum number of shifts per verdict on a kernel that reads low bits of addresses; used only for small launches."""
 
 Shift = tuple[tuple[str, int], ...]
 """The byte offset of each shifted array, by name."""
@@ -24,9 +24,9 @@ def together(contract: Contract, steps: int = 1) -> Shift:
 
 
 def shifts_of(contract: Contract) -> tuple[Shift, ...]:
-    """Returns at most `MOST_SHIFTS` shifts, such that each address bit is set once while the others are clear.
+    """Returns at most `MOST_SHIFTS` shifts that set each low address bit of each array alone, as far as they suffice.
 
-    With many arrays, several are moved at once, by different offsets.
+    Further shifts move all arrays by different offsets, or one array by 12 bytes.
     """
     movable = {name: unit for name, unit in _units(contract).items() if unit < WIDEST}
     alone: list[Shift] = []
@@ -55,7 +55,7 @@ def every_shift(contract: Contract) -> tuple[Shift, ...]:
 
 
 def _thinned(alone: list[Shift], names: list[str]) -> list[Shift]:
-    """Selects as many shifts as fit: the highest bit of each array first, because narrow alignment checks miss it."""
+    """Selects shifts up to the maximum, highest bit of each array first, since narrow alignment checks miss it."""
     highest = {name: max(bytes_ for ((one, bytes_),) in alone if one == name) for name in names}
     first = [shift for shift in alone if highest[shift[0][0]] == shift[0][1]]
     return [*first, *(shift for shift in alone if shift not in first)][: MOST_SHIFTS - 1]

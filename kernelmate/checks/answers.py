@@ -78,13 +78,15 @@ class Memo(Generic[T]):
 
 
 NEARLY_MET = 100.0
-"""Multiple of a tolerance up to which an error may be an artefact of few draws or of pooling, so that the tolerance is measured again."""
+"""Multiple of a tolerance up to which an error may be an artefact of few draws or of pooling, so that the tolerance is
+measured again with more draws.
+"""
 
 LONGEST_S = 12.0
-"""Seconds on the host for measuring a tolerance again; the number of draws is reduced to fit, or the tolerance stays."""
+"""Maximum seconds on the host for measuring a tolerance again; the draws are reduced to fit, or the tolerance stays."""
 
 MOST_DRAWS, FEWEST_DRAWS = 32, 4
-"""Numbers of draws of perturbed inputs: enough that no element's moves are all small by chance, and the usual minimum."""
+"""Maximum and minimum number of draws of perturbed inputs when a tolerance is measured again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class ExpectedOutputs:
     Attributes:
         origin: how the tolerance was found.
         against: the source of the expected outputs.
-        again: True if the tolerance was measured again with many draws.
+        again: True if the tolerance was measured a second time, with many draws.
         ties: for integer outputs, two acceptable values of each element near a rounding tie; absent until examined.
     """
 
@@ -125,14 +127,14 @@ class BaselineOutputs:
     Attributes:
         errors: codes of errors that the backend reported.
         right: True if it ran without errors and within tolerance; None without a reference.
-        off: |got - want| per element of each output, empty without a reference.
+        off: |got - want| per element of each output; empty without a reference.
         outputs: its outputs, kept only if candidates are compared with them.
         longest_thread: instructions of its longest thread, if the backend counts them.
-        nans: for inputs with NaN, elements where it and the reference agree on what becomes of NaN, per output.
-        bits: elements whose bits it preserves as the reference does, per output, if a candidate must preserve them.
-        small: subnormal elements that it preserves as the reference does, per output, if a candidate must preserve them.
-        exact: of a 16-bit output that it always rounds to nearest, the error per element that arithmetic may add to that
-            rounding.
+        nans: for inputs with NaN, the elements of each output at which it handles NaN as the reference does.
+        bits: elements of each output whose bits a candidate must preserve, as baseline and reference do.
+        small: subnormal elements of each output that a candidate must preserve, as baseline and reference do.
+        exact: for each 16-bit output whose elements it all rounds to nearest, the error per element that arithmetic may
+            add to that rounding.
     """
 
     errors: frozenset[str]
@@ -155,7 +157,8 @@ REMEMBERED_BYTES = 96 << 20
 """Bytes of expected outputs that a warm worker keeps; the same again for inputs and for baseline outputs."""
 
 DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
-"""Bytes of expected outputs kept on a GPU, but at most its total memory divided by the second number; inputs and baseline outputs have the same limit.
+"""Bytes of expected outputs kept on a GPU, limited to its total memory divided by the second number; inputs and
+baseline outputs have the same limit.
 
 Kept arrays are freed when memory runs out.
 """
@@ -172,7 +175,7 @@ def bound_device(total: int) -> None:
 
 
 def forget_device(cupy: Any) -> None:
-    """Frees all GPU memory that is kept for later."""
+    """Frees all cached GPU memory."""
     for memo in (INPUTS, ANSWERS, BASELINES):
         memo.forget_device()
     cupy.get_default_memory_pool().free_all_blocks()
@@ -197,8 +200,8 @@ def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs:
 def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """Returns the expected outputs with a tolerance measured by many draws, nowhere smaller than before.
 
-    With few draws, all moves of one element may be small by chance; and pooling very dissimilar elements leaves a few
-    of many millions with too small a tolerance.
+    With few draws, all perturbations of one element may have small effects by chance, and pooling of dissimilar
+    elements gives a few of many millions too small a tolerance.
 
     Args:
         answer: the expected outputs so far.

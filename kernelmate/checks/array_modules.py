@@ -26,14 +26,14 @@ SOURCES = ("numpy", "scipy")
 """Packages whose modules are replaced."""
 
 _MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
-"""Functions that keep the type of their argument: a float64 array passed to them was requested explicitly."""
+"""Functions that keep the type of their argument: a float64 array passed to them is float64 by the user's request."""
 
 
 class Narrow(np.ndarray[Any, Any]):
     """An array whose operations never promote to float64: float64 results and operands are cast to `working`.
 
-    `working` is a class attribute of the subclass that `narrow_type` creates for each type. `product` is the exact value of a
-    product in fused arithmetic.
+    `working` is a class attribute of the subclass that `narrow_type` creates for each type. `product` is the unrounded
+    product that fused arithmetic adds to the next operand.
     """
 
     working: np.dtype[Any] = np.dtype(np.float32)
@@ -68,7 +68,7 @@ class Narrow(np.ndarray[Any, Any]):
 
 
 def narrowed(result: Any, working: np.dtype[Any]) -> Any:
-    """Converts a function's result to `Narrow` arrays, float64 cast to `working`, and NumPy scalars to Python numbers."""
+    """Converts arrays to `Narrow`, with float64 cast to `working`, and NumPy float64 scalars to Python numbers."""
     if isinstance(result, tuple | list):
         return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
     if isinstance(result, np.ndarray):
@@ -149,7 +149,7 @@ def _operand(value: Any) -> Any:
 
 
 class ArrayModule:
-    """A module of NumPy or SciPy whose default floating type is a narrower one.
+    """A module of NumPy or SciPy whose default floating type is narrower than float64.
 
     Args:
         source: the module.
@@ -176,12 +176,12 @@ class ArrayModule:
 def _vectorized(
     working: np.dtype[Any], function: Callable[..., Any], *arguments: Any, **keywords: Any
 ) -> _ModuleFunction:
-    """Replaces `np.vectorize`: the scalar functions compute in float64, their results are cast."""
+    """Replaces `np.vectorize`: the scalar functions compute in float64, and their results are cast."""
     return _ModuleFunction(np.vectorize(function, *arguments, **keywords), working, keeps=False)
 
 
 class _ModuleFunction:
-    """A function of an array module whose results have the working type, unless it only passes an array on."""
+    """A function of an array module whose results have the working type, unless it returns an array unchanged."""
 
     def __init__(self, function: Callable[..., Any], working: np.dtype[Any], *, keeps: bool) -> None:
         self._function, self._working, self._keeps = function, working, keeps
@@ -239,15 +239,16 @@ def rebuilt_with(
     names: Mapping[str, Any] | None = None,
     number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Returns the function rebuilt as by `rebuilt`; `module` gives the replacement of each module (also of `math`), and `names` are additional globals.
+    """Returns the function as `rebuilt` does, with other replacements.
 
-    `number` gives the replacement of each floating-point constant of the functions and of their modules.
+    `module` returns the replacement of each module, `math` included. `names` are additional globals. `number` returns
+    the replacement of each floating-point constant of the functions and of their modules.
     """
     return _Rebuilding(directory, module, names or {}, (*SOURCES, "math"), number).function(function)
 
 
 class _Rebuilding:
-    """Globals replaced so far, by the identity of the original."""
+    """Rebuilds functions and records replaced globals by the identity of the original."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Baselines that keep more than the tolerance asks for: signs of zero, bits of NaN, small numbers, rounding to nearest."""
+"""Properties of a baseline stricter than the tolerance: signs of zero, bits of NaN, subnormals, rounding to nearest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.records import Contract
 def binding(
     contract: Contract, seen: BaselineOutputs, style: InputStyle, outputs: Arrays, answer: ExpectedOutputs, ptx: str
 ) -> BaselineOutputs:
-    """Properties that a right baseline keeps on unusual inputs, and that a candidate must keep as well.
+    """Returns the launch with the properties that the baseline has on unusual inputs and that a candidate must keep.
 
     Args:
         contract: may allow flushing.

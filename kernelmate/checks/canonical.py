@@ -1,7 +1,7 @@
-"""Outputs of which order or parts do not matter, brought into one form before they are compared.
+"""Canonical form of outputs whose order or parts do not matter, for comparison.
 
-Every launch's outputs and every answer of a reference pass through `canonical`, so that comparisons, tolerances and guards
-need not know about extents, masks and orders.
+Every launch's outputs and every result of a reference pass through `canonical`, so that comparisons, tolerances and
+guards need not know about extents, masks and orders.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kernelmate.source import evaluate
 def canonical(contract: Contract, size: Size, arrays: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return outputs with zeros where they are not compared, and in ascending order where their order does not matter.
 
-    The number of elements that count, and masks, are taken from the same outputs: they are compared themselves, so that
-    a kernel cannot reduce its work by a smaller count.
+    The number of compared elements and the masks come from the same outputs. They are themselves compared, so that a
+    kernel cannot reduce its work by a smaller count.
 
     Args:
         contract: has extents, masks and orders.
@@ -45,7 +45,7 @@ def canonical(contract: Contract, size: Size, arrays: Mapping[str, Any], given: 
 
 
 def _group(group: Sequence[Argument], size: Size, host: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns an output, and those that share its order."""
+    """Returns an output, and those that share its order, in canonical form."""
     kept = {one.name: _compared(one, size, host) for one in group}
     cleared = {name: np.where(mask, host[name], np.zeros((), host[name].dtype)) for name, mask in kept.items()}
     first = group[0]
@@ -73,9 +73,10 @@ def _compared(argument: Argument, size: Size, host: Mapping[str, Array]) -> Arra
 
 
 def _order(arrays: Sequence[Array], kept: Array, axis: int) -> Array:
-    """Returns, for each segment, the places along `axis` in ascending order of their rows; rows left out come last.
+    """Returns the indices along `axis` that sort its rows in ascending order; rows that are not compared come last.
 
-    Exact columns decide before rounded ones, since rounding must not change which rows belong together.
+    Columns of exact types are compared before those of rounded types, since rounding must not change the pairing of
+    rows.
     """
     columns = [column for array in arrays for column in _columns(array, axis)]
     columns.sort(key=lambda column: is_inexact(column.dtype))

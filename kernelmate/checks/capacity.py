@@ -1,6 +1,6 @@
-"""Sizes beyond all listed ones, to exceed fixed capacities.
+"""Sizes beyond all listed ones, which exceed fixed capacities.
 
-Register tiles, shared-memory rows, grids of constant length.
+Such capacities are register tiles, shared-memory rows and grids of constant length.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ LEAST_BEYOND = 4096
 """Minimum value of an enlarged name: it fills buffers of 1024 or 2048 elements."""
 
 ROUNDS = (1, 3, 4, 16, 64)
-"""Increments tried to meet a `require`: odd numbers first, which are no multiple of any tile."""
+"""Increments tried to meet a `require`; odd ones come first, since they are not multiples of any tile."""
 
 FEW = 3
 """Value to which the other names are reduced."""
 
 LEAST_COMPARED, MOST_COMPARED = 257, 1 << 19
-"""Range of constants in the code that are of interest; smaller ones are covered by other sizes."""
+"""Range of constants in the code that give sizes; other sizes cover smaller constants."""
 
 MOST_AROUND = 4
 MOST_ELEMENTS_AROUND = 1 << 20
 MOST_THREADS_AROUND = 1 << 19
-"""Maximum of elements or threads at such a size: a fraction of a second in the emulator."""
+"""Maximum number of elements or threads at such a size: a fraction of a second in the emulator."""
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
@@ -64,7 +64,7 @@ def further_sizes(
 
 
 def compared_numbers(ptx: str) -> set[int]:
-    """Returns constants that the PTX compares integers with, whether from literals, macros, templates or functions."""
+    """Returns the constants that PTX compares integers with; macros, templates and functions are resolved in PTX."""
     found = [(register, int(number)) for register, number in _COMPARED.findall(ptx)]
     lines = ptx.splitlines()
     return {
@@ -77,7 +77,7 @@ def compared_numbers(ptx: str) -> set[int]:
 def _is_shared_memory_offset(register: str, ptx: Sequence[str]) -> bool:
     """Returns True if a register is only an offset in shared memory that a loop moves from one constant to another.
 
-    Compilers count loops over a tile that way; such an end does not depend on the problem's size.
+    Compilers count loops over a tile this way; the end of such a loop does not depend on the problem's size.
     """
     own = re.escape(register)
     steps = re.compile(rf"mov\.\w+\s+{own}, -?\d+;|add\.\w+\s+{own}, {own}, -?\d+;|setp\.[\w.]+\s+%\w+, {own}, -?\d+;")
@@ -94,7 +94,7 @@ def _is_shared_memory_offset(register: str, ptx: Sequence[str]) -> bool:
 
 
 def _only_in_shared_memory(address: str, offset: str, ptx: Sequence[str]) -> bool:
-    """Returns True if a register, which `offset` is added into, is used for nothing but addresses of shared memory."""
+    """Returns True if a register that is a sum with `offset` is used only in addresses of shared memory."""
     lines = [line for line in _lines_with(address, ptx) if not re.search(rf"{re.escape(offset)}\b", line)]
     return all(re.search(rf"\b(?:ld|st)\.shared\.[^\[]*\[{re.escape(address)}(?:\+-?\d+)?\]", line) for line in lines)
 
@@ -107,7 +107,7 @@ def _lines_with(register: str, ptx: Sequence[str]) -> list[str]:
 def _around(
     contract: Contract, listed: Sequence[Size], tried: Sequence[Size], numbers: Sequence[int]
 ) -> Iterator[Size]:
-    """Yields sizes at and just beyond constants, for each name that no tried size makes as large."""
+    """Yields sizes at and just beyond constants, for each name whose tried values are all at or below the constant."""
     threads = max(MOST_THREADS_AROUND, min(threads_at(contract, size) for size in listed))
     left = MOST_AROUND
     base = min(listed, key=lambda size: _elements(contract, size))
@@ -125,7 +125,8 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
     """Returns for each size name a size at which it is several times as large as listed, with the other names small.
 
     A kernel that drops data beyond the capacity of its tiles, blocks or shared memory is wrong at every larger size, so
-    one much larger size suffices. A name limited by threads or elements grows as far as it can.
+    one much larger size suffices. A name whose growth the limits of threads or elements restrict grows up to those
+    limits.
 
     Args:
         contract: defines the allowed sizes.
@@ -180,5 +181,5 @@ def _loops(tokens: Sequence[Token]) -> int:
 
 
 def _narrow(tokens: Sequence[Token]) -> Counter[str]:
-    """Counts 16-bit types, in which sizes, positions and counts may overflow."""
+    """Counts 16-bit type names, since sizes, positions and counts may overflow in these types."""
     return Counter(token.text for token in tokens if token.text in _NARROW)

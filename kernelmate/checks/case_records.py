@@ -1,4 +1,4 @@
-"""Records of one size: its launches, and findings of the backend and the guards."""
+"""Records of one size: its launches, and the findings of the backend and the guards."""
 
 from __future__ import annotations
 
@@ -78,11 +78,12 @@ class CaseRecord:
         seen: the launches, in order.
         noted: findings of guards and the backend.
         degenerate: True if a trivial answer (zeros, the old contents, the answer for other inputs) would pass as right.
-        constant: the output that is equal for different inputs, and a sentence; judged over all sizes.
+        constant: the output that is equal for different inputs, with a sentence about it; reported only if it holds at
+            all sizes.
         counted: the launch with counters, at listed sizes.
         launched: False if the version cannot be launched or excludes the size itself.
-        unsteady: True if equal launches differ beyond the tolerance, which explains wrong answers.
-        once: True if only one ordinary launch was made, so that the answer for other inputs is unknown.
+        unsteady: True if equal launches differ beyond the tolerance, which explains wrong outputs.
+        once: True if only one ordinary launch was made, so that the outputs for other inputs are unknown.
         kept: the first launch with its arrays, at listed sizes that are to be timed.
     """
 
@@ -105,12 +106,12 @@ class CaseRecord:
 
     @property
     def judged(self) -> list[ObservedLaunch]:
-        """Returns the launches that decide this size: those that count against the version, else the ordinary ones."""
+        """Returns the launches that decide this size: those where a mistake is an error, else the ordinary ones."""
         return [s for s in self.seen if s.weight == "error"] or [s for s in self.seen if s.plain]
 
     @property
     def correct(self) -> bool | None:
-        """Returns True if every launch that counts is right; None if nothing can be compared."""
+        """Returns True if every deciding launch is right; None if nothing can be compared."""
         if not self.launched:
             return False
         rights = [one.right for one in self.judged]
@@ -126,7 +127,7 @@ class CaseRecord:
 
     @property
     def worst(self) -> Difference | None:
-        """Returns the difference with the largest error over all launches that count."""
+        """Returns the difference with the largest error over all deciding launches."""
         return max((d for one in self.judged for d in one.differences), key=lambda d: d.error, default=None)
 
     @property
@@ -136,7 +137,10 @@ class CaseRecord:
         return worst.first if worst is not None and not worst.right else None
 
     def scalars(self, contract: Contract) -> dict[str, float] | None:
-        """Returns scalars that differed from the contract's values in a decisive launch, else in any launch that counts; None without any."""
+        """Returns the values of scalars that differ from the contract's in a deciding launch; None without any.
+
+        Wrong launches come first.
+        """
         seen = sorted(self.judged, key=lambda one: one.right is False, reverse=True)
         found = (said(contract, self.size, one.outcome.given) for one in seen)
         return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)

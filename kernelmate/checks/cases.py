@@ -50,7 +50,7 @@ from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
-"""Elements over all arrays up to which a large case is launched twice in the emulator, which takes seconds."""
+"""Maximum number of elements over all arrays at which a large case is launched twice in the emulator, in seconds."""
 
 
 class CaseJudge:
@@ -61,11 +61,11 @@ class CaseJudge:
         oracle: source of expected outputs.
         compared: True with a baseline, so that its mistakes can be distinguished from the candidate's.
         keep_bytes: bytes of arrays that listed sizes may keep for timing.
-        glance: make only the first launch of each size.
+        glance: True to make only the first launch of each size.
 
     Attributes:
         baseline_ran: True if the baseline finished the last launch.
-        baseline_longest: instructions of its longest thread there, if counted.
+        baseline_longest: instructions of its longest thread in that launch, if counted.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class CaseJudge:
         return self._settling.may_try(style, size)
 
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
-        """Announces to the bench all launches that judging these sizes in order takes if nothing goes wrong."""
+        """Announces to the bench all launches needed to judge these sizes in order if nothing fails."""
         self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
     def launches(self, sizes: Sequence[PlannedSize]) -> Iterator[Run]:
-        """Yields the launches that judging these sizes takes, as far as their inputs can be made; launches nothing."""
+        """Yields the launches needed to judge these sizes, as far as their inputs can be made; launches nothing."""
         for number, one in enumerate(sizes):
             size = one.size
             for shot, count in self._shots(one, number):
@@ -116,7 +116,7 @@ class CaseJudge:
         return tried.once and elements_of(argument_shapes(self.contract, tried.size).values()) > MOST_ELEMENTS
 
     def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
-        """Yields the launches of a size, each with whether counters are collected."""
+        """Yields the launches of a size, each with True if counters are collected."""
         size, origin, once, styled, shifts, styles = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
@@ -158,7 +158,7 @@ class CaseJudge:
         return record
 
     def _keep(self, record: CaseRecord) -> None:
-        """Keep the arrays of a listed size's first launch while there is room."""
+        """Keeps the arrays of a listed size's first launch if the limit of kept bytes allows it."""
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
             kept = KeptLaunch(first.outcome, first.answer)
@@ -168,7 +168,7 @@ class CaseJudge:
                 record.kept = kept
 
     def again(self, record: CaseRecord) -> KeptLaunch:
-        """Repeats the launch of a size whose arrays there was no room to keep in `kept`.
+        """Repeats the launch of a size whose arrays exceeded the limit and were not kept.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed.
@@ -180,7 +180,7 @@ class CaseJudge:
         return KeptLaunch(self.bench.run(record.size, shot, given), answer)
 
     def _launch(self, record: CaseRecord, shot: PlannedLaunch, *, count: bool, bounded: bool) -> ObservedLaunch | None:
-        """Makes one launch; returns None if neither contract nor reference requires it to work, or nothing can run."""
+        """Makes one launch; returns None if the launch is not required to work, or if no launch is possible."""
         size = record.size
         self.baseline_ran = False
         plainly = _plainly_wrong(record)
@@ -311,7 +311,7 @@ class CaseJudge:
             self._note_repeats(record, first)
 
     def _note_repeats(self, record: CaseRecord, first: ObservedLaunch) -> None:
-        """Repeats the launch on a GPU with other SMs busy, at other addresses, over other leftovers."""
+        """Repeats the launch on a GPU under other schedules, at other addresses and over other leftover memory."""
         elements = sum(array.size for array in first.outcome.result.arrays.values())
         if not self.bench.on_hardware or elements > REPEATED_ELEMENTS or first.right is False:
             return
@@ -347,7 +347,7 @@ class CaseJudge:
 
 
 def _plainly_wrong(record: CaseRecord) -> bool:
-    """Returns True if the case's first launch shows the baseline wrong, or a version without a baseline."""
+    """Returns True if the case's first launch shows that the baseline, or a version without a baseline, is wrong."""
     if not record.seen:
         return False
     first = record.seen[0]
@@ -367,10 +367,10 @@ def _differences(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[Diffe
 
 
 def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known: bool) -> bool:
-    """Returns True if the only error is NaN in place of an infinity that the reference does not give.
+    """Returns True if all errors are NaN where the expected value, but not the reference's own, is infinite.
 
-    Without a reference only the baseline gives the infinity; with one, the value overflowed in the output's type.
-    Compensated sums turn every infinity into NaN, so their answers give no evidence.
+    `known` is True if the expected values come from a reference: then the value is finite and overflows in the output's
+    type. Otherwise the infinity comes from the baseline alone.
     """
     for name, want in answer.want.items():
         got = outcome.result.arrays[name]
@@ -386,7 +386,7 @@ def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known:
 
 
 def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLaunch | None) -> bool:
-    """Returns True if a zero output, an unchanged one, or the one for other inputs would pass as right."""
+    """Returns True if zeros, an unchanged output, or the output for other inputs would pass as right."""
     answer = first.answer
     if answer is None or (other is not None and other.answer is None):
         return False

@@ -1,4 +1,4 @@
-"""Diagnosis of wrong results: one code for all sizes together, with the clearest example in a sentence."""
+"""Diagnosis of wrong results: one finding code over all sizes, with the clearest example in a sentence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Wrong:
 def causes_of(contract: Contract, records: Sequence[CaseRecord]) -> Iterator[tuple[Severity, DiagnosedCause]]:
     """Returns the cause of the wrong answers of each severity that has any.
 
-    An output that does not depend on the inputs goes before any other cause.
+    An output that does not depend on the inputs takes precedence over any other cause.
 
     Args:
         contract: the judged version's contract.
@@ -49,7 +49,7 @@ def causes_of(contract: Contract, records: Sequence[CaseRecord]) -> Iterator[tup
 
 
 def _constant(records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
-    """Returns the output that is equal for different inputs at every telling size and right at none."""
+    """Returns the cause if an output is equal for different inputs and wrong at every size that distinguishes them."""
     wrong = [
         r
         for r in records
@@ -86,12 +86,12 @@ def _cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severit
 
 
 def _numeric(wrong: list[_Wrong]) -> list[_Wrong]:
-    """Returns the numeric errors, which are more telling than the handling of NaN and infinity; without any, all."""
+    """Returns the numeric errors, which identify causes better than errors in NaN and infinity; without any, all."""
     return [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
 
 
 def _telling(record: CaseRecord) -> list[ObservedLaunch]:
-    """Returns wrong answers of finished launches: of ordinary ones if there are any, else of the others."""
+    """Returns the wrong finished launches: the ordinary ones if there are any, else the others."""
     wrong = [seen for seen in record.seen if seen.right is False and not seen.outcome.stopped]
     return [seen for seen in wrong if seen.plain] or wrong
 

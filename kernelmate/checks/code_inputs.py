@@ -1,4 +1,4 @@
-"""Inputs that a version's code suggests: values that it compares with and its baseline does not, and limits of its types."""
+"""Inputs suggested by a version's code: constants that it compares with and its baseline does not, and type limits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ FARTHEST = 16
 """Largest multiple of a scalar's value up to which constants are tried for it."""
 
 SMALL = 8
-"""Largest magnitude of integers that ordinary draws contain often enough."""
+"""Largest magnitude of integers that ordinary draws contain with sufficient frequency."""
 
 COUNTED = 1 << 16
 """Number of elements that a 16-bit counter cannot count."""
 
 MOST_EQUAL = 1 << 20
-"""Elements over all arrays up to which equal integers are tried, and all styles where no array is floating."""
+"""Maximum number of elements over all arrays at which equal integers are tried, and any style if no array is floating.
+"""
 
 _NARROWING = re.compile(
     r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
 )
-"""Instructions by which sums of large integers lose bits that sums of small ones keep."""
+"""PTX instructions that lose high bits of large integers but not of small ones."""
 
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
@@ -47,12 +48,12 @@ _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 def suggested_styles(
     contract: Contract, version: Version, baseline: Version, scalars: Iterable[str]
 ) -> tuple[InputStyle, ...]:
-    """Returns styles of inputs that a candidate should be tried on once, because of code that its baseline lacks.
+    """Returns input styles for one launch each, suggested by code of a candidate that its baseline lacks.
 
     Args:
         contract: the baseline's contract.
-        version: under judgement.
-        baseline: what it was made from.
+        version: the version under judgement.
+        baseline: the version that it was made from.
         scalars: arguments that may have other values than the contract's.
     """
     if contract.inputs is not None:
@@ -79,7 +80,7 @@ def with_styles(
     styles: Sequence[InputStyle],
     may_try: Callable[[InputStyle, Size], bool],
 ) -> list[PlannedSize]:
-    """Adds each style to the largest of the sizes at which it is affordable, and telling.
+    """Adds each style to the largest size at which it is affordable and can reveal an error.
 
     Args:
         contract: gives the shapes.
@@ -105,7 +106,7 @@ def with_styles(
 
 
 def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int]:
-    """Returns the elements over all arrays of a size, and the longest row of an input."""
+    """Returns the number of elements over all arrays at a size, and the longest row of an input."""
     try:
         shapes = argument_shapes(contract, planned.size)
     except ContractError:
@@ -115,7 +116,7 @@ def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int]:
 
 
 def _sums_are_wide(contract: Contract) -> bool:
-    """Returns True if an output has 64 bits, so that sums of narrower integers may exceed 32."""
+    """Returns True if an output has 64 bits, so that sums of narrower integers may exceed 32 bits."""
     outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
     return any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in outputs)
 
@@ -140,7 +141,7 @@ def _constants(contract: Contract, own: Sequence[ConstantComparison]) -> Iterato
 
 
 def _fitted(argument: Argument, value: float) -> float | None:
-    """Returns a constant as a value of an array's type; None for those that are drawn anyway."""
+    """Returns a constant as a value of an array's type; None if the type cannot hold it or draws contain it."""
     dtype = numpy_dtype(argument.dtype)
     if dtype.itemsize <= 2 or dtype.kind not in "iuf":
         return None
@@ -155,7 +156,7 @@ def _fitted(argument: Argument, value: float) -> float | None:
 
 
 def _bits(pattern: int) -> float:
-    """Returns the float32 that has a pattern of bits; that of other integers is no number to try."""
+    """Returns the float32 with the given bit pattern; NaN for integers that are not a plausible pattern."""
     if not -(2**31) <= pattern < 2**32 or abs(pattern) < 2**23:
         return math.nan
     return float(np.array(pattern & 0xFFFFFFFF, np.uint32).view(np.float32))
@@ -175,7 +176,7 @@ def _scalar_styles(contract: Contract, own: Sequence[ConstantComparison], names:
 
 
 def _beyond(argument: Argument, compared: ConstantComparison) -> float | None:
-    """Returns the value of a scalar on the other side of a constant; None if it is far, or varied so anyway."""
+    """Returns a scalar value across a compared constant; None if it is too far, or if variation tries it anyway."""
     usual, constant = scalar_value(argument, {}), compared.value
     whole = not is_float(numpy_dtype(argument.dtype))
     if not math.isfinite(constant) or usual * constant <= 0 or abs(constant) > FARTHEST * (abs(usual) + whole):

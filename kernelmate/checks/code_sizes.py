@@ -1,7 +1,7 @@
 """Sizes at which compiled code takes a branch that it takes at no size tried so far.
 
-A condition of the PTX that launch parameters and constants alone decide is evaluated for many sizes at once, without a
-launch. Macros, functions, floating and bitwise arithmetic and folded constants are what the compiler has made of them.
+Conditions in PTX that depend only on launch parameters and constants are evaluated for many sizes at once, without a
+launch. Since PTX is analysed, macros, functions and constants are already resolved.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ MOST_THREADS = 1 << 19
 """Maximum elements over all arrays, and threads of the launch, at such a size: a fraction of a second in the emulator."""
 
 MOST_SWEPT = 1 << 16
-"""All values up to this are tried for a single name."""
+"""Largest value tried for a single name; all values up to it are tried."""
 
 DRAWN, DRAWN_BELOW = 1 << 13, 600
-"""Number of sizes in which all names are drawn, and the bound of the values."""
+"""Number of sizes drawn with all names at random, and the exclusive upper bound of their values."""
 
 PROBED = 8
-"""Number of values per condition that are tested for a valid launch."""
+"""Maximum number of sizes tested for a valid launch, per outcome of a condition."""
 
 MOST_TEXT = 1 << 19
-"""Maximum characters of PTX that are read."""
+"""Maximum length in characters of PTX that is analysed."""
 
 DEEPEST = 200
 
@@ -53,7 +53,7 @@ class CodeDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _EntryCode:
-    """The statements of an entry that are the only ones to write their registers, and its decisions in order."""
+    """The single-assignment instructions of an entry, by register, and its decisions in order."""
 
     places: Mapping[str, int]
     writers: Mapping[str, Statement]
@@ -61,13 +61,13 @@ class _EntryCode:
 
 
 def code_sizes(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> tuple[Size, ...]:
-    """Sizes at which a decision of a version's code, that its baseline does not have, has an outcome not had so far.
+    """Returns sizes that give branches of a version's code, absent from its baseline, an outcome not seen so far.
 
     Args:
         contract: says which sizes are allowed, and which scalars hold them.
         tried: the sizes that are tried anyway.
-        version: under judgement.
-        baseline: what it was made from.
+        version: the version under judgement.
+        baseline: the version that it was made from.
     """
     if not tried or not tried[0] or len(version.compiled.ptx) > MOST_TEXT:
         return ()
@@ -107,7 +107,7 @@ def _written(statement: Statement) -> list[str]:
 
 
 def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple[str, bool], ...]]]:
-    """Yields registers that decide a branch, with the branches taken before."""
+    """Yields registers that decide a branch, with the guards and outcomes of the branches that lead to it."""
     targets = [one.operands.strip() for one in statements if one.opcode[0] == "bra"]
     guards: tuple[tuple[str, bool], ...] = ()
     taken: dict[str, tuple[tuple[str, bool], ...]] = {}
@@ -131,7 +131,7 @@ def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple
 
 
 def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str], depth: int = 0) -> str:
-    """Returns the expression that a register is computed from, without names of registers."""
+    """Returns the expression that a register is computed from, with no register names in it."""
     if register in known or register not in writers or depth > DEEPEST:
         return known.get(register, "?")
     statement = writers[register]
@@ -145,7 +145,7 @@ def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str]
 
 @dataclass(slots=True)
 class _SizeLanes:
-    """Values of registers at many sizes at once, one lane for each; None if sizes alone do not determine them."""
+    """Register values at many sizes at once, one array element per size; None if sizes alone do not determine them."""
 
     code: _EntryCode
     parameters: Mapping[int, Array]
@@ -180,7 +180,7 @@ class _SizeLanes:
         return evaluated(statement.opcode, values)
 
     def outcome(self, decision: CodeDecision, truth: bool) -> Array | None:
-        """Returns the lanes that reach a decision and take this outcome; None if sizes alone do not decide."""
+        """Returns the mask of sizes that reach a decision and take this outcome; None if sizes do not decide it."""
         found = self.value(decision.register)
         if found is None:
             return None
@@ -192,7 +192,7 @@ class _SizeLanes:
         return lanes
 
     def _truth(self, register: str, found: Array) -> Array:
-        """Returns the truth of a predicate, the sign of a difference, or the operand that a minimum selects."""
+        """Returns the truth of a predicate or a sign, or if `min` or `max` selects its first operand."""
         statement = self.code.writers[register]
         if statement.opcode[0] not in ("min", "max"):
             return np.asarray(found != 0)
@@ -230,7 +230,7 @@ class _CodeSearch:
     def _at(
         self, sizes: Callable[[int], Size], lanes: _SizeLanes, decision: CodeDecision, truth: bool
     ) -> Iterator[Size]:
-        """Yields the smallest of the tried sizes with an outcome that can be launched."""
+        """Yields up to `PROBED` of the smallest sizes that have an outcome and can be launched."""
         outcome = lanes.outcome(decision, truth)
         if outcome is None or not outcome.any():
             return
@@ -242,7 +242,7 @@ class _CodeSearch:
                 yield size
 
     def _sweeps(self) -> Iterator[tuple[Callable[[int], Size], _SizeLanes]]:
-        """Yields sweeps: every value of each name with the others usual or small, all names equal, and drawn sizes."""
+        """Yields sweeps: all values of each name with the others usual or 1, all names equal, and random sizes."""
         values = np.arange(1, MOST_SWEPT + 1, dtype=np.int64)
         for name in self.names:
             for others in (self.base, dict.fromkeys(self.names, 1)):
@@ -259,7 +259,7 @@ class _CodeSearch:
         return self._lanes_of({name: np.array([size[name] for size in sizes], np.int64) for name in self.names})
 
     def _lanes_of(self, values: Mapping[str, Array | int]) -> _SizeLanes:
-        """Returns the lanes of sizes; scalars that an expression derives from sizes are unknown."""
+        """Returns the register values at sizes; scalars computed from size names are unknown."""
         parameters: dict[int, Array] = {}
         usual = scalar_values(self.contract, self.base)
         for place, argument in enumerate(self.contract.args):

@@ -10,7 +10,7 @@ from kernelmate.checks.precision import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096
-"""Number of elements that are compared first if only the overall result matters."""
+"""Number of leading elements that are compared first if only the overall result matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ def _largest(got: Array, want: Array, allowed: Array) -> float:
 def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowed: Array) -> Array:
     """Returns |got - want| over the tolerance.
 
-    0 if the output's dtype has no closer value, infinite where it is not a number.
+    The ratio is 0 where `same` is True or both are NaN, and infinite where it is otherwise not a number.
 
-    `same` marks elements equal to the expected value rounded to that dtype; `absolute` is |got - want|.
+    `same` marks elements equal to the expected value rounded to the output's dtype; `absolute` is |got - want|.
     """
     ratio: Array = absolute / allowed
     np.copyto(ratio, 0.0, where=same)
@@ -99,7 +99,7 @@ def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowe
 
 
 def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
-    """Returns True if an output is right; stops early if its beginning is wrong."""
+    """Returns True if an output is right; compares its first `GLANCED` elements first, and stops if they are wrong."""
     few = tuple(array.reshape(-1)[:GLANCED] for array in (got, want, allowed))
     if got.size > GLANCED and not compare(argument, *few).right:
         return False
@@ -124,7 +124,7 @@ def nan_in(array: Array) -> Array:
 
 
 def absolute_error(got: Array, want: Array) -> Array:
-    """Returns |got - want| per element of a floating output, 0 if it is not a number."""
+    """Returns |got - want| per element of a floating output; 0 where it is not finite."""
     with np.errstate(all="ignore"):
         absolute = np.abs(wide(got) - want)
     return np.where(np.isfinite(absolute), absolute, 0.0)

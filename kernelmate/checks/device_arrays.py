@@ -1,9 +1,9 @@
 """Arrays on a GPU that behave like NumPy's for a reference function, or raise an exception.
 
 CuPy is not NumPy: it lets assignments overlap, writes to duplicate indices in any order, wraps indices that are out of
-range, casts NaN to another integer, and lacks some arguments, all silently. A `DeviceArray` wraps a CuPy array,
-forwards operations with the same meaning, and raises `NotAvailable` for others; the reference is then evaluated by
-NumPy on the host.
+range, and casts NaN to another integer than NumPy, all without an error. A `DeviceArray` wraps a CuPy array, forwards
+operations with the same meaning, and raises `NotAvailable` for others; the reference is then evaluated by NumPy on the
+host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NotAvailable(Exception):
 REFUSED = frozenset(
     {"vectorize", "frompyfunc", "random", "put", "place", "putmask", "put_along_axis", "copyto", "fromfunction"}
 )
-"""Names of NumPy that mean something else in CuPy, or that write through arguments untracked."""
+"""NumPy function names whose CuPy counterparts behave differently, or that write through their arguments."""
 
 REDUCTIONS = {
     "max": "maximum",
@@ -33,7 +33,7 @@ REDUCTIONS = {
     "sum": "add",
     "prod": "multiply",
 }
-"""Reductions whose `initial` argument CuPy lacks, with the ufunc that applies it afterwards."""
+"""Reductions whose `initial` argument CuPy lacks, with the ufunc that applies it to the result."""
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -53,7 +53,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._held, self._working = held, working
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """Applies a ufunc of NumPy or SciPy through the GPU's function of that name."""
+        """Applies a ufunc of NumPy or SciPy through its GPU counterpart."""
         function = _counterpart(ufunc)
         if method == "at":
             raise NotAvailable(f"{ufunc.__name__}.at")
@@ -69,11 +69,15 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Applies a NumPy function through the GPU's function of that name."""
+        """Applies a NumPy function through its GPU counterpart."""
         return called(func.__name__, _counterpart(func), args, kwargs, self._working)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        """Raises an exception: implicit copies to the host are not allowed."""
+        """Refuses implicit copies to the host.
+
+        Raises:
+            NotAvailable: always.
+        """
         raise NotAvailable("conversion to a NumPy array")
 
     def __getattr__(self, name: str) -> Any:
@@ -112,7 +116,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return wrapped(self._held[unwrapped(key)], self._working)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Writes elements selected by slices, numbers or a mask."""
+        """Writes elements selected by slices, integers or a mask.
+
+        Raises:
+            NotAvailable: the key is an array of indices.
+        """
         if any(isinstance(one, DeviceArray | np.ndarray | list) and _kind(one) != "b" for one in _keys(key)):
             raise NotAvailable("a write through positions")
         held = unwrapped(value)
@@ -121,11 +129,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._held[unwrapped(key)] = held
 
     def __len__(self) -> int:
-        """Extent of the first axis."""
+        """Returns the extent of the first axis."""
         return len(self._held)
 
     def __iter__(self) -> Iterator[Any]:
-        """Parts along the first axis."""
+        """Iterates over the first axis."""
         return (self[index] for index in range(len(self._held)))
 
     def __float__(self) -> float:
@@ -174,7 +182,11 @@ def unwrapped(value: Any) -> Any:
 def called(
     name: str, function: Callable[..., Any], arguments: Any, keywords: Any, working: np.dtype[Any] | None
 ) -> Any:
-    """Calls a function of the array module with a reference's arguments."""
+    """Calls a function of the array module with a reference's arguments.
+
+    Raises:
+        NotAvailable: the function is in `REFUSED`.
+    """
     if name in REFUSED:
         raise NotAvailable(name)
     given, named = unwrapped(tuple(arguments)), unwrapped(dict(keywords))
@@ -195,7 +207,7 @@ def called(
 
 
 def _repeated(array: Any, repeats: Any, axis: int | None = None) -> Any:
-    """`np.repeat` with one count per element, which CuPy lacks."""
+    """Implements `np.repeat` with one count per element, which CuPy lacks."""
     library = DeviceArray.library
     ends = library.cumsum(repeats)
     places = library.searchsorted(ends, library.arange(int(ends[-1]) if ends.size else 0), side="right")
@@ -203,7 +215,7 @@ def _repeated(array: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def _counterpart(function: Any) -> Callable[..., Any]:
-    """Returns the GPU's function of the same name.
+    """Returns the GPU counterpart of a NumPy or SciPy function.
 
     Raises:
         NotAvailable: there is none.

@@ -1,4 +1,4 @@
-"""Sizes chosen from a candidate's own conditions: each condition is made true, false, and tried at its boundary."""
+"""Sizes chosen from a candidate's conditions: each is made true and false, and its boundary is tried."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from kernelmate.source import launch_shape, scalar_values
 from kernelmate.source.conditions import Condition, Lookup, Value
 
 MOST_DIRECTED = 12
-"""Maximum of sizes for one candidate's conditions."""
+"""Maximum number of sizes for one candidate's conditions."""
 
 MOST_ELEMENTS = 1 << 20
 MOST_THREADS = 1 << 19
-"""Maximum of elements over all arrays, and of threads, at such a size: a fraction of a second in the emulator."""
+"""Maximum number of elements over all arrays, and of threads, at such a size: a fraction of a second in the emulator.
+"""
 
 MOST_VALUES = 160
-"""Maximum of values tried for one name."""
+"""Maximum number of values tried for one name."""
 
 DRAWS = 150
-"""Pairs of values tried if no single name makes the condition true or false."""
+"""Number of value pairs tried if no single name makes the condition true or false."""
 
 PROBED = 12
-"""Sizes per goal that are tested for a valid launch."""
+"""Maximum number of sizes per goal that are tested for a valid launch."""
 
 SWEPT = 400
 """All values below this are tried for one name if the values suggested by constants do not suffice."""
 
 MOST_SWEPT = 4000
-"""Limit in place of `SWEPT` for a condition that has a remainder: twice its largest constant is tried, but no more than this."""
+"""Limit in place of `SWEPT` for a condition with a remainder: up to twice its largest constant, but at most this."""
 
 MOST_EVALUATED = 6000
-"""Maximum of condition evaluations in one verdict: some tens of milliseconds."""
+"""Maximum number of condition evaluations in one verdict: some tens of milliseconds."""
 
 MOST_UNKNOWN = 6
-"""Maximum of sizes around constants in conditions that cannot be evaluated."""
+"""Maximum number of sizes around constants in conditions that cannot be evaluated."""
 
 Goal = Callable[[Lookup], bool]
 
@@ -103,14 +104,14 @@ class SizeLookup:
 
 @dataclass(frozen=True, slots=True)
 class DirectedSizes:
-    """Sizes to try, and a sentence for each condition that only too large sizes would reach."""
+    """Sizes to try, and a sentence for each condition that only sizes above the limits would reach."""
 
     sizes: tuple[Size, ...]
     beyond: tuple[str, ...]
 
 
 def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequence[Condition]) -> DirectedSizes:
-    """Choose sizes that flip conditions which have one outcome at all sizes tried so far.
+    """Choose sizes at which conditions that had one outcome at all tried sizes have the other one.
 
     Args:
         contract: the contract of the version under judgement; its `require` limits the sizes.
@@ -145,7 +146,7 @@ class _Search:
         return DirectedSizes(tuple(self.found), tuple(self.beyond.values()))
 
     def _support(self, condition: Condition) -> list[str]:
-        """Returns the size names that a condition depends on."""
+        """Returns the size names that a condition depends on: all if it uses the grid or a derived scalar."""
         used: frozenset[str] = frozenset() if condition.expression is None else condition.expression.names
         if any(name.startswith(("gridDim", "blockIdx")) for name in used):
             return self.names
@@ -153,7 +154,7 @@ class _Search:
         return self.names if used & scalars else [name for name in self.names if name in used]
 
     def _unseen(self, condition: Condition) -> bool:
-        """Returns True if the condition cannot be evaluated and may depend on something as large as a size."""
+        """Returns True if the condition cannot be evaluated at a size and is not a constant."""
         if condition.expression is None:
             return True
         known = condition.holds(self.lookups.at(self.tried[0])) is not None
@@ -227,7 +228,7 @@ class _Search:
 
 
 def _truths(condition: Condition) -> Iterator[Goal]:
-    """Yields the goals of making the condition true and false, as far as it is unknown.
+    """Yields the goals of making the condition true and false; an unknown outcome also meets a goal.
 
     An assumption need only be made false.
     """
@@ -241,7 +242,7 @@ def _truths(condition: Condition) -> Iterator[Goal]:
 
 
 def _boundaries(condition: Condition) -> Iterator[Goal]:
-    """Yields goals for each comparison with a constant: both sides equal, and one apart either way."""
+    """Yields goals for each comparison with a constant: equal sides, and sides that differ by 1 and by -1."""
     if condition.expression is None or condition.assumed:
         return
     for left, right in condition.expression.sides:
@@ -257,10 +258,7 @@ def _boundaries(condition: Condition) -> Iterator[Goal]:
 
 
 def _values(constants: set[int]) -> list[int]:
-    """Returns values for a name suggested by constants of a condition.
-
-    Near them, their products, and remainders by them.
-    """
+    """Returns values for a name: numbers near a condition's constants and their products, and remainders by them."""
     some = sorted(one for one in constants if one > 0)[:16]
     around = {one + step for one in some for step in (-1, 0, 1)}
     around |= {one * other + step for one in some for other in some for step in (-1, 0, 1)}

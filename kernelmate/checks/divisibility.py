@@ -1,4 +1,4 @@
-"""Conditions of divisibility that a kernel relies on, found by the sizes at which it fails and confirmed at further ones."""
+"""Divisibility conditions that a kernel relies on, derived from failing sizes and confirmed at others."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from kernelmate.records import Size
 from kernelmate.source.render import string_list
 
 DIVISORS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Vector widths, warps, tiles and blocks; others are rare."""
+"""Divisors tried: those of vector widths, warps, tiles and blocks."""
 
 LEAST_WRONG = 3
 """Minimum number of wrong sizes for which a condition is sought."""
 
 MULTIPLE = 3
-"""An odd factor: a divisor times it is not a multiple of the next larger divisor."""
+"""Odd factor; the divisor times this factor is not a multiple of the next larger divisor."""
 
 Condition = tuple[tuple[str, int], ...]
-"""Names with the divisor of each, all of which must hold."""
+"""Size names, each with its divisor; the condition holds if every size is divisible."""
 
 
 def assumed(records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord | None]) -> tuple[str, ...]:
-    """Return the conditions on sizes, as written in `require`, that the kernel needs to be right; empty if none explains its failures.
+    """Return the conditions on sizes, as written in `require`, under which the kernel is right.
+
+    The result is empty if no condition explains the failures.
 
     Args:
         records: the records of the sizes that were tried.
@@ -46,7 +48,7 @@ def assumed(records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord 
 
 
 def sentence(conditions: Sequence[str], records: Sequence[CaseRecord]) -> str:
-    """Returns a sentence on what a kernel assumes, with the remedy."""
+    """Returns a sentence that states the conditions a kernel relies on, and the `require` line to add."""
     wrong = sum(failed(record) for record in records)
     return (
         f"assumes {' and '.join(conditions)}: it fails at {wrong} of {len(records)} sizes, at none where that holds; write "
@@ -60,7 +62,7 @@ def failed(record: CaseRecord) -> bool:
 
 
 def _conditions(good: Sequence[Size], bad: Sequence[Size]) -> Iterator[Condition]:
-    """Yields conditions from weak to strong: of one size, and of two where none of one fits."""
+    """Yields conditions from weak to strong: on one size name, then on pairs of names."""
     names = [name for name in good[0] if any(size[name] for size in bad)]
     for divisor in DIVISORS:
         yield from (((name, divisor),) for name in names)

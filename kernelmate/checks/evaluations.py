@@ -17,7 +17,7 @@ Expected = dict[str, Array]
 
 
 class Reference(Protocol):
-    """A source of expected outputs."""
+    """A source of expected outputs: the user's function or expression, or a kernel."""
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
         """Compute every out and inout array for these inputs, floats in float64.
@@ -25,7 +25,7 @@ class Reference(Protocol):
         Args:
             arrays: inputs by argument, original or perturbed; NumPy arrays, or CuPy arrays on a GPU.
             size: their size.
-            working: the floating dtype to compute in; None is float64. A reference kernel ignores it.
+            working: the floating dtype to compute in; None means float64. A reference kernel ignores it.
 
         Raises:
             ReferenceFailed: the reference raised an exception, or its result does not match the contract.

@@ -16,7 +16,7 @@ _ANSWERS = 2
 _OF_AN_ANSWER = 3
 """Arrays per expected output: values, tolerance, and the error that counts as lost precision."""
 _PASSING = 5
-"""Temporary float64 arrays while one output is derived or compared."""
+"""Temporary float64 arrays held while one output's tolerance is derived or the output is compared."""
 _LAUNCHES = 3
 """Launches whose arrays are held at once."""
 
@@ -38,7 +38,7 @@ def needed_bytes(contract: Contract, size: Size) -> int:
 
 
 def check_memory(contract: Contract, size: Size) -> None:
-    """Refuse a size for which memory does not suffice.
+    """Check that the available memory suffices for judging a size.
 
     Raises:
         EmulationTooLarge: it needs more memory than is available.

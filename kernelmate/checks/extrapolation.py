@@ -6,7 +6,7 @@ the last place. The difference, the *step*, shows how far rounding moves each el
 reference's own loss by cancellation. It is a single random draw and may be near zero by chance, so it is pooled over
 elements of similar scale. The criterion of similarity (nearly equal results, neighbourhood, row, column) is determined
 at small sizes, where the full derivation is made as well, and so are the factors from pooled steps to sensitivity and
-inner loss. Only these, and the growth of the number of terms with each size, are carried over.
+inner loss. Only these, and the growth of the number of terms with each size, are applied at the large size.
 
     error = 2 u_out |want| + 16 u |want| + growth(n) (u |want| + a E) + 8 b E
 
@@ -53,9 +53,9 @@ from kernelmate.checks.tolerances import (
 from kernelmate.records import Contract, Size
 
 STEP_UNITS = 4.0
-"""Unit roundoffs by which inputs are perturbed for the step.
+"""Perturbation of the inputs for the step, in unit roundoffs.
 
-Enough not to be rounded away, and few enough that the reference's own rounding stays visible.
+The perturbation must survive rounding, and must not hide the reference's own rounding errors.
 """
 
 DRAWS = 3
@@ -65,7 +65,7 @@ COUNTS = 8
 """Repetitions of counting terms at a small size if the first two counts differ, as for sparse references."""
 
 BLENDS = (0.0, 0.3, 0.6)
-"""Exponents of an element's own step in its pooled one."""
+"""Candidate exponents of an element's own step in its pooled step."""
 
 KNOWN = 8
 """Weight, in elements, of the growth law when an output of few elements is pooled."""
@@ -74,19 +74,20 @@ SETS = 4
 """Sets of inputs on which outputs of few elements are measured at small sizes."""
 
 OUTLYING = 6.0
-"""Multiple of the pooled step from which an element keeps its own step."""
+"""Multiple of the pooled step above which an element keeps its own step."""
 
 BEYOND_LAW = 4.0
 """Multiple of the growth law that the pooled step may reach."""
 
 LOWEST, HIGHEST = 0.6, 2.5
-"""Bounds of the ratio of carried to full tolerance.
+"""Target for the lowest, and limit for the highest, ratio of extrapolated to fully derived tolerance.
 
-Its geometric mean is 1, or larger if low quantiles need it and high ones allow it.
+The ratio's geometric mean is 1, or larger if low quantiles need it and high quantiles allow it.
 """
 
 TAIL = 0.01
-"""Quantile, with its complement, of the ratio between carried and full tolerance, by which a pooling is chosen."""
+"""Quantile (with its complement) of the ratio of extrapolated to full tolerance that decides the choice of a pooling.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,12 @@ class OutputLaw:
 
     Attributes:
         pooling: the pooling's name, one of `poolings`.
-        blend: exponent of an element's own step.
+        blend: exponent of an element's own step in its pooled step.
         moved: factor from the pooled step to the sensitivity, in unit roundoffs.
-        inner: likewise to the inner loss.
-        step: root mean square of the step at `Law.size`.
+        inner: factor from the pooled step to the inner loss, in unit roundoffs.
+        step: root mean square of the step at `Law.size`, per unit roundoff.
         exponents: exponents of its growth with each size name.
-        spread: spread of carried over full tolerance at the measured sizes.
+        spread: ratio of the high to the low quantile of extrapolated over full tolerance at the measured sizes.
     """
 
     pooling: str
@@ -149,7 +150,7 @@ def law_of(
     contract: Contract, reference: Reference, sizes: SmallSizes, draw: Draw, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Law:  # fmt: skip
-    """Measure at small sizes the law that large sizes use.
+    """Measure the law that large sizes use, at small sizes.
 
     Args:
         contract: the one in force.
@@ -194,7 +195,7 @@ def carried(
     """Returns the tolerances at a large size; evaluates the reference once.
 
     Args:
-        contract: the one in force; it has no tolerance of its own.
+        contract: the contract in force, which states no tolerance.
         law: the law from `law_of`.
         reference: the reference that computed `want`.
         arrays: the inputs.
@@ -253,7 +254,7 @@ def step_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Expected:  # fmt: skip
-    """Returns each element's step of a rounded output, for inputs perturbed by about `STEP_UNITS` roundoffs.
+    """Returns the step of each element of the rounded outputs, for inputs perturbed by about `STEP_UNITS` roundoffs.
 
     The step is divided by `STEP_UNITS`, so it is the effect of one roundoff. It takes one evaluation in the
     accumulating dtype.
@@ -275,7 +276,7 @@ def step_of(
 
 
 def _finite_step(got: Array, want: Array, scale: float) -> Array:
-    """Returns |got - want| over a scale, 0 if it is not a number."""
+    """Returns |got - want| divided by `scale`; 0 where it is not finite."""
     step = module_of(want).empty(want.shape)
     one, two, out = flat(got), flat(want), step.reshape(-1)
     with np.errstate(all="ignore"):
@@ -305,7 +306,7 @@ def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: f
 
 
 def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: str) -> OutputLaw:
-    """Chooses the pooling by which carried and full tolerances agree best at a small size."""
+    """Chooses the pooling with the best agreement of extrapolated and full tolerances at a small size."""
     bare, want = law.outputs[name], samples[0].want[name]
     if want.size == 0 or not bare.step:
         return bare
@@ -318,7 +319,7 @@ def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: 
 
 
 def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: OutputLaw, expected: float) -> OutputLaw:
-    """Returns a law with fitted factors, and the deviation of carried from full tolerances."""
+    """Returns a law with fitted factors, and the spread of the extrapolated over the full tolerances."""
     pools = [[_pooled(law, step[name], one.want[name], one.given, expected) for step in one.steps] for one in samples]
     pool = _mean_square(array for each in pools for array in each)
     if not pool:

@@ -1,4 +1,4 @@
-"""Selection of a verdict's findings: one per cause; of several codes for one cause the first in the list wins."""
+"""Selection of a verdict's findings: one per cause. Of several codes for a cause, the first in `FindingCode` stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmate.records import WRONG_OUTPUTS, Finding, FindingCode, LineCounters, Unit
 
 VALUE_CODES = WRONG_OUTPUTS | {FindingCode.STATEFUL, FindingCode.ALIASING, FindingCode.NONDETERMINISTIC}
-"""Codes of wrong outputs, which another error may explain."""
+"""Codes of wrong or varying outputs, which another error may explain."""
 
 
 SAME_CAUSE = (
@@ -32,7 +32,7 @@ SAME_CAUSE = (
         }
     ),
 )
-"""Codes that one mistake can cause together: at one buffer, or one line, only the first in the order of codes is reported."""
+"""Sets of codes that one mistake can cause; at one buffer or line, only the first in the order of codes is reported."""
 
 _SEVERITIES = ("error", "warning", "note")
 

@@ -1,4 +1,4 @@
-"""Findings of the guards that read a version's PTX and SASS, and of those that compare later launches with the judged one."""
+"""Findings of guards that read PTX and SASS, and of guards that compare later launches with the judged one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _sass(compiled: Compiled) -> str | None:
 def later_findings(
     contract: Contract, kept: KeptLaunch | None, timed: Timed
 ) -> Iterator[tuple[FindingCode, str, str | None]]:
-    """Codes, sentences, and the outputs that they are about; each of them an error.
+    """Yields a code, a sentence, and the output concerned, for each error in launches after the judged one.
 
     Args:
         contract: the contract in force.

@@ -1,4 +1,4 @@
-"""Selection of inputs for a case: the hardest on which the baseline and the reference agree."""
+"""Selection of inputs for a case: the hardest inputs on which the baseline and the reference agree."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
 _LEVELS: dict[Hashable, InputStyle] = {}
-"""For each originally requested style, the milder one on which a baseline and its reference agree."""
+"""For each requested style, the milder one on which a baseline and its reference agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedInputs:
-    """A launch to be made, with its inputs.
+    """A launch with its inputs.
 
     Attributes:
         theirs: the baseline's outputs; None without a baseline.
@@ -49,7 +49,7 @@ def other_style(contract: Contract, directory: Path) -> InputStyle:
 
 
 class InputSelection:
-    """Finds inputs that the baseline tolerates, or the version itself if judged without a baseline.
+    """Finds inputs that the baseline handles correctly, or the version itself without a baseline.
 
     Args:
         bench: runs the version under judgement.
@@ -65,9 +65,9 @@ class InputSelection:
         self._other: InputStyle | None = None
 
     def other(self, size: Size) -> InputStyle:
-        """Returns the first style of the second set of ordinary inputs at a size.
+        """Returns the style of the second set of ordinary inputs at a size, before it is made milder.
 
-        Varied scalars, and array values equal to scalars.
+        It varies scalars and plants array values equal to scalars.
         """
         style = self._varied()
         fixed = self._fixed(size)
@@ -78,17 +78,18 @@ class InputSelection:
 
     @property
     def varied_scalars(self) -> tuple[str, ...]:
-        """Returns scalars that may have other values, at the sizes that the emulator launches first at least."""
+        """Returns scalars that may have other values, at least at sizes that the emulator launches first."""
         return self._varied().vary
 
     def may_try(self, style: InputStyle, size: Size) -> bool:
-        """Returns False for values of scalars at a size where they could destroy a GPU's context."""
+        """Returns False if a style's scalar values at a size could destroy a GPU's context."""
         return self._fixed(size).isdisjoint(name for name, _ in style.given)
 
     def _fixed(self, size: Size) -> frozenset[str]:
-        """Returns scalars that keep the contract's values at a size: those that bound accesses, where a GPU launches first.
+        """Returns scalars that keep the contract's values at a size.
 
-        A stride or length that the kernel was never meant for can destroy the GPU's context.
+        These are scalars that bound accesses, where a GPU launches before the emulator: an unintended stride or length
+        can destroy the GPU's context.
         """
         first = self._bench.on_hardware and not self._bench.seen_first(size)
         return self._bounding() if first else frozenset()
@@ -115,7 +116,7 @@ class InputSelection:
         return self._other
 
     def level(self, style: InputStyle, size: Size) -> InputStyle:
-        """Returns the current level of a style."""
+        """Returns the style made as mild as earlier disagreements at this style required."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
         return self._safe(_LEVELS.get(self._key(style), style), size)
@@ -128,9 +129,9 @@ class InputSelection:
         return style
 
     def _safe(self, style: InputStyle, size: Size) -> InputStyle:
-        """Returns the style, with the smallest index values if a GPU would launch first.
+        """Returns the style, with the smallest index values if a GPU launches before the emulator.
 
-        A bad address destroys its context.
+        A bad address destroys the GPU's context.
         """
         if style.name != "integers" or not self._bench.on_hardware or self._bench.seen_first(size):
             return style
@@ -144,7 +145,10 @@ class InputSelection:
 
     @property
     def has_positions(self) -> bool:
-        """Returns True if elements of an undeclared integer array may be used as addresses or lengths, or decide which are."""
+        """Returns True if elements of an integer array may be indices, lengths or bounds, or without PTX.
+
+        Arrays with a declared distribution are excluded.
+        """
         version, used = self._oracle.judge_of_inputs or self._bench.version, self._used()
         return not version.compiled.ptx or bool(
             (used.addresses | used.loops | used.guards) & frozenset(self._integers())
@@ -173,7 +177,7 @@ class InputSelection:
         Args:
             size: size of the launch.
             shot: the requested launch.
-            plainly: True if ordinary inputs were wrong already, so that scalars are not varied.
+            plainly: True if results on ordinary inputs were already wrong; scalars are then not varied.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed on the mildest inputs.
@@ -209,7 +213,7 @@ class InputSelection:
         return SelectedInputs(shot, given, theirs, self._oracle.answer(size, shot, given, theirs))
 
     def instead(self, size: Size, shot: PlannedLaunch, mine: BaselineOutputs, *, plainly: bool) -> InputStyle | None:
-        """Returns milder inputs for a version without baseline that is wrong on varied scalars; None otherwise."""
+        """Returns milder inputs for a version without a baseline that is wrong on varied scalars; None otherwise."""
         varies = shot.style.vary or shot.style.planted
         if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
             return None
@@ -217,7 +221,7 @@ class InputSelection:
         return None if following is None else self._keep(self.other(size), following)
 
     def milder(self, size: Size, shot: PlannedLaunch, *, failed: bool) -> InputStyle | None:
-        """Returns the next milder style of inputs; None if there is none."""
+        """Returns the next milder style; None if there is none."""
         style = shot.style
         if not style.vary and not style.planted:
             return milder(style, size, self._integers(), failed=failed)

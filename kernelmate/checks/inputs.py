@@ -36,7 +36,7 @@ from kernelmate.source.distributions import LIVE
 
 
 def otherwise(argument: Argument) -> str | None:
-    """Returns the distribution of an argument at sizes other than its live array's: its own if it has no array."""
+    """Returns the distribution of an argument at sizes other than its live array's, or its only distribution."""
     if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
         return argument.distribution
     return parse_distribution(argument.distribution).otherwise
@@ -99,13 +99,13 @@ def _read(path: Path, argument: Argument) -> Array:
 
 
 ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late"})
-"""Styles that are always drawn on the host, because only small arrays use them."""
+"""Styles that are always drawn on the host, since only small arrays use them."""
 
 PLANTED_EVERY = 512
-"""Number of elements per planted special value, so that enough rows contain none."""
+"""Number of elements per planted special value, so that enough rows contain no special value."""
 
 FEWEST_ROWS = 3
-"""Minimum of rows in an array for one row to be filled with infinities."""
+"""Minimum number of rows in an array of which one row is filled with infinities."""
 
 SMALL_INTEGERS = 8
 """Undeclared integers are drawn below this and below every size, since they may be indices, counts or shift amounts."""
@@ -133,13 +133,13 @@ class DeviceRandom:
         return self._generator.standard_normal(shape)
 
     def normal(self, mean: float, deviation: float, shape: tuple[int, ...]) -> Any:
-        """Normal numbers, float64."""
+        """Returns normal float64 numbers."""
         return self.standard_normal(shape) * deviation + mean
 
     def integers(
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any = np.int64, *, endpoint: bool = False
     ) -> Any:
-        """Integers from `low` to below `high`, or up to `high` with `endpoint`."""
+        """Returns integers from `low` to below `high`, or up to `high` with `endpoint`."""
         drawn = self._generator.integers(int(low), int(high) + endpoint, shape, dtype=np.int64)
         return drawn.astype(dtype)
 
@@ -163,7 +163,7 @@ def draw(
         contract: defines distributions and dtypes.
         size: defines shapes.
         seed: equal seeds give equal contents.
-        style: style of contents that the contract leaves open.
+        style: style of contents for which the contract states no distribution.
         directory: folder that file names are relative to.
         first: True for the first set, in which live arrays keep their order.
         device: creates a CuPy generator on a GPU; None draws on the host. Equal seeds give different numbers there, of
@@ -208,7 +208,7 @@ def _scalar(contract: Contract, name: str, value: float) -> Array:
 
 
 def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
-    """Makes arrays of equal dtype and shape share some elements, so that comparisons between arrays see equal values."""
+    """Copies some elements between arrays of equal dtype and shape, so that comparisons see equal operands."""
     for before, after in itertools.pairwise(free):
         one, two = made[before.name], made[after.name]
         if one.shape == two.shape and one.dtype == two.dtype and one.dtype.kind in "iuf":
@@ -239,14 +239,14 @@ def _array(
 
 
 def _levelled(drawn: Array, style: InputStyle) -> Array:
-    """Returns drawn integers, all equal to the first where the style says so."""
+    """Returns the drawn integers; if the style requires equal ones, all are set to the first."""
     if style.equal and drawn.size:
         drawn[...] = drawn.reshape(-1)[0]
     return drawn
 
 
 def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle) -> Array:
-    """Bytes over their whole range; wider integers small, unless the style requests their whole range."""
+    """Draws integers: bytes of their whole range, wider ones below `SMALL_INTEGERS` except in style `integers`."""
     if dtype.kind == "b":
         return _cast(rng.integers(0, 2, shape), dtype)
     if dtype.itemsize == 1 and style.name != "integers":
@@ -300,7 +300,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
 
 
 def _begin_a_row(values: Array, value: float, rng: Any) -> None:
-    """Lets one of several rows begin with a value, because loops over rows begin with it."""
+    """Sets the first element of one of several rows to a value, since loops over rows begin with it."""
     if values.ndim > 1 and values.size >= FEWEST_ROWS * values.shape[-1]:
         rows = values.reshape(-1, values.shape[-1])
         rows[int(rng.integers(0, rows.shape[0], (1,))[0]), 0] = value
@@ -326,7 +326,7 @@ def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, st
 
 
 def _cast(values: Any, dtype: np.dtype[Any]) -> Array:
-    """Casts drawn values to a dtype; a scalar shape gives a plain number, which has no `astype`."""
+    """Casts drawn values to a dtype; a plain number, drawn for a scalar shape, is converted first."""
     cast: Array = (values if hasattr(values, "astype") else np.asarray(values)).astype(dtype)
     return cast
 
@@ -392,7 +392,13 @@ def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) 
 def made_inputs(
     contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path
 ) -> Arrays:
-    """Calls the contract's `inputs` function, which returns a mapping by argument, or arrays in the arguments' order."""
+    """Calls the contract's `inputs` function, and checks its result.
+
+    The function returns a mapping by argument, or arrays in the arguments' order.
+
+    Raises:
+        ReferenceFailed: it failed, or gave wrong names, shapes or values.
+    """
     process = reference_process.current()
     if process is not None:
         arrays, helpers = process.make(contract, directory, size, seed)

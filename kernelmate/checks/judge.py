@@ -57,7 +57,7 @@ from kernelmate.source.conditions import Condition, own_conditions
 STOPPERS = frozenset(
     {FindingCode.HANG, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Findings after which no further size is tried: each would take as long and have the same finding."""
+"""Findings after which no further size is tried, since each would take as long and give the same finding."""
 
 RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 
@@ -71,7 +71,7 @@ LONGEST_OWN_S = 2.0
 """Seconds that one evaluation of the reference may take at a larger generated size."""
 
 OWN_SIZES_WITHIN = 0.5
-"""Fraction of the verdict's time limit after which no further generated size is started."""
+"""Fraction of the verdict's time limit after which no further generated size is launched."""
 
 MOST_PRINTED = 4096
 """Characters of a kernel's printed output that are kept."""
@@ -107,7 +107,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
 
 
 def foresee(task: JudgeTask, backend: Backend, progress: Progress) -> None:
-    """Starts the launches that judging a task takes, as far as the backend makes launches ahead.
+    """Starts the launches needed to judge a task, if the backend can launch in advance.
 
     Errors are left to the judgement itself.
     """
@@ -199,7 +199,7 @@ class _Judge:
         )
 
     def _assumed(self, number: int) -> tuple[str, ...]:
-        """Returns conditions of divisibility that a version without a baseline relies on, and adds them to `reasons`."""
+        """Returns divisibility conditions that a version without a baseline relies on, and adds them to `reasons`."""
         if self.compared or self.task.glance or self.cut_short or self.ended or not self.task.own_sizes:
             return ()
         if self.backend.poisoned or self.bench.over:
@@ -240,7 +240,7 @@ class _Judge:
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:
-        """Returns True, and records it, if a larger generated size must be skipped because its reference is slow."""
+        """Returns True, and adds the reason, if a larger generated size is skipped for its slow reference."""
         seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
         if seconds <= LONGEST_OWN_S:
             return False
@@ -248,7 +248,7 @@ class _Judge:
         return True
 
     def _short_of_time(self, size: Size) -> bool:
-        """Returns True, and records it, if generated sizes must be skipped to finish in time."""
+        """Returns True, and adds the reason, if generated sizes must be skipped to finish in time."""
         limit, spent = self.task.timeout_s, time.monotonic() - self.began
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
@@ -332,7 +332,7 @@ class _Judge:
             self._add(cause.code, weight, cause.message, cause.buffer)
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
-        """Decides correctness over all cases that count, and adds to `reasons`."""
+        """Returns the correctness over all cases that count against the version, and adds to `reasons`."""
         counted = self._that_count()
         theirs = [r.size for r in self.records if r.baseline_correct is False]
         if theirs:
@@ -353,18 +353,24 @@ class _Judge:
         return True
 
     def _say_lacking(self) -> None:
-        """Adds a reason for each size without a reference answer, where the baseline was compared with instead."""
+        """Adds a reason for each size without a reference result, at which the baseline was compared with instead."""
         agrees = "agrees with the baseline" if self.compared else "not compared with anything"
         for size, why in self.oracle.lacking.items():
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self, *, telling: bool = False) -> list[bool | None]:
-        """Returns the correctness of each case that counts against the version, or that is not degenerate."""
+        """Returns the correctness of each case whose errors count against the version.
+
+        `telling` excludes cases with a single ordinary launch.
+        """
         held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
         return [r.correct for r in held if not (telling and r.once)]
 
     def _left_unjudged(self) -> bool:
-        """Returns True, and records it, if listed sizes remain unjudged because the device was lost without the version's fault."""
+        """Returns True, and adds the reason, if listed sizes remain unjudged because the device was lost.
+
+        The loss is not the version's fault.
+        """
         if self.lost_at is None:
             return False
         size, origin = self.lost_at
@@ -377,7 +383,7 @@ class _Judge:
         return True
 
     def _say_unraced(self, findings: tuple[Finding, ...]) -> None:
-        """Adds the reason that states the extent of the race search, since finding no race is no proof."""
+        """Adds a reason that states the extent of the race search, since a search without findings is no proof."""
         if any(f.code in RACES for f in findings):
             return
         looked = [(r, s) for r in self.records for s in r.seen if not s.outcome.stopped and s.outcome.result.checked]
@@ -389,7 +395,7 @@ class _Judge:
         self.reasons.extend(f"at {size_text(size)}: {part}" for part, size in reversed(unwatched.items()))
 
     def _all_metrics(self) -> list[SizeMetrics | None]:
-        """Returns counts and times of each record; None for those not counted."""
+        """Returns counts and times of each record; None for records that were not counted."""
         counted = [r for r in self.records if r.counted is not None and r.seen and not r.seen[0].outcome.stopped]
         if self.task.glance:
             headline = (self.task.sizes or self.contract.sizes)[0]
@@ -423,7 +429,7 @@ class _Judge:
         )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
-        """Returns a record's first launch for the timer, with the baseline's launch if that is right."""
+        """Returns a record's first launch for the timer, with the baseline's launch unless the baseline is wrong."""
         assert record.counted is not None
         size = record.size
 
@@ -456,7 +462,7 @@ class _Judge:
         return run
 
     def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
-        """Checks that timed launches gave the judged outputs, then releases their arrays."""
+        """Checks that timed launches gave the judged outputs; afterwards the arrays are released."""
         kept, record.kept = record.kept, None
         where = f"at {size_text(record.size)}"
         if timed.finding is not None:
@@ -469,7 +475,7 @@ class _Judge:
             self._add(code, "error", f"{where}: {message}", buffer)
 
     def _comparable(self, size: Size, kept: KeptLaunch, timed: Timed) -> Timed:
-        """Returns timed launches with outputs in the form in which judged ones are compared."""
+        """Returns timed launches with outputs in the canonical form of judged outputs."""
 
         def changed(arrays: Mapping[str, Array]) -> dict[str, Array]:
             return canonical(self.contract, size, arrays, kept.outcome.given)
@@ -491,6 +497,6 @@ class _Judge:
 
 
 def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
-    """Returns conditions of the candidate's text that its baseline lacks."""
+    """Returns the conditions of the candidate's text that its baseline lacks."""
     baseline = "" if task.baseline is None else task.baseline.unit.text
     return tuple(own_conditions(task.candidate.unit.text, baseline, task.candidate.contract.options))

@@ -1,4 +1,4 @@
-"""Facts about a reference, measured once at small sizes and used by every verdict at a large one.
+"""Facts about a reference, measured once at small sizes and used by every verdict at a large size.
 
 The facts are the law of its tolerance (`extrapolation`), whether a GPU evaluates it like NumPy, and its duration. They
 depend only on the contract and the reference, not on the seed or the kernel.
@@ -32,32 +32,36 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 
 LARGE_ELEMENTS = 1 << 17
-"""Elements over all arrays from which a case is large: its reference is evaluated twice, with few launches."""
+"""Number of elements over all arrays above which a case is large: its reference is evaluated twice, with few launches.
+"""
 
 DEVICE_ELEMENTS = 1 << 20
-"""Elements over all arrays from which a GPU, if present, computes inputs and expected outputs."""
+"""Number of elements over all arrays above which a GPU, if present, computes inputs and expected outputs."""
 
 MEDIUM_ELEMENTS, LONG_S = 1 << 13, 0.05
-"""Elements and seconds of one evaluation of the reference, above both of which a case also counts as large and as the GPU's."""
+"""Limits of elements, and of seconds of one reference evaluation.
+
+A case above both limits counts as large, and a GPU, if present, evaluates its reference.
+"""
 
 FORM = 2
 """Version of the stored facts; a change discards older ones."""
 
 BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)
-"""Elements at the smallest sizes that are measured; a smaller one is used if an evaluation takes longer than `CHEAP_S`."""
+"""Numbers of elements at the smallest measured sizes; the next is used if an evaluation takes longer than `CHEAP_S`."""
 
 MOST_BASE_ELEMENTS = 1 << 17
-"""Maximum of elements if shapes cannot be made that small."""
+"""Maximum number of elements if shapes cannot be reduced to `BASE_ELEMENTS`."""
 
 CHEAP_S = 0.01
 
 SAME = 1e-9
-"""Allowed relative difference between NumPy and a GPU in float64, because they add in different orders."""
+"""Allowed relative difference between NumPy and a GPU in float64, which add in different orders."""
 
 TRUSTED_STYLES = (NORMAL, UNIFORM, InputStyle("zeros"), InputStyle("integers", bits=10))
 
 MOST_COMPARED = 4
-"""Further sizes at which a GPU's reference is compared with NumPy's."""
+"""Number of further sizes at which the reference's results on a GPU are compared with NumPy's."""
 
 Draw = Callable[[Size, int, InputStyle], Arrays]
 """Function that draws inputs on the host for a size, a set number and a style."""
@@ -87,7 +91,10 @@ class ReferenceFacts:
 
 
 def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
-    """Returns the facts stored by any process under a key that covers all dependencies; else computes and stores them."""
+    """Returns facts stored under a key by this or another process; else computes and stores them.
+
+    The key covers everything that the facts depend on.
+    """
     name = hashlib.sha256(f"{FORM} {np.__version__} {key!r}".encode("utf-8", "surrogatepass")).hexdigest()
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
     path = Path(base) / "references" / f"{name}.bin"
@@ -113,7 +120,7 @@ def learn(
     """Measure a reference at small sizes.
 
     Args:
-        contract: the one in force.
+        contract: the contract in force.
         reference: evaluated about a hundred times.
         size: the large size that needs the facts.
         draw: draws inputs.
@@ -136,7 +143,7 @@ def learn(
 
 
 def usual_law(contract: Contract, size: Size) -> Law:
-    """Returns a default law for sizes that cannot be reduced: the longest input axis is the number of terms."""
+    """Returns a default law for sizes that cannot be reduced; it counts the longest input axis as terms."""
     shapes = argument_shapes(contract, size)
     longest = max(
         (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction in ("in", "inout")),
@@ -156,7 +163,7 @@ def elements_at(contract: Contract, size: Size) -> int:
 def _affordable(
     contract: Contract, reference: Reference, size: Size, draw: Draw
 ) -> tuple[SmallSizes | None, tuple[tuple[int, float], ...]]:
-    """Returns small sizes with cheap evaluations, and the measured durations."""
+    """Returns small sizes with cheap evaluations, and pairs of elements and measured seconds."""
     found = [small_sizes(contract, size, elements) for elements in BASE_ELEMENTS]
     fitting = [small for small in found if small is not None]
     if not fitting and (small := small_sizes(contract, size, MOST_BASE_ELEMENTS)) is not None:

@@ -94,7 +94,7 @@ class Oracle:
         independent: True with a reference other than the baseline.
         known: True if there is any source of expected outputs.
         directory: folder that the contract's files are relative to.
-        lacking: reason for a missing reference answer, by size.
+        lacking: reason for a missing reference result, by size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded.
@@ -119,12 +119,12 @@ class Oracle:
 
     @property
     def context(self) -> Hashable:
-        """Returns everything that expected outputs depend on besides inputs and the seed."""
+        """Returns everything that expected outputs depend on besides inputs and the seed, as a key."""
         return self._context[:-1]
 
     @property
     def judge_of_inputs(self) -> Version | None:
-        """Returns the baseline: inputs that it does not tolerate give no evidence about a candidate."""
+        """Returns the baseline's version; inputs on which it fails give no evidence about a candidate."""
         return None if self._baseline is None else self._baseline.version
 
     def enter(self, stage: str) -> None:
@@ -143,7 +143,7 @@ class Oracle:
         return BASELINES.get(self._of_version(baseline, size, shot), make)
 
     def known_longest(self, size: Size, shot: PlannedLaunch) -> int | None:
-        """Returns the instructions of the longest thread in the baseline's launch.
+        """Returns the number of instructions of the longest thread in the baseline's launch.
 
         The result is None if that launch was not made yet, or was made without counting.
         """
@@ -153,7 +153,7 @@ class Oracle:
         return None if known is None else known.longest_thread
 
     def learn(self, bench: Bench, size: Size, shot: PlannedLaunch, outcome: LaunchOutcome) -> BaselineOutputs:
-        """Stores a launch of a version judged by itself; later candidates of it need its outputs as baseline."""
+        """Stores a launch of a version judged without a baseline, for later candidates whose baseline it is."""
         key = self._of_version(bench, size, shot)
         ptx = bench.version.compiled.ptx
         return BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
@@ -191,7 +191,10 @@ class Oracle:
         found: Mapping[str, Difference],
         outputs: Mapping[str, Array],
     ) -> bool:
-        """Measures tolerances and ties more precisely if outputs exceed them slightly; returns True if it did."""
+        """Measures tolerances and ties again if outputs exceed them slightly.
+
+        The result is True if some of the outputs now have a tolerance or ties that were measured again.
+        """
         answer = ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
         if answer is None or answer.against == "baseline":
             return False
@@ -213,7 +216,7 @@ class Oracle:
 
     @contextmanager
     def _evaluating(self, size: Size, given: Arrays) -> Iterator[Reference]:
-        """Yields the Python reference, placed for a large size on the GPU or the host, whichever suits."""
+        """Yields the Python reference; at a large size it is placed on the GPU or the host."""
         assert self._python is not None
         reference = ObservedReference(self._python, lambda: self._tell(REFERENCE_STAGE, 0, 1))
         if self._device is None or not self.large(size):
@@ -256,7 +259,7 @@ class Oracle:
         return None
 
     def _context_of_answers(self) -> tuple[Hashable, ...]:
-        """Returns everything that inputs and expected outputs depend on besides size and launch."""
+        """Returns everything that inputs and expected outputs depend on besides size and launch, as a key."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self.directory), stamp(self.contract.inputs, self.directory)
         # The launch configuration and the contract block's position do not affect the expected outputs.
@@ -268,13 +271,13 @@ class Oracle:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def large(self, size: Size) -> bool:
-        """Returns True for a size with many elements or a slow reference, at which it is evaluated twice instead of twenty times."""
+        """Returns True for a size with many elements or a slow reference, which is evaluated only twice."""
         return elements_at(self.contract, size) > LARGE_ELEMENTS or self._long(size)
 
     def _long(self, size: Size) -> bool:
         """Returns True if an evaluation of the reference is slow.
 
-        The time is not measured if the number of elements decides already.
+        The time is measured only if the number of elements does not decide.
         """
         elements = elements_at(self.contract, size)
         if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:
@@ -282,7 +285,7 @@ class Oracle:
         return self.seconds_of(size) > LONG_S
 
     def seconds_of(self, size: Size) -> float:
-        """Returns the estimated duration of a Python reference on the host; 0 if unknown."""
+        """Returns the estimated seconds of a Python reference's evaluation on the host; 0 if unknown."""
         if self._python is None:
             return 0.0
         key = (self._context[:-1], tuple(sorted(size.items())))
@@ -294,14 +297,14 @@ class Oracle:
         return _SECONDS[key]
 
     def _seconds_taken(self, size: Size) -> float:
-        """Returns how long an evaluation of the reference at a size took; estimated if it was not made in this process.
+        """Returns the seconds of an evaluation at a size: measured in this process, else estimated.
 
-        The estimate is too long by far where a busy machine delays the evaluations at small sizes that it is extrapolated from.
+        The estimate is far too long if a busy machine delayed the evaluations at small sizes.
         """
         return min(self.seconds_of(size), _TAKEN.get((self._context[:-1], tuple(sorted(size.items()))), math.inf))
 
     def _timed(self, reference: Reference, given: Arrays, size: Size) -> Expected:
-        """Returns the reference's outputs, and keeps how long it took."""
+        """Returns the reference's outputs, and stores the duration of the evaluation."""
         began = time.perf_counter()
         want = reference(given, size)
         _TAKEN[self._context[:-1], tuple(sorted(size.items()))] = time.perf_counter() - began
@@ -314,7 +317,7 @@ class Oracle:
     def _on_device(self, size: Size) -> bool:
         """Returns True if inputs and expected outputs of a size are computed on the GPU.
 
-        Many elements, of types that CuPy has.
+        This is so for many elements or a slow reference, if CuPy has all dtypes.
         """
         kinds = (numpy_dtype(a.dtype).kind for a in self.contract.args)
         if self._device is None or any(kind not in "biufc" for kind in kinds):
@@ -387,7 +390,7 @@ class Oracle:
     ) -> ExpectedOutputs:
         """Returns the expected outputs with their tolerance.
 
-        The contract's, a derived one, or at large sizes a carried one.
+        The tolerance is the contract's, else a derived one, or at large sizes an extrapolated one.
         """
         contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
         if contract.tolerance is not None or not rounded_outputs(contract, want):
@@ -404,7 +407,7 @@ class Oracle:
     def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> ReferenceFacts:
         """Returns facts about a reference from small sizes, measured once.
 
-        `whose` is the kernel if the reference is one.
+        `whose` is the binary of the kernel if the reference is a kernel.
         """
         key = (self._context[:-1], tuple(sorted(size.items())), whose, exact)
         if key not in _LEARNT:

@@ -1,6 +1,6 @@
 """Findings from launches in other environments.
 
-On another SM, at another time, at other addresses, over other leftovers.
+Such launches run on another SM, at another time, at other addresses, or over other leftover memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, Size
 from kernelmate.source import argument_shapes
 
 MOST_CASES, MOST_SMALLER = 2, 3
-"""Number of cases that are launched again, and of smaller ones for unoptimised code that takes too long at those."""
+"""Number of cases that are launched again, and of smaller cases for unoptimised code that is too slow at the former."""
 
 MOST_ELEMENTS = 1 << 20
-"""Maximum of elements over all arrays of a case that is launched again in the emulator."""
+"""Maximum number of elements over all arrays of a case that is launched again in the emulator."""
 
 
 def with_surroundings(
@@ -38,10 +38,10 @@ def with_surroundings(
     oracle: Oracle,
     records: Sequence[CaseRecord],
 ) -> list[Finding]:
-    """Returns the findings with those of environment values, if nothing else explains a wrong result.
+    """Returns the findings, with those on environment values if nothing else explains a wrong result.
 
-    On a GPU a version that depends on its environment, or on a register that nothing has written, may show as wrong values
-    or as a difference between launches; the emulator names the cause, which replaces them.
+    On a GPU a version that depends on its environment, or on a register that nothing has written, may give wrong values
+    or different outputs in equal launches; the emulator names the cause, which replaces them.
     """
     errors = [f for f in findings if f.severity == "error"]
     wrong = any(record.correct is False for record in records)
@@ -58,7 +58,7 @@ def with_surroundings(
 def _surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
-    """Yields findings for environment values that a correct version depends on and its baseline does not."""
+    """Yields findings for environment values that a version depends on and its baseline does not."""
     version, contract = bench.version, oracle.contract
     found = surroundings.reached(version, contract)
     if found is None and not task.twins:
@@ -100,10 +100,10 @@ def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, jud
 
 
 def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """Returns the largest cases that are cheap to emulate, right and listed ones first, else the smallest others.
+    """Returns the largest cases that are cheap to emulate, right and listed ones first, else one other case.
 
-    On a GPU a version that depends on its environment may be wrong at once; the emulator's own first launch has to be
-    right.
+    Some smaller cheap cases follow. On a GPU a version that depends on its environment may already be wrong, and the
+    emulator's own first launch has to be right.
     """
     sized = [
         (
@@ -123,7 +123,7 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
 
 
 class _OutputCheck:
-    """Describes errors in the outputs of a launch."""
+    """Function object that describes errors in the outputs of a launch."""
 
     def __init__(self, answer: ExpectedOutputs, contract: Contract, size: Size, given: Arrays) -> None:
         self._answer, self._contract, self._size, self._given = answer, contract, size, given

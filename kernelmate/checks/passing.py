@@ -1,4 +1,4 @@
-"""Values that a launch passes to a kernel: structs, arrays of pointers, aliases and variables, made of a contract's arguments."""
+"""Values passed to a kernel: structs, arrays of pointers, aliases and variables, built from a contract's arguments."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from kernelmate.source import alias_start, argument_shapes, numpy_dtype
 LaunchArgument = ArrayArgument | ScalarArgument
 
 MOST_POINTERS = 1024
-"""Pointers of one array of pointers: each part of the array is a buffer of its own."""
+"""Maximum number of pointers in an array of pointers; each part of the array is a buffer of its own."""
 
 
 def passed_arguments(
     contract: Contract, size: Size, arguments: Mapping[str, LaunchArgument], compiled: Compiled
 ) -> tuple[LaunchArgument, ...]:
-    """Return what the backend passes, in the order of the kernel's parameters.
+    """Return the arguments that the backend passes, in the order of the kernel's parameters.
 
     Args:
         contract: says how arguments are passed.
         size: the size of the launch.
-        arguments: by name, as if each were a parameter of its own.
-        compiled: has the names of variables.
+        arguments: by name, each as a separate parameter.
+        compiled: the compiled kernel, whose PTX has the names of variables.
     """
     if not contract.passing:
         return tuple(arguments.values())
@@ -67,7 +67,7 @@ def _passed(
 
 
 def _pointers(array: LaunchArgument) -> Iterator[LaunchArgument]:
-    """Yields the parts of an array along its first axis, each a buffer of its own, and the array of their addresses."""
+    """Yields the slices of an array along its first axis, each as a buffer, then the array of their addresses."""
     assert isinstance(array, ArrayArgument)
     names = [f"{array.name}[{number}]" for number in range(array.data.shape[0])]
     for number, name in enumerate(names):
@@ -101,7 +101,7 @@ def _as_array(argument: LaunchArgument) -> ArrayArgument:
 
 
 def _mangled(one: Passed, variables: Mapping[str, int]) -> str | None:
-    """Returns the name in PTX of a variable; None for a parameter, or where the code has none."""
+    """Returns the PTX name of a variable; None for a parameter, or if the code has no such variable."""
     if not one.variable:
         return None
     own = one.name.rpartition("::")[2]
@@ -129,11 +129,11 @@ def _parts(one: Passed, arrays: Mapping[str, Any]) -> list[str]:
 
 
 def check_passing(contract: Contract, size: Size, compiled: Compiled) -> None:
-    """Refuse what does not fit the compiled kernel.
+    """Check that the passed values fit the compiled kernel.
 
     Raises:
-        ContractError: a struct has another size than the kernel's parameter, a variable is smaller than its array, or an
-            array of pointers is too long.
+        ContractError: a struct's size differs from its parameter's, a variable is smaller than its array, or an array
+            of pointers is too long.
     """
     if not contract.passing:
         return

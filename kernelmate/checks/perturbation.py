@@ -13,11 +13,11 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import scalar_values
 
 LARGEST_WHOLE = 2.0**20
-"""Bound of float32 values that may be meant as integers; above it many are whole numbers by chance."""
+"""Largest magnitude of values that are treated as integers; above it many float32 values are whole by chance."""
 
 
 def movable(contract: Contract, arrays: Arrays) -> list[str]:
-    """Returns inputs that may be perturbed: floating ones. Integers may be indices, and are exact."""
+    """Returns the floating inputs, which may be perturbed; integers may be indices and are exact."""
     return [
         a.name
         for a in contract.args
@@ -27,11 +27,11 @@ def movable(contract: Contract, arrays: Arrays) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PerturbedInputs:
-    """Inputs that are perturbed repeatedly; references get copies, so unperturbed arrays are shared.
+    """Inputs that are perturbed repeatedly. Unperturbed arrays are shared, since references get copies.
 
-    `wide` holds all inputs, perturbed ones in float64. `fixed` marks for each the elements that stay: whole numbers may
-    be indices or classes stored as floats, and are exact in any case. Above `LARGEST_WHOLE`, numbers of a narrow type
-    are whole by chance and are perturbed.
+    `wide` holds all inputs, perturbed ones in float64. `fixed` marks the elements of each array that are not perturbed:
+    whole numbers up to `LARGEST_WHOLE`, which may be indices or classes stored as floats. Above it, numbers of a narrow
+    type are whole by chance and are perturbed.
     """
 
     wide: Arrays
@@ -52,10 +52,10 @@ class PerturbedInputs:
         return PerturbedInputs(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
 
     def moved(self, move: float, rng: Any) -> dict[str, Array]:
-        """Returns the inputs, perturbed by a relative standard deviation of `move`.
+        """Returns the inputs, each element perturbed by a normally distributed factor.
 
         Args:
-            move: standard deviation of the relative move.
+            move: standard deviation of the relative perturbation.
             rng: a generator of the arrays' own module.
         """
         moved = dict(self.wide)
@@ -88,7 +88,7 @@ def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array
 
 
 def with_one_moved(array: Array, place: int) -> Array:
-    """Returns a copy in which one element is changed enough to be noticed."""
+    """Returns a copy in which one element is changed by 1/64 of its magnitude, or by 0.001 if it is 0."""
     moved = array.copy()
     one = flat(moved)
     with np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ from kernelmate.records import Contract, JudgeTask, Size
 from kernelmate.source import numpy_dtype
 
 LONGEST_REFERENCE_S = 3.0
-"""Seconds on the host from which, with a GPU, a large size is compared with the baseline instead of the reference."""
+"""Maximum seconds of a reference's evaluation on the host at a large size; above it, the baseline is compared with."""
 
 
 class ReferenceUnavailable(Exception):
@@ -27,7 +27,7 @@ class ReferenceUnavailable(Exception):
 
 
 def on_host_again(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-    """Evaluates the reference by NumPy, for arrays that lie on a GPU."""
+    """Evaluates the reference with NumPy for arrays on a GPU; results are copied to the GPU."""
     module = module_of(next((array for array in arrays.values() if on_device(array)), None))
     expected = reference({name: on_host(array) for name, array in arrays.items()}, size, working)
     return {name: module.asarray(array) for name, array in expected.items()}
@@ -37,7 +37,7 @@ def on_device_or_host(
     reference: Reference, learnt: ReferenceFacts, elements: int, arrays: Arrays, size: Size,
     working: np.dtype[Any] | None = None,
 ) -> Expected:  # fmt: skip
-    """Evaluates the reference on the GPU; by NumPy if GPU memory does not suffice.
+    """Evaluates the reference on the GPU; with NumPy if that fails, for instance for lack of GPU memory.
 
     Raises:
         ReferenceUnavailable: NumPy would take too long.
@@ -52,10 +52,10 @@ def on_device_or_host(
 
 
 def refuse_long(seconds: float) -> None:
-    """Raises if an evaluation on the host would take too long.
+    """Checks that an evaluation on the host does not take too long.
 
     Raises:
-        ReferenceUnavailable: it would.
+        ReferenceUnavailable: it takes more than `LONGEST_REFERENCE_S`.
     """
     if seconds > LONGEST_REFERENCE_S:
         raise ReferenceUnavailable(f"the reference would take about {seconds:.0f} s there")

@@ -1,7 +1,7 @@
 """Root mean squares over output elements of similar scale: nearly equal results, neighbours, rows, columns.
 
-A single random draw at an element may be near zero by chance, but not over a pool. `extrapolation` chooses between
-poolings.
+The effect of a random perturbation may be near zero at an element by chance, but not over a pool. `extrapolation`
+chooses between poolings.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from kernelmate.checks.precision import Array, Arrays, blocks_of, flat, is_inexact, module_of, on_host, wide
 
 BLOCKS = (8, 64)
-"""Numbers of neighbours that are pooled."""
+"""Numbers of consecutive elements that are pooled."""
 
 LEAST = 64
-"""Minimum of elements in a pool of nearly equal results."""
+"""Minimum number of elements in a pool of nearly equal results."""
 
 BINS = 1 << 13
 """Bins for values of one sign: float64's exponent and the first two bits of the mantissa."""
@@ -26,7 +26,7 @@ VECTOR = 8
 """Largest last axis that is treated as vector components."""
 
 FEW = 32
-"""Elements below which a pool is not reliable by itself."""
+"""Number of elements below which a pool is not reliable."""
 
 
 def rms(array: Array) -> float:
@@ -47,8 +47,8 @@ def rms(array: Array) -> float:
 def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
     """Returns the names of the poolings for an output of this shape.
 
-    Poolings are by nearly equal results, vectors of results, or inputs of the same shape; by neighbours; and along or
-    across an axis.
+    The names stand for pools of elements with nearly equal results, result vectors or inputs of the same shape; of
+    neighbours; and along or across an axis.
     """
     axes = [axis for axis, extent in enumerate(shape) if len(shape) > 1 and extent > 1]
     names = [f"{way} {axis}" for axis in axes for way in ("along", "across")]
@@ -77,9 +77,9 @@ def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Arra
 
 
 def _by_size(step: Array, want: Array) -> tuple[Array, int]:
-    """Pools elements whose expected values have the same sign and quarter of a power of two.
+    """Pools elements whose expected values have the same sign and lie in the same quarter of a binade.
 
-    Sparse bins include their neighbours.
+    Sparse bins include the adjacent bins.
     """
     xp, wanted, held = module_of(want), flat(want), flat(step)
     bins = xp.empty(wanted.shape, np.int16)
@@ -107,7 +107,7 @@ def _bins(wanted: Array) -> Array:
 
 
 def _smoothed(count: Array, total: Array) -> Array:
-    """Returns roots of means over bins; a bin with fewer than `LEAST` elements includes neighbouring bins."""
+    """Returns the root mean squares of bins; bins with fewer than `LEAST` elements include neighbouring bins."""
     held, root = np.flatnonzero(count), np.zeros(count.size)
     counts, totals = (np.concatenate([[0.0], np.cumsum(array[held])]) for array in (count, total))
     places, left = np.arange(held.size), np.ones(held.size, bool)
@@ -123,7 +123,7 @@ def _smoothed(count: Array, total: Array) -> Array:
 
 
 def _by_block(step: Array, block: int) -> tuple[Array, int]:
-    """Pools blocks of neighbours in memory."""
+    """Pools blocks of `block` consecutive elements in memory order."""
     xp, flat = module_of(step), step.reshape(-1)
     blocks = -(-flat.size // block)
     padded = xp.zeros(blocks * block)
@@ -136,7 +136,7 @@ def _by_block(step: Array, block: int) -> tuple[Array, int]:
 
 
 def of_vector(step: Array) -> Array:
-    """Returns an element's own step: its vector's root mean square if the last axis holds vector components."""
+    """Returns each element's own step, or its vector's root mean square if the last axis holds vector components."""
     if step.ndim < 2 or not 1 < step.shape[-1] <= VECTOR:
         return step
     return np.broadcast_to(np.sqrt((step**2).mean(axis=-1, keepdims=True)), step.shape)

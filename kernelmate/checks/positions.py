@@ -23,7 +23,7 @@ _ACCESSES = frozenset(
 
 
 Taint = tuple[str, int]
-"""Source of a value: `argument` or `element` (of an array, loaded through it), and the parameter's position."""
+"""Source of a value, as kind and parameter index: `argument`, or `element` for values loaded through a pointer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class ConstantComparison:
 
     Attributes:
         name: the argument's name.
-        value: an integer may also be a pattern of bits.
-        equal: True if equality with it decides.
+        value: the constant; an integer may also be the bit pattern of a float.
+        equal: True if the comparison tests equality.
     """
 
     name: str
@@ -74,7 +74,7 @@ HUGE_DIVISOR = 1.5 * 2.0**126
 def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantComparison, ...]:
     """Returns the constants that a version compares arguments with, in the order of its code; none without PTX.
 
-    Functions that are called count as comparing with all arrays.
+    Comparisons inside called functions count for all arrays.
     """
     names = {place: a.name for place, a in enumerate(contract.parameters) if a is not None}
     arrays = [place for place, a in enumerate(contract.parameters) if a is not None and a.shape is not None]
@@ -89,7 +89,7 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
 
 @functools.lru_cache(16)
 def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] | None], ...]:
-    """Returns constants, with True if equality decides, and the positions of the parameters; None for all arrays."""
+    """Returns constants, True if the comparison tests equality, and parameter indices; None means all arrays."""
     places, statements = entry_statements(ptx, entry)
     flow = _ArgumentFlow(places, statements)
     flow.follow()
@@ -104,7 +104,7 @@ def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] |
 
 
 def _comparisons(statements: Sequence[Statement]) -> Iterator[tuple[str, float, bool]]:
-    """Yields registers with the constants that they are compared with, also after a constant has been added."""
+    """Yields registers with the constants they are compared with, also if a constant was added or multiplied before."""
     writers: dict[str, Statement | None] = {}
     for one in statements:
         for register in _REGISTER.findall(_halves(one.operands)[0]):
@@ -133,9 +133,9 @@ def _constant(operand: str, writers: dict[str, Statement | None]) -> float | Non
 
 
 def _moved(register: str, value: float, writers: dict[str, Statement | None]) -> Iterator[float]:
-    """Yields the values that a register had before a constant was added to it, for a sum of `value` and for a sum of 0.
+    """Yields constants that a register's operand equals if the register equals `value`, or 0.
 
-    For floating values it yields the value before a multiplication by a constant.
+    The register is a sum with, or for floating values a product by, a constant.
     """
     writer = writers.get(register)
     if writer is not None and writer.opcode[0] == "mul" and isinstance(value, float):
@@ -159,7 +159,7 @@ def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A label, or an instruction with its guard; `negated` where it runs if the guard is false."""
+    """A label, or an instruction with its guard; `negated` is True if it runs when the guard is false."""
 
     label: str
     negated: bool
@@ -169,7 +169,7 @@ class Statement:
 
 
 def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Statement]]:
-    """Returns the positions of a PTX entry's parameters, and its statements in order; both empty if it is not found."""
+    """Returns the parameter indices of a PTX entry by name, and its statements; both empty if it is not found."""
     found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
     if found is None:
         return {}, []
@@ -185,7 +185,7 @@ def _statements(body: str) -> list[Statement]:
 
 
 class _ArgumentFlow:
-    """Data flow of argument values through registers, shared and local memory; flow-insensitive."""
+    """Flow-insensitive data flow of argument values through registers, shared and local memory."""
 
     def __init__(self, places: dict[str, int], statements: list[Statement]) -> None:
         self._places, self._statements = places, statements
@@ -270,7 +270,7 @@ class _ArgumentFlow:
 
 
 def _halves(operands: str) -> tuple[str, str, str]:
-    """Splits operands into the one written, possibly several registers, and those read."""
+    """Splits operands into the destination (one register, or several in braces), the separator, and the sources."""
     text = operands.strip()
     if text.startswith("{"):
         written, comma, read = text.partition("}")

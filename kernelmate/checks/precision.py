@@ -32,7 +32,7 @@ def on_host(array: Any) -> Array:
 
 
 FUSED = np.dtype(np.float32, metadata={"fused": True})
-"""float32 in which sums of a product are fused multiply-adds, rounded once, as compilers contract them on GPUs."""
+"""float32 arithmetic in which a sum with a product is one fused multiply-add, rounded once, as GPU compilers emit."""
 
 
 def is_fused(working: np.dtype[Any] | None) -> bool:
@@ -45,7 +45,7 @@ BLOCK_ELEMENTS = 1 << 15
 
 
 def blocks_of(array: Any) -> Iterator[slice]:
-    """Yields slices of an array's elements in memory order, to process one by one; a single slice for arrays on a GPU."""
+    """Yields slices over an array's elements in memory order, to be processed one by one; one slice for GPU arrays."""
     step = max(array.size, 1) if on_device(array) else BLOCK_ELEMENTS
     return (slice(start, min(start + step, array.size)) for start in range(0, array.size, step))
 
@@ -70,7 +70,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Returns True if results of this dtype are rounded: floating and complex types; integers are exact."""
+    """Returns True for floating and complex dtypes, whose results are rounded; integers are exact."""
     return is_float(dtype) or dtype.kind == "c"
 
 
@@ -84,7 +84,7 @@ def wide(array: Array, working: np.dtype[Any] | None = None) -> Array:
 
 
 def words(array: Array) -> Array:
-    """Returns an array's bytes as the widest unsigned integers that divide its elements, along one more axis."""
+    """Returns an array's bytes as the widest unsigned integers that divide its item size, along a new last axis."""
     bytes_of_each = array.dtype.itemsize
     width = next(size for size in (8, 4, 2, 1) if bytes_of_each % size == 0)
     return flat(array).view(f"u{width}").reshape(*array.shape, bytes_of_each // width)

@@ -23,14 +23,17 @@ class Interrupted(Exception):
 
 
 def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
-    """Compute and store inputs and expected outputs of a task that may come; returns the number of launches they cover.
+    """Compute and store inputs and expected outputs of a task that may follow.
 
     Expected outputs depend on the contract, the reference and the seed, not on the kernel, so a changed kernel with the
-    same contract reuses them. A reference that is a kernel is not evaluated ahead.
+    same contract reuses them. A reference kernel is not evaluated in advance.
 
     Args:
         task: the expected task; its kernel is ignored.
-        interrupted: called between calls of the user's reference; True ends the work at once.
+        interrupted: called between calls of the user's reference; True stops the work immediately.
+
+    Returns:
+        The number of launches whose inputs and expected outputs are stored.
     """
     contract = (task.baseline or task.candidate).contract
     if contract.reference_kind not in ("function", "expression"):
@@ -71,7 +74,7 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
 
 
 def begin_glance(task: JudgeTask, backend: Backend) -> None:
-    """Start the launch of a quick evaluation that may come next, if the backend can launch in parallel.
+    """Start the launch of a quick evaluation that may follow, if the backend can launch in parallel.
 
     Errors are left to the quick evaluation itself. Nothing is started if the reference is a kernel.
     """

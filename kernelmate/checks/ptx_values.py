@@ -1,4 +1,4 @@
-"""Values of PTX instructions on many lanes at once, for the few that sizes go through; None for all others."""
+"""Values of PTX instructions for many sizes at once; None for instructions that do not operate on sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLOAT_OPERATIONS: dict[str, Callable[..., Array]] = {
 
 
 def number(operand: str) -> Array | None:
-    """Returns the value of an operand that is a number; None for others."""
+    """Returns the value of an operand that is a numeric literal; None for other operands."""
     floating = _FLOATING.match(operand)
     if floating is not None:
         kind, pattern = floating[1].lower(), bytes.fromhex(floating[2])
@@ -44,9 +44,10 @@ def number(operand: str) -> Array | None:
 
 
 def evaluated(opcode: Sequence[str], values: Sequence[Array]) -> Array | None:
-    """Returns the value that an instruction computes from its operands; None for an instruction that is not known here.
+    """Returns the value that an instruction computes from its operands; None for an unsupported instruction.
 
-    Whole numbers are int64 whatever their type, floating ones have it, predicates are truths.
+    Integers are int64 whatever their PTX type, floating values have the dtype of their PTX type, and predicates are
+    booleans.
     """
     kinds = [part for part in opcode[1:] if re.fullmatch(r"[subf](?:8|16|32|64)|pred", part)]
     if not kinds:
@@ -144,7 +145,7 @@ def _converted(opcode: Sequence[str], kinds: list[str], value: Array) -> Array |
 
 
 def _as(kind: str, value: Array) -> Array:
-    """Returns a value as an instruction of a type reads or writes it: integers wrap."""
+    """Returns a value converted to an instruction's type; integers wrap."""
     if kind[0] == "f":
         return np.asarray(value).astype(f"f{int(kind[1:]) // 8}")
     whole, bits = np.asarray(value).astype(np.int64), int(kind[1:])

@@ -37,10 +37,10 @@ _FILES = frozenset(
 
 
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
-    """Returns the contract's reference if it is Python, else None; it runs in the reference process if there is one.
+    """Returns the contract's reference if it is Python, else None.
 
-    For CuPy arrays, and for working types narrower than float64, NumPy is replaced in the function (`array_modules`),
-    so that arrays and scalars it creates have that type as well.
+    It runs in the reference process if there is one. For CuPy arrays, and for working types narrower than float64,
+    NumPy is replaced in the function (`array_modules`), so that arrays and scalars it creates have that type as well.
 
     Raises:
         ReferenceFailed: its file or function cannot be loaded, or its expression uses a forbidden name.
@@ -130,7 +130,7 @@ class _PythonReference:
 
 
 def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> dict[str, Any]:
-    """Returns sizes, scalars and arrays by name; a Python keyword gets a trailing `_`.
+    """Returns sizes, scalars and arrays by name; a name that is a Python keyword gets a trailing `_`.
 
     Arrays are copies, since references may modify their arguments.
     """
@@ -145,7 +145,7 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
 
 
 def spelled(name: str) -> str:
-    """Returns the name by which a reference takes an argument: a Python keyword gets a trailing `_`."""
+    """Returns the parameter name of an argument in a reference: a trailing `_` is added to a Python keyword."""
     return name + "_" if keyword.iskeyword(name) else name
 
 
@@ -191,7 +191,7 @@ def named(contract: Contract, parameters: Parameters, values: dict[str, Any]) ->
     """Returns the values that a function with these parameters takes by name.
 
     Raises:
-        ReferenceFailed: it names a value that does not exist.
+        ReferenceFailed: it has a parameter that no value is given for.
     """
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     given = {name: value for name, value in values.items() if takes_all or name in parameters}
@@ -296,7 +296,7 @@ def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = Fal
 
 
 def _widely(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Converts to the type in which outputs of this dtype are compared, in memory order; integers unchanged."""
+    """Converts to the type in which outputs of this dtype are compared, contiguous; integers are unchanged."""
     wanted = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if is_inexact(dtype) else array.dtype
     return module_of(array).ascontiguousarray(array, wanted)  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Messages about references between the judging process and the reference process."""
+"""Messages between the judging process and the reference process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class LoadReference(msgspec.Struct, frozen=True, tag=True):
-    """Load a contract's reference; evaluations refer to it by this request's number."""
+    """Request to load a contract's reference; evaluations refer to it by this request's number."""
 
     number: int
     contract: Contract
@@ -23,7 +23,7 @@ class LoadReference(msgspec.Struct, frozen=True, tag=True):
 
 
 class EvaluateReference(msgspec.Struct, frozen=True, tag=True):
-    """Evaluate a loaded reference once or several times on the arrays that follow.
+    """Request to evaluate a loaded reference once or several times on the arrays that follow.
 
     Each of `calls` names the floating type to compute in, and the array of each argument. Calls may share arrays.
     """
@@ -36,7 +36,7 @@ class EvaluateReference(msgspec.Struct, frozen=True, tag=True):
 
 
 class MakeInputs(msgspec.Struct, frozen=True, tag=True):
-    """Call the contract's `inputs` function."""
+    """Request to call the contract's `inputs` function."""
 
     number: int
     contract: Contract

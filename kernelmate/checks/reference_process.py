@@ -1,7 +1,7 @@
 """Client of the process in which references and `inputs` functions run: arrays are sent to it and received from it.
 
-Replies are pure data: a header of fixed form, and arrays of the requested names, shapes and types. Anything else is an
-error, and the process is ended. It holds no descriptor of the verdict's channel.
+Replies are pure data: a header of fixed form, and arrays of the requested names, shapes and types. Any other reply is
+an error, and the process is killed. The process holds no descriptor of the channel that verdicts are sent through.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kernelmate.source import argument_shapes, numpy_dtype
 from kernelmate.source.dtypes import ITEM_BYTES
 
 MAX_HEADER = 1 << 20
-"""Bytes in the largest header that is read."""
+"""Maximum length in bytes of a header."""
 _LENGTH = 4
 TYPES = frozenset(ITEM_BYTES)
 """NumPy names of the array types that can be sent."""
@@ -87,7 +87,7 @@ class ReferenceProcess:
         self._number = 0
         self._turn = threading.Lock()
         self.ended: str | None = None
-        """The end of the process, as half a sentence; None while it lives."""
+        """The reason why the process ended, as a verb phrase; None while it runs."""
 
     def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
         """Load a contract's reference.
@@ -95,7 +95,7 @@ class ReferenceProcess:
         Returns its number for `evaluate`, and the modules that its file imported from its folder.
 
         Raises:
-            ReferenceFailed: it cannot be loaded, or the process is gone.
+            ReferenceFailed: it cannot be loaded, or the process has ended.
         """
         with self._turn:
             number = self._next()
@@ -108,7 +108,7 @@ class ReferenceProcess:
         """Evaluate calls on NumPy arrays, each as `Reference.__call__`.
 
         Raises:
-            ReferenceFailed: the reference failed, or the process ended or sent something else than its arrays.
+            ReferenceFailed: the reference failed, or the process ended or sent other data than its arrays.
         """
         shapes = argument_shapes(contract, size)
         outputs = [a for a in contract.args if a.direction in ("out", "inout")]
@@ -162,7 +162,7 @@ class ReferenceProcess:
 
         Raises:
             ReferenceFailed: as `evaluate`.
-            MemoryError: there was not enough.
+            MemoryError: an allocation failed in the process.
         """
         if self.ended is not None:
             self._refuse(contract, self.ended)
@@ -192,7 +192,7 @@ class ReferenceProcess:
         answer: ReferenceLoaded | ArraysMade | ReferenceTraced,
         wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]],
     ) -> Arrays:
-        """Returns the arrays behind a header after checking that it announces exactly the expected ones."""
+        """Returns the arrays after a header, after a check that the header announces exactly the expected arrays."""
         if not isinstance(answer, ArraysMade) or [name for name, _, _ in answer.arrays] != list(wanted):
             self._break(contract, "sent other arrays than were asked for")
         for name, dtype, shape in answer.arrays:
@@ -317,7 +317,7 @@ def read_header(descriptor: int) -> bytes:
     """Read the bytes of a message.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other process has ended.
         Violation: its stated length exceeds the limit.
     """
     length = int.from_bytes(_read_all(descriptor, _LENGTH), "big")
@@ -327,10 +327,10 @@ def read_header(descriptor: int) -> bytes:
 
 
 def read_arrays(channel: Channel, arrays: Described) -> Arrays:
-    """Returns the arrays that a checked header describes; those in shared memory are not copied.
+    """Returns the arrays that a checked header describes; arrays in shared memory are not copied.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other process has ended.
     """
     places = _places(channel, arrays)
     found: Arrays = {}
@@ -358,7 +358,7 @@ _current: ReferenceProcess | None = None
 
 
 def use(process: ReferenceProcess | None) -> None:
-    """Sets the process that evaluates references from now on; None for the judging process itself."""
+    """Sets the process that evaluates references from now on; None means the judging process itself."""
     global _current
     _current = process
 

@@ -22,7 +22,7 @@ LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
 """Bounds of the factor for a floating scalar."""
 
 UNMOVED = 0.8, 1.25
-"""Factors in this interval are avoided, since their effect would hardly show."""
+"""Interval of factors that are avoided, since their effect would be too small to notice."""
 
 FOR_ZERO = 0.25, 0.9
 """Bounds of the replacement for a floating scalar that is 0 in the contract."""
@@ -31,7 +31,8 @@ FOR_ZERO = 0.25, 0.9
 def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
     """Returns scalars that may be varied.
 
-    These are literals without `fixed`; with a Python reference, only those that it takes as arguments.
+    These are scalars with a literal value that are not `fixed`; with a Python reference, only those that it takes as
+    arguments.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -41,7 +42,7 @@ def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
 
 
 def has_switches(contract: Contract, names: Iterable[str]) -> bool:
-    """Returns True if an integer scalar among the named ones is 1 or -1, as flags are."""
+    """Returns True if one of the named integer scalars is 1 or -1, which are typical values of flags."""
     wanted = frozenset(names)
     some = [a for a in contract.args if a.name in wanted and not is_float(numpy_dtype(a.dtype))]
     return any(abs(scalar_value(a, {})) == 1 for a in some)
@@ -105,10 +106,10 @@ def varied(
     """Draw other values for some scalars, each as an array without dimensions.
 
     Args:
-        contract: gives the usual values.
-        size: that expressions are evaluated at.
+        contract: the contract with the usual values.
+        size: the size at which the contract's expressions are evaluated.
         names: the names of the scalars.
-        seed: the seed of what is drawn.
+        seed: the seed of the random values.
         zeros: True allows 0 as a replacement of 1 and -1, which are often flags.
     """
     wanted = frozenset(names)
@@ -128,7 +129,7 @@ def _fraction(value: float, rng: np.random.Generator) -> float:
 
 
 def _factor(value: float, rng: np.random.Generator) -> float:
-    """Draws a factor; values below 1 stay below 1, since many are rates, shares or probabilities."""
+    """Draws a factor; values below 1 stay below 1, since many are rates, fractions or probabilities."""
     most = min(MOST_FACTOR, (1 + abs(value)) / 2 / abs(value)) if abs(value) < 1 else MOST_FACTOR
     if most < UNMOVED[1] or rng.integers(0, 2):
         return float(rng.uniform(LEAST_FACTOR, UNMOVED[0]))
@@ -136,12 +137,12 @@ def _factor(value: float, rng: np.random.Generator) -> float:
 
 
 def nearby(value: int) -> set[int]:
-    """Returns the integers that replace another one."""
+    """Returns the integers that may replace a given one."""
     return {value - 1, value + 1, 2 * value, value // 2}
 
 
 def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros: bool) -> int:
-    """Draws an integer of the same sign near a value; 1 and 2 replace each other, 1 replaces 0."""
+    """Draws another integer near a value and of its sign; booleans and 0 are negated, `zeros` allows 0 for 1 and -1."""
     if dtype.kind == "b" or value == 0:
         return int(not value)
     info = np.iinfo(dtype)

@@ -11,14 +11,14 @@ from kernelmate.source import argument_shapes, launch_shape, size_allowed
 
 MOST_THREADS = 1 << 21
 MOST_ELEMENTS = 1 << 22
-"""Maximum of threads of the launch, and of elements over all arrays, at such a size."""
+"""Maximum number of threads of the launch, and value of a size name, at such a size."""
 
 _ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
 """Pattern of a `__device__` array without initialiser in NVRTC's PTX: alignment, name, bytes."""
 
 
 def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Returns the smallest sizes with more threads, and with more blocks, than a version's new device array has elements."""
+    """Returns the smallest sizes with more threads, or more blocks, than a version's new device array has elements."""
     known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
     lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
                if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plan of a verdict's sizes and the purpose of each."""
+"""Plan of a verdict's sizes, with the launches at each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.conditions import Condition
 
 TWICE = 3
-"""Generated sizes that get a second set of ordinary inputs, which costs evaluations of the reference."""
+"""Number of generated sizes with a second set of ordinary inputs, which costs evaluations of the reference."""
 
 MOST_MOVED = 3
-"""Sizes at which every shift of base pointers is tried."""
+"""Maximum number of sizes at which the shifts of base pointers are tried."""
 
 
 class PlannedSize(NamedTuple):
@@ -54,8 +54,8 @@ def tried_sizes(
     Args:
         contract: the baseline's contract.
         listed: sizes that must be right.
-        seed: the seed of sizes that are drawn.
-        conditions: the conditions of the candidate's text alone.
+        seed: the seed of randomly drawn sizes.
+        conditions: conditions of the candidate's text that its baseline lacks.
         aligned: True if the candidate reads low bits of addresses.
 
     Returns:
@@ -82,7 +82,7 @@ def tried_sizes(
 def _moved_at(
     contract: Contract, cheap: Sequence[Size], rounded: Size | None, conditions: Sequence[Condition]
 ) -> list[Size]:
-    """Returns sizes at which base pointers are moved: one of round numbers, and one for each outcome of conditions."""
+    """Returns sizes at which base pointers are moved: a round one, and others that meet further conditions."""
     chosen = [*([] if rounded is None else [rounded]), *cheap][:1]
     lookups = SizeLookup(contract, thread=False)
     for condition in conditions:

@@ -1,4 +1,4 @@
-"""Generated sizes around those of a contract, which expose kernels that were only tried at convenient sizes."""
+"""Generated sizes around those of a contract, which expose kernels that were tried only at convenient sizes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
 
 ALONE = (1, 0, 127, 33, 257)
-"""Values of one name while the others stay constant: one, zero, and one below and above powers of two."""
+"""Values of one name while the others stay constant: 1, 0, and values one below or above a power of two."""
 
 TOGETHER = (127, 31, 257, 13, 33, 1)
-"""Values of all names: one below and above powers of two, and primes (13, 31, 127, 257)."""
+"""Values of all names: values one below or above a power of two, and primes (13, 31, 127, 257)."""
 
 MOST_OWN_SIZES = 6
 MOST_ELEMENTS = 1 << 16
-"""Maximum of elements over all arrays at a generated size."""
+"""Maximum number of elements over all arrays at a generated size."""
 
 MOST_THREADS = 1 << 15
-"""Maximum of threads at a generated size, unless every listed size already uses more."""
+"""Maximum number of threads at a generated size, unless every listed size uses more."""
 
 KEPT = 16
-"""Largest value of a name that is not reduced; no name is reduced below it."""
+"""Minimum to which a name is reduced; smaller names are not reduced."""
 
 PROBED = 4
-"""Factor by which a name is enlarged to measure what grows with it."""
+"""Factor by which a name is enlarged to measure growth with it."""
 
 MOST_PROBED_ELEMENTS = 1 << 20
-"""Maximum of elements over all arrays at an enlarged small size."""
+"""Maximum number of elements over all arrays at an enlarged small size."""
 
 MODULI = (2, 4, 8, 16, 32)
 """Moduli whose residues matter to vector widths and warps."""
@@ -66,11 +66,11 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CoveringSizes:
-    """Sizes with one launch each.
+    """Sizes with one ordinary launch each.
 
     Attributes:
         sizes: sizes that add residues in every dimension.
-        round: sizes with multiples of 16 only, as vector accesses need; base pointers are moved there.
+        round: a size with multiples of 16 only, as vector accesses need; base pointers are moved at this size.
     """
 
     sizes: tuple[Size, ...]
@@ -81,9 +81,9 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
     """Returns a few sizes that together cover as many residues modulo 2, 4, 8, 16 and 32 in each dimension as possible.
 
     Args:
-        contract: says which sizes are allowed.
-        tried: the sizes that are tried anyway.
-        seed: the seed of what is drawn.
+        contract: defines the allowed sizes.
+        tried: sizes that are tried anyway.
+        seed: the seed of the random sizes.
     """
     if not tried or not tried[0]:
         return CoveringSizes((), None)
@@ -133,7 +133,7 @@ def _residues(size: Size) -> Iterator[tuple[str, int, int]]:
 
 
 def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
-    """Yields lists of candidate sizes, ordered by diversity; the first usable one of each list is taken."""
+    """Yields lists of alternative sizes, in order of priority; the first usable size of each list is taken."""
     names = sorted(listed[0])
     if not names:
         return
@@ -184,7 +184,8 @@ def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_EL
 def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
     """Returns a size at which one of the given arrays has at least `values` elements; None without one.
 
-    It is a listed size with one of its names made larger. The launch's arrays and threads have at most `2 * values`.
+    It is a listed size with one name enlarged. The launch's threads, and the elements of all its arrays, are at most `2
+    * values`.
     """
     for size in sorted(listed, key=lambda one: math.prod(one.values())):
         shapes = argument_shapes(contract, size)
@@ -217,14 +218,14 @@ class SmallSizes:
 
 
 def small_sizes(contract: Contract, size: Size, elements: int) -> SmallSizes | None:
-    """Small sizes of the same kind as a large one; None if `require` leaves none.
+    """Returns small sizes derived from a large one; None if `require` allows none.
 
-    Names of at most `KEPT` stay: channels, taps and the like.
+    Names of at most `KEPT`, such as numbers of channels or taps, are not changed.
 
     Args:
-        contract: says which sizes are allowed, and the shapes.
-        size: the large one.
-        elements: over all arrays at the base.
+        contract: defines the allowed sizes and the shapes.
+        size: the large size.
+        elements: maximum number of elements over all arrays at the base size.
     """
     base = next(
         (one for one in _shrinking(size) if _fits(contract, one, elements)),
@@ -254,7 +255,7 @@ def _shrinking(size: Size) -> Iterator[Size]:
 
 
 def _divided(value: int, by: int) -> int:
-    """Returns about `value / by`, at least `KEPT`, keeping powers of two that divide `value` as far as possible."""
+    """Returns about `value / by`, at least `KEPT`; factors of two in `value` are kept as far as possible."""
     if value <= KEPT or by == 1:
         return value
     wanted = max(KEPT, value // by)

@@ -1,4 +1,4 @@
-"""Styles of random inputs for arguments without a declared distribution, and milder ones for baselines that fail on them."""
+"""Styles of random inputs for arguments without a distribution, and milder styles for baselines that fail on them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from kernelmate.source import numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class InputStyle:
-    """One style of drawing inputs that the contract leaves open.
+    """A style of random inputs for arguments without a declared distribution.
 
     Attributes:
-        name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, `mixed` (a kind per row), `offset` (a large
-            mean), `patterns` (of the bits of a narrow type), `late` (rows of negative numbers with positive ones near
-            their ends), or `integers` (over their whole range; floats as in `normal`).
+        name: `normal`, `uniform` (symmetric about zero), `zeros`, `denormals`, `mixed` (rows of different kinds of
+            values), `offset` (a large mean), `patterns` (all bit patterns of a narrow type), `late` (rows of negative
+            numbers with positive ones near their ends), or `integers` (over their whole range; floats as in `normal`).
         scale: factor of all values.
         specials: values planted at a few random places.
         stress: True for inputs that not every kernel must support: failures count against a candidate only if the
-            baseline passes, else they are reported.
+            baseline passes, and are otherwise only reported.
         vary: scalars with values other than the contract's.
-        zeros: integer scalars of 1 may become 0.
-        negative: small integers have either sign, since none is used as an index.
-        planted: some elements equal scalar arguments.
+        zeros: True if integer scalars of 1 may become 0.
+        negative: True if small integers have either sign, which requires that none is used as an index.
+        planted: True if some elements equal scalar arguments.
         milder: number of steps down from the hardest values of `mixed`.
         bits: bits of the largest magnitude in `integers`.
         signed: True includes negative integers.
         positions: integer arguments whose values are indices below `bound`.
-        bound: the size that bounds indices, by rank among the distinct sizes, the largest first.
-        wary: the emulator launches on these inputs before a GPU does, since they may lead to bad addresses.
-        high: integers are positive and near the largest.
-        equal: all integers of an array are equal.
-        constants: values for some elements of arrays, by name.
-        given: values of scalars, by name.
+        bound: the size that bounds indices, by rank among the distinct sizes in descending order.
+        wary: True if the emulator launches on these inputs before a GPU does, since they may cause bad addresses.
+        high: True if integers are positive and near the largest.
+        equal: True if all integers of an array are equal.
+        constants: values planted in arrays, by array name.
+        given: values of scalar arguments, by name.
     """
 
     name: str
@@ -93,7 +93,7 @@ NEGATIVE_NAN = float(np.copysign(np.nan, -1))
 PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
 """NaN with a payload that float32 can hold."""
 FULL_NAN = float(np.uint64(0x7FFF_FFFF_FFFF_FFFF).view(np.float64))
-"""NaN with all bits set, as a GPU's arithmetic produces; adding to its bits gives a number."""
+"""NaN with all value bits set, as a GPU's arithmetic produces; adding 1 to its bits gives a finite number."""
 
 STRESS_STYLES = (
     InputStyle("normal", 1e-3, stress=True),
@@ -108,9 +108,9 @@ STRESS_STYLES = (
 PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 SMALLEST = -1
-"""Value of `InputStyle.bound` for the smallest size."""
+"""Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)
-"""Bits of the largest magnitude, tried in order if a baseline and its reference disagree on all integers."""
+"""Bits of the largest magnitude, tried in order if a baseline and its reference disagree on larger integers."""
 
 
 def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
@@ -127,7 +127,7 @@ def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
 
 
 def narrow_inputs(contract: Contract) -> list[str]:
-    """Returns 16-bit inputs, whose every value may be tried."""
+    """Returns the names of free 16-bit inputs, for which all 65536 values may be tried."""
     if contract.inputs is not None:
         return []
     dtypes = {a.name: numpy_dtype(a.dtype) for a in contract.args if is_free(a)}
@@ -145,7 +145,7 @@ def _bounds(size: Size) -> list[int]:
 
 
 def bound_of(size: Size, style: InputStyle) -> int:
-    """Returns the exclusive upper bound of drawn indices."""
+    """Returns the exclusive upper bound of index values."""
     bounds = _bounds(size)
     return bounds[min(style.bound, len(bounds) - 1)]
 
@@ -153,12 +153,12 @@ def bound_of(size: Size, style: InputStyle) -> int:
 def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) -> InputStyle | None:
     """Returns the next milder style if the baseline fails on this one; None without one.
 
-    Integers become indices if a launch or the reference failed, and smaller if the output was wrong.
+    Integers become indices if a launch or the reference failed, and become smaller if the output was wrong.
 
     Args:
-        style: the one that was tried.
+        style: the style that was tried.
         size: the size of the launch.
-        free: integer arguments that may be positions.
+        free: integer arguments that may hold indices.
         failed: True if a launch or the reference gave no output.
     """
     if style.name == "mixed" and style.milder + 1 < len(MILDER):

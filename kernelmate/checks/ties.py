@@ -1,4 +1,4 @@
-"""Rounding ties: integer output elements that may have either of two values, because the rounded quantity is near a tie.
+"""Rounding ties: integer output elements that may have either of two values, since the rounded quantity is near a tie.
 
 `rint(x / scale)` of a value that lies within rounding error of a half may be either neighbour, `x * w > t` either
 truth, and the position of the larger of two that are nearly equal either place. The reference itself shows which
@@ -20,16 +20,16 @@ from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Contract, Size
 
 DRAWS, FEWEST = 24, 6
-"""Draws of perturbations: an element that changes in half of them is hardly ever missed. The second is the minimum."""
+"""Maximum and minimum number of perturbed evaluations; 24 rarely miss an element that changes in half of them."""
 
 UNITS = 4.0
 """Unit roundoffs by which inputs are perturbed."""
 
 EXACT_MOVE, EXACT_DRAWS = 2.0**-46, 3
-"""Relative perturbations that change only values exactly on a tie, and the number of draws."""
+"""Relative perturbation that changes only exact ties, and the number of evaluations with it."""
 
 MOST_SHARE, MOST_FEW = 0.01, 4
-"""Maximum of near ties, as a fraction of an output or as a number; more indicate a different rounding."""
+"""Maximum share, and number, of differing elements that near ties may explain; more indicate another rounding."""
 
 Pair = tuple[Array, Array]
 
@@ -89,7 +89,7 @@ def measured(
 
 
 def wanted(got: Array, want: Array, pair: Pair | None) -> Array:
-    """Returns the expected output; for an element with two right values, the one that the output has."""
+    """Returns the expected output; for an element with two right values, the value of `got` if it is one of them."""
     if pair is None:
         return want
     either = (got == pair[0]) | (got == pair[1])

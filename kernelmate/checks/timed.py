@@ -1,4 +1,4 @@
-"""Hand-over of launches that were judged right to a timer, and the timer's results."""
+"""Data passed to a timer for launches that were judged right, and the timer's results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class TimedLaunch:
         version: the version.
         shape: its launch shape at the size.
         result: result of the counted launch.
-        sound: True if nothing rejects the version so far.
+        sound: True if no finding rejects the version so far.
         headline: True for the first listed size.
         sizes: number of listed sizes to time.
         module: the loaded version.
         run: its launch, with the inputs that were judged.
-        baseline: the version it is compared with, loaded, and its launch; None without one that runs here.
+        baseline: the loaded baseline and its launch shape; None without a baseline that runs at this size.
         restored: arrays that are read and written, which must be reset before every timed launch.
         baseline_run: the baseline's own run if it is a pipeline; else it takes the arguments of `run`.
     """
@@ -50,8 +50,8 @@ class Timed:
 
     Attributes:
         timing: the version's time.
-        beside: the baseline's time from the same blocks.
-        speedup: the ratio over those blocks.
+        beside: the baseline's time from the same measurement blocks.
+        speedup: the ratio of the times over those blocks.
         outputs: outputs of timed launches, to compare with the judged ones; None if nothing ran.
         finding: the failure of a launch that prevented timing.
         repeats: results of many equal launches, if measured.

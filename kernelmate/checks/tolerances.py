@@ -1,6 +1,6 @@
 """Tolerances: the largest error, relative to the reference, that counts as right, element by element.
 
-With no tolerance in the contract, an element of an output may be off by
+If the contract states no tolerance, the error of an output element may be up to
 
     STORE_UNITS * u_out * |want|  +  FUNCTION_UNITS * u_acc * |want|  +  INNER_FACTOR * inner
       +  growth * (u_acc * |want| + sensitivity)
@@ -9,37 +9,39 @@ where u_out and u_acc are the unit roundoffs of the output's and of the accumula
 part: small results are held to as many digits as large ones.
 
 * Storing the result costs half a unit in the last place, or one where the conversion truncates: STORE_UNITS.
-* Functions such as `expf`, `rsqrtf`, `tanhf` or a division err by up to a few units in the last place each (CUDA C++
-  Programming Guide, Mathematical Functions, tables of maximum ulp errors; one ulp is up to two unit roundoffs). Eight
-  ulps leave room for a few of them in a row. Intrinsics such as `__expf` have an error that grows with the argument, and
-  so does the sensitivity.
-* The sensitivity is how much the reference itself moves when each floating input moves by about a unit roundoff of the
-  accumulating dtype: the largest of several draws. It is what a perfect algorithm would make of inputs that were rounded
-  once, and it is large where terms cancel. Moves are normally distributed and not just up or down by one unit, since two
-  equal terms would hide each other's moves in every other draw.
-* `inner` is what the reference itself loses when it is computed in the accumulating dtype, on a few sets of inputs near the
-  given ones, in float32 also with products and sums fused: terms that cancel inside, as in the `1 + tanh(v)` of a GELU far from zero, cost digits that moves of the
-  inputs do not show. INNER_FACTOR leaves room for other orders of the same few operations.
-* `growth` is what accumulating adds. Let n inputs go into an output, one rounding each, the rounding errors independent
-  with standard deviation 0.4 u to 0.6 u (Higham and Mary, A new approach to probabilistic rounding error analysis, 2019,
-  argue why that describes real sums). Added one after another, terms of one sign give partial sums that grow like i, so
-  an error of about 0.3 sqrt(n) u |sum|. Terms of random sign give partial sums that grow like sqrt(i), so an error of
-  about 0.35 n u per term's size, which is 0.35 sqrt(n) times the sensitivity. The largest of many outputs lies four to
-  five deviations out. Long sums of terms far below the partial sum's spacing, such as squares, are biased besides: a
-  million squares of normal numbers, one after another, lose 0.0075 u |sum| for each. So growth = ROOT_GROWTH *
-  (1 + sqrt(n)) + n / BIAS_TERMS passes every honest order of adding up, trees and blocks being far better than one after
-  another. A float16 accumulator errs by 2^13 of the same units in the same places, so it fails up to n of about 10^5.
-* n is found by moving single inputs and counting the outputs that follow, so an element-wise kernel gets no more room
-  than its few operations need.
+* Functions such as `expf`, `rsqrtf` and `tanhf`, and divisions, have errors of up to a few units in the last place each
+  (CUDA C++ Programming Guide, Mathematical Functions, tables of maximum ulp errors; one ulp is up to two unit
+  roundoffs). Eight ulps leave room for a few of them in a row. Intrinsics such as `__expf` have an error that grows
+  with the argument, and so does the sensitivity.
+* The sensitivity is the change of the reference when each floating input is perturbed by about a unit roundoff of the
+  accumulating dtype: the maximum of several draws. It is the error of an exact algorithm on inputs that were rounded
+  once, and it is large where terms cancel. Perturbations are normally distributed, not just up or down by one unit,
+  since perturbations of two equal terms would otherwise cancel in every other draw.
+* `inner` is the error of the reference computed in the accumulating dtype, on a few sets of inputs near the given ones;
+  in float32 also with fused multiply-adds. Cancellation inside the computation, as in the `1 + tanh(v)` of a GELU far
+  from zero, loses digits that perturbed inputs do not reveal. INNER_FACTOR allows for other orders of the same few
+  operations.
+* `growth` is the error of accumulation. Let n inputs contribute to an output, with one rounding each, the rounding
+  errors independent with standard deviation 0.4 u to 0.6 u (Higham and Mary, A new approach to probabilistic rounding
+  error analysis, 2019, argue why that describes real sums). Added one after another, terms of one sign give partial
+  sums that grow like i, so an error of about 0.3 sqrt(n) u |sum|. Terms of random sign give partial sums that grow like
+  sqrt(i), so an error of about 0.35 n u per term's size, which is 0.35 sqrt(n) times the sensitivity. The largest of
+  many outputs lies four to five deviations out. Long sums of terms far below the partial sum's spacing, such as
+  squares, are biased besides: a million squares of normal numbers, one after another, lose 0.0075 u |sum| for each. So
+  growth = ROOT_GROWTH * (1 + sqrt(n)) + n / BIAS_TERMS accepts every order of summation; trees and blocks have far
+  smaller errors than sequential sums. A float16 accumulator has errors of 2^13 of these units, so it fails for n up to
+  about 10^5.
+* n is measured: single inputs are perturbed and the outputs that change are counted. An element-wise kernel therefore
+  gets no larger tolerance than its few operations need.
 
-Below the smallest normal number digits are lost by nature: an intermediate may underflow gradually or be flushed to
-zero (`-ftz=true`), and a quotient by an intermediate that overflowed is zero (`x / (1 + expf(-x))` below -88). Up to
-UNDERFLOW_UNITS smallest normal numbers of a wide accumulating dtype, and a step of the output's own spacing, are let
-pass: 3e-36 in float32.
+Below the smallest normal number precision is reduced: an intermediate may underflow gradually or be flushed to zero
+(`-ftz=true`), and a quotient by an intermediate that overflowed is zero (`x / (1 + expf(-x))` below -88). Up to
+UNDERFLOW_UNITS smallest normal numbers of a wide accumulating dtype, and one spacing of the output's dtype, are
+accepted: 3e-36 in float32.
 
-Where no exact reference exists but a kernel's answer is taken for one, that answer has rounding errors as well: the
-tolerance doubles, and the sensitivity is measured with moves that stand out from the kernel's own rounding. A float64
-reference of a kernel that accumulates in float64 is no more exact than the kernel either: rounding counts twice there.
+If the reference is a kernel, its outputs have rounding errors as well: the tolerance is doubled, and the sensitivity is
+measured with perturbations far above the kernel's rounding errors. A float64 reference of a kernel that accumulates in
+float64 is no more exact than the kernel: the rounding terms are doubled.
 """
 
 from __future__ import annotations
@@ -82,35 +84,38 @@ MOST_TERMS = 1 << 20
 INNER_FACTOR = 8.0
 
 JUMP = 2.0**-14
-"""Relative size of an output's change, against the output's median, from which an input perturbation crossed a discontinuity."""
+"""Relative size of an output's change, against the output's median, above which a perturbation crossed a discontinuity.
+"""
 
 MOVE = 2.0**-22
 """Relative perturbation of inputs to an exact reference; the change of the output is scaled to the unit roundoff."""
 EXACT_DRAWS = 8
 INNER_MOVE = 2.0**-7
-"""Relative perturbation of inputs for the inner loss: large enough that roundings differ."""
+"""Relative perturbation of inputs for the inner loss: large enough that rounding errors differ between draws."""
 INNER_DRAWS = 4
 KERNEL_MOVE = 2.0**-12
-"""Relative perturbation of inputs to a reference that is a kernel: far above its rounding errors, and small enough for a linear response."""
+"""Relative perturbation of inputs to a reference kernel: far above its rounding errors, and small enough for a linear
+response.
+"""
 KERNEL_DRAWS = 3
 
 COARSE_ROOT = 2.0
 COARSE_RELATIVE = 1 / 16
-"""Largest error that is attributed to lost precision rather than a wrong answer: see `Allowed.coarse`."""
+"""Largest relative error that is attributed to lost precision rather than a wrong result: see `Allowed.coarse`."""
 
 BASELINE_FACTOR = 4.0
 BASELINE_BOUND = 8.0
-"""The baseline's own error widens a tolerance to `BASELINE_FACTOR` times it, by a factor of `BASELINE_BOUND` at most."""
+"""Maximum factor by which the baseline's error widens a tolerance, to `BASELINE_FACTOR` times that error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Errors by output, per element.
+    """Maximum errors of outputs, per element.
 
     Attributes:
         error: the largest |got - want| that passes; 0 for integers.
         coarse: the largest error that the next narrower arithmetic (float16 for float32, float32 for float64) or an
-            approximation good to some per cent would cause.
+            approximation with a few per cent of error would cause.
         terms: largest number of floating inputs that contribute to one element; infinite if not measured.
     """
 
@@ -149,13 +154,13 @@ def derive(
 
     Args:
         contract: the contract in force; if it has a tolerance, that is used unchanged.
-        reference: what `want` came from, called again on moved inputs.
+        reference: the source of `want`, evaluated again on perturbed inputs.
         arrays: the inputs as drawn.
         size: the size they were drawn for.
-        want: the reference's answer to them.
-        seed: the seed of the moves.
-        exact: the reference computes in float64; else it is a kernel.
-        draws: of moves, instead of the few that usually do.
+        want: the reference's outputs for them.
+        seed: the seed of the perturbations.
+        exact: True if the reference computes in float64; False for a reference kernel.
+        draws: number of perturbations; None for the defaults.
     """
     if contract.tolerance is not None or not rounded_outputs(contract, want):
         return stated(contract, want)
@@ -164,16 +169,16 @@ def derive(
 
 
 def with_vanished(contract: Contract, allowed: Allowed, want: Expected, given: Arrays) -> Allowed:
-    """Allow a float64 rounding of the inputs where the reference gives exactly zero, as 1 + tanh(x) does for x below -20.
+    """Allow one float64 roundoff of the inputs where the reference is exactly 0, as 1 + tanh(x) is for x below -20.
 
-    Its own rounding shows at no perturbed input there, and a version without cancellation gives a smaller number than that.
-    Inputs of the output's shape count at their own place only. Without such inputs, as for the GELU of a matrix product,
-    the largest result of the same row stands for them.
+    Perturbed inputs do not reveal the reference's rounding there, and a version without cancellation gives a smaller
+    value. Inputs of the output's shape count element by element. Without such inputs, as for the GELU of a matrix
+    product, the largest result of the same row is used instead.
 
     Args:
-        contract: says the dtypes.
+        contract: defines the dtypes.
         allowed: a derived tolerance.
-        want: the answer of a reference in float64.
+        want: the outputs of a reference in float64.
         given: the inputs.
     """
     error = dict(allowed.error)
@@ -219,10 +224,11 @@ def toleranced(
     """Apply the module's formula to all outputs; outputs missing in `found` are not rounded.
 
     Args:
-        contract: says the dtypes.
-        want: the reference's answer.
-        found: what was measured of each output that is rounded.
-        exact: the reference computes in float64; else it is a kernel, and errs as well.
+        contract: defines the dtypes.
+        want: the reference's outputs.
+        found: the measured parts of each rounded output's tolerance.
+        exact: True if the reference computes in float64; False for a reference kernel, whose errors double the
+            tolerance.
     """
     error = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
     coarse = dict(error)
@@ -264,7 +270,7 @@ def measured(
 
 
 def _derived(contract: Contract, output: str, want: Array, found: ToleranceParts) -> tuple[Array, Array]:
-    """Applies the module's formula to one output; returns tolerances and the bound for coarse errors."""
+    """Applies the module's formula to one output; returns tolerances and the bounds for lost precision."""
     out, accumulate = numpy_dtype(output), accumulating_dtype(contract, output)
     unit, terms = unit_roundoff(accumulate), found.terms
     with np.errstate(all="ignore"):
@@ -293,7 +299,7 @@ def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _finite(errors: dict[str, Array]) -> Expected:
-    """Sets the tolerance to 0 if the reference is NaN or infinite: such an element is equal or wrong."""
+    """Sets the tolerance to 0 where it is not finite: NaN and infinity must be matched exactly."""
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
@@ -341,9 +347,9 @@ def _sensitivity(
 
 
 def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
-    """Yields the given inputs and sets of inputs near them, exact in the working type.
+    """Yields the given inputs and inputs near them, all rounded to the working type.
 
-    Where float64 itself has few digits left, as in `1 + tanh(v)` below -18, results at nearby inputs may all be zero.
+    If few digits remain even in float64, as in `1 + tanh(v)` below -18, the results at nearby inputs may all be zero.
     """
     for draw in range(draws + 1):
         near = inputs.moved(INNER_MOVE if draw else 0.0, rng)
@@ -352,9 +358,9 @@ def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng
 
 
 def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
-    """Also counts perturbations of elements at an edge, except where they cross a discontinuity.
+    """Includes the effects of perturbing elements at a comparison's edge, except across a discontinuity.
 
-    At a discontinuity only the values on one side are right.
+    Across a discontinuity only the values on one side are right.
     """
     sizes = np.abs(want[np.isfinite(want) & (want != 0)])
     step = JUMP * float(np.median(sizes)) if sizes.size else 0.0
@@ -372,11 +378,10 @@ def terms_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, of_places: Callable[[list[int]], float] = max,
 ) -> float:  # fmt: skip
-    """Returns the number of floating inputs per output element.
+    """Returns the number of floating inputs that contribute to an output element.
 
-    Outputs that change with a single input, times inputs per output.
-
-    `of_places` combines the counts of several probed inputs into one.
+    It is the number of outputs that change with a single input, times inputs per output. `of_places` combines the
+    counts of several probed inputs into one.
     """
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))

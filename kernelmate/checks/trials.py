@@ -39,18 +39,18 @@ from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, Launch
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
 FLOAT_POISONS = (0xFF, 0x5A)
-"""Fill bytes of floating outputs: the first is NaN in every type, so that reads of it show.
+"""Fill bytes of floating outputs.
 
-The second gives large numbers.
+The first gives NaN in every type, so that reads of unwritten elements are noticed. The second gives large numbers.
 """
 INTEGER_POISONS = (0xA5, 0x5A)
 """Fill bytes of integer outputs: complementary bit patterns."""
 
 HUNG_FROM = 500_000
 HUNG_FACTOR = 1000
-"""Limit of instructions per thread beyond which a candidate counts as hung.
+"""Factor by which a candidate's instructions per thread may exceed the baseline's before it counts as hung.
 
-A multiple of the baseline's, and a minimum.
+The limit is at least `HUNG_FROM`.
 """
 
 REPEATED_ELEMENTS = 1 << 20
@@ -58,17 +58,17 @@ REPEATED_SCHEDULES = range(1001, 1005)
 """Schedules under which listed cases of limited size are launched again on a GPU."""
 
 KEPT_POISON_BYTES = 4 << 20
-"""Outputs up to this size share cached fill bytes."""
+"""Maximum bytes of an output whose fill bytes are cached."""
 
 CHEAP_ELEMENTS = 1 << 15
-"""Elements up to which listed cases are tried with every style and with misaligned pointers."""
+"""Maximum number of elements at which listed cases are tried with every style and with misaligned pointers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
-    """One launch: `inputs` numbers a set of inputs drawn in `style`, `poison` a fill pattern of the outputs.
+    """One launch: `inputs` numbers a set of inputs drawn in `style`, and `poison` selects the fill byte of outputs.
 
-    `misalign` moves base pointers.
+    `misalign` holds the byte offsets of base pointers.
     """
 
     inputs: int
@@ -90,7 +90,7 @@ FIRST, OTHER = 0, 1
 """Numbers of the two sets of ordinary inputs of every case."""
 
 SUGGESTED = 64
-"""Number of the first set of inputs that a version's code suggests."""
+"""Number of the first set of inputs suggested by a version's code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +126,22 @@ def plan(
     styled: bool = True,
     shifts: Sequence[Shift] = (),
 ) -> tuple[PlannedLaunch, ...]:
-    """Plan the launches of one case: the same inputs twice with others between, and more if they are cheap.
+    """Plan the launches of one case: the same inputs twice with others between, and more launches if they are cheap.
 
-    The generated sizes take turns with the styles. A large case has one set of inputs; small ones provide variety.
+    Generated sizes use the styles in rotation. A large case has one set of inputs, since small cases provide variety.
 
     Args:
-        contract: says which inputs may be varied.
-        elements: over all arrays of the case.
+        contract: defines which inputs may be varied.
+        elements: number of elements over all arrays of the case.
         number: the number of the case, which varies the schedule.
-        listed: the contract names this size.
-        large: its arrays or its reference are too large for many launches.
-        repeated: launch a large case a second time, over another poison and in another order.
-        alone: there is no small case, so that a large one has other inputs as well.
-        other: how the second set of ordinary inputs of a case that is not large is drawn.
-        once: the size needs one set of ordinary inputs only.
-        styled: it has one of the other styles as well.
-        shifts: base pointers are moved so, in a launch each.
+        listed: True if the contract lists this size.
+        large: True if its arrays are too large, or its reference too slow, for many launches.
+        repeated: True to launch a large case again, with another poison and schedule.
+        alone: True without small cases, so that a large case has other inputs as well.
+        other: style of the second set of ordinary inputs of a case that is not large.
+        once: True if the size needs only one set of ordinary inputs.
+        styled: True to add a launch with one of the other styles.
+        shifts: byte offsets of base pointers, each for one launch.
     """
     schedule = 16 * number
     moved = tuple(
@@ -206,7 +206,7 @@ class Bench:
     def over(self) -> bool:
         """Returns True if no further launch will be made.
 
-        The device is lost, or a launch hung, and each hang takes a whole time limit.
+        This is so if the device is lost, or if a launch hung, since each hang takes a whole time limit.
         """
         return self.poisoned or self.hung
 
@@ -245,8 +245,8 @@ class Bench:
     ) -> LaunchOutcome:
         """Launch once on `given`, with poisoned outputs.
 
-        `others_longest` are the instructions of the longest thread of the version it is compared with: a thread that
-        takes `HUNG_FACTOR` times as many counts as hung.
+        `others_longest` is the number of instructions of the baseline's longest thread; a thread that executes
+        `HUNG_FACTOR` times as many counts as hung.
         """
         run = self.launch(size, shot, given, count=count, others_longest=others_longest)
         return self._seen(size, LaunchOutcome(shot, given, self._module.run(run)))
@@ -311,7 +311,7 @@ class Bench:
     def seen_first(self, size: Size) -> bool:
         """Returns True if the emulator runs risky inputs at this size before a GPU does.
 
-        False where there is no launch, for instance of a grid without blocks at a size of zero.
+        The result is False without a launch, for instance if the grid is empty at a size of 0.
         """
         contract = self.version.contract
         shapes = argument_shapes(contract, size)

@@ -18,7 +18,7 @@ from typing import Any
 from kernelmate.errors import ReferenceFailed
 
 MOST_MESSAGE = 4000
-"""Characters of an exception's message that are kept."""
+"""Maximum number of characters of an exception's message."""
 
 
 def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
     written beside it.
 
     Raises:
-        ReferenceFailed: no such file, it raised when loaded, or holds no such function.
+        ReferenceFailed: the file does not exist, raised an exception when loaded, or has no such function.
     """
     name, _, function = where.rpartition(":")
     path = (directory / name).resolve()
@@ -48,7 +48,10 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
 
 
 def stamp(where: str | None, directory: Path) -> object:
-    """Returns a value that changes with the file behind `path:function`, a data file, or a module that the file imports; None without a file."""
+    """Returns a value that changes with the file behind `path:function` or a data file; None without a file.
+
+    It also changes with the modules that the file imports from its folder.
+    """
     if where is None:
         return None
     path = directory / (where.rpartition(":")[0] or where)
@@ -99,10 +102,10 @@ def helpers_of(where: str | None, directory: Path) -> dict[str, str]:
 
 
 def _stamps(path: Path) -> tuple[tuple[str, int], ...]:
-    """Modification times of a file and the helpers beside or below it.
+    """Returns the modification times of a file and of the modules imported from its folder.
 
     Raises:
-        OSError: the file is gone.
+        OSError: the file no longer exists.
     """
     found = [(str(path), path.stat().st_mtime_ns)]
     for helper in sorted(set(_HELPERS.values())):
@@ -188,7 +191,7 @@ def _quiet() -> Iterator[None]:
 def _message(error: BaseException) -> str:
     """Returns the text of a user's exception, truncated, without characters that cannot be sent.
 
-    User code may create it.
+    User code may define `__str__`, so any exception in it is caught.
     """
     try:
         text = str(error)[:MOST_MESSAGE]

@@ -13,7 +13,7 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate, numpy_dtype, parse_distribution
 
 KINDS = ("offset", "sorted", "outlier", "ties", "equal", "faint", "tiny", "wide", "large")
-"""Kinds of floating values of a mixed array, row by row; the first kind is in every array."""
+"""Kinds of floating values in the rows of a `mixed` array; every array has rows of the first kind."""
 
 MILDER = (KINDS, KINDS[:7], KINDS[:5], KINDS[1:5])
 """Kinds that remain at each milder step: without large magnitudes, without small ones, without a large mean."""
@@ -26,17 +26,20 @@ STEP = 0.7
 """Step of tied values; integers would be taken for indices and compared more strictly."""
 
 BLOCK = 8
-"""Minimum number of consecutive elements of one kind in a one-dimensional array."""
+"""Minimum length of a run of elements of one kind in a one-dimensional array."""
 
 REACH = 0.8
 """Fraction of a type's exponent range that wide magnitudes span, so that sums stay finite."""
 
 PLANTED_ONE_IN = 16
 LARGEST_PLANTED = 1e4
-"""Largest scalar that is planted among the elements; larger ones stand for infinity. One element in so many is planted."""
+"""Largest magnitude of planted scalars; larger ones often represent infinity.
+
+Also the number of elements per planted element.
+"""
 
 NEIGHBOURS = 64
-"""Distance below which integers count as neighbours, which a floating type cannot distinguish if they are large."""
+"""Range of integers that are neighbours; a floating type cannot distinguish them if they are large."""
 
 EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 
@@ -44,14 +47,14 @@ EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int, *, signed: bool) -> Array:
     """Draw integers over the whole range, of mixed magnitudes, with edges; every 16-bit value if there is room.
 
-    Some rows, or stretches where there is one dimension, are of neighbours, of equal ones, or sorted.
+    Some rows, or runs of a one-dimensional array, hold neighbouring integers, equal integers or sorted ones.
 
     Args:
         dtype: the dtype of the array.
         shape: the shape of the array.
-        rng: a generator of NumPy's.
-        bits: the bits of the largest magnitude, at most those of the type.
-        signed: negative ones as well, where the type has them.
+        rng: a NumPy generator.
+        bits: number of bits of the largest magnitude, limited to those of the type.
+        signed: True includes negative integers if the type has them.
     """
     info, count = np.iinfo(dtype), math.prod(shape)
     most = min(bits, int(info.max).bit_length())
@@ -82,7 +85,7 @@ def high_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
 
 
 def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int], rng: Any) -> Array:
-    """Leaves half of the rows as drawn; the others become neighbours, equal values, or sorted, a third each."""
+    """Keeps half of the rows; of the others a third each become neighbours, equal integers, or sorted."""
     along = _row(shape)
     rows = -(-drawn.size // max(along, 1))
     padded: Array = np.resize(drawn, (rows, along)) if drawn.size else drawn.reshape(0, along)
@@ -98,7 +101,7 @@ def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int],
 
 
 def _row(shape: tuple[int, ...]) -> int:
-    """Returns the number of elements in a row of one kind."""
+    """Returns the number of consecutive elements of one kind."""
     return shape[-1] if len(shape) > 1 else max(BLOCK, -(-math.prod(shape) // (2 * len(KINDS))))
 
 
@@ -112,7 +115,7 @@ def every_byte(drawn: Array, rng: Any) -> Array:
 
 
 def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
-    """Returns evenly spread finite bit patterns of an 8-bit or 16-bit floating type: all of them if there is room."""
+    """Returns evenly spread finite bit patterns of an 8-bit or 16-bit floating type; all of them if there is room."""
     count, whole = math.prod(shape), 1 << (8 * dtype.itemsize)
     words = np.arange(whole, dtype=np.uint32).astype(f"u{dtype.itemsize}")
     with np.errstate(all="ignore"):
@@ -147,7 +150,7 @@ def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Arr
 
 
 def late_floats(shape: tuple[int, ...], rng: Any) -> Array:
-    """Draws rows of negative numbers, each with positive ones from a place in its last quarter on."""
+    """Draws rows of negative numbers that become positive from a random index in the last quarter on."""
     values: Array = -np.abs(rng.standard_normal(shape)) - 2.0**-10
     if values.size:
         rows = values.reshape(-1, shape[-1]) if shape else values.reshape(1, 1)
@@ -181,9 +184,9 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
 
 
 def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
-    """Plant values among an array's elements at which comparisons or rounding change.
+    """Plant values in an array at which comparisons or rounding change.
 
-    Those are scalars, their neighbours, odd multiples of their halves, and the ends of a range. Values outside a
+    These are scalars, their neighbours, odd multiples of their halves, and the ends of a range. Values outside a
     declared distribution are not planted.
     """
     dtype = numpy_dtype(argument.dtype)
@@ -292,7 +295,7 @@ def tie(array: Array, other: Array, rng: Any) -> Array:
 
 
 def plantable(contract: Contract) -> bool:
-    """Returns True if anything can be planted: a scalar that no size gives, or an integer range with two ends."""
+    """Returns True if anything can be planted: a scalar argument, or the ends of an integer range."""
     if contract.inputs is not None:
         return False
     inputs = [a for a in contract.args if a.direction in ("in", "inout")]

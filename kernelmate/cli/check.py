@@ -77,7 +77,7 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
 
 
 def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
-    """Returns the verdict with changes that would raise its occupancy, and the launch that the occupancy refers to."""
+    """Returns the verdict with changes that would raise its occupancy, and the launch that its occupancy is for."""
     from kernelmate.compiler import what_would_lift
     from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
@@ -102,7 +102,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_skeleton(kernel: Kernel, output: Output) -> None:
-    """Shows the contract that a Triton kernel without one needs, with placeholders."""
+    """Prints the contract that a Triton kernel without one needs, with placeholders."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source.triton_contract import skeleton
 
@@ -114,7 +114,7 @@ def _offer_skeleton(kernel: Kernel, output: Output) -> None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Shows the inferred contract as text with the origin of each line, to be put above a kernel without one."""
+    """Prints the inferred contract of a kernel without one, as text to put above it, with each line's origin."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source import inference, render_contract
 

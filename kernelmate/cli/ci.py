@@ -121,7 +121,7 @@ def _from_root(root: Path, path: str) -> str:
 
 
 def _check_file(option: str, path: str | None) -> None:
-    """Checks that a report can be written, before minutes are spent on it."""
+    """Checks that a report can be written, before any kernel is judged."""
     if path is None:
         return
     if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
@@ -148,7 +148,7 @@ def _write(gate: Gate, files: dict[str, str | None], output: Output) -> None:
     """Write the requested reports.
 
     Raises:
-        UsageError: one cannot be written.
+        UsageError: a report cannot be written.
     """
     from kernelmate.report.gate_markdown import markdown
     from kernelmate.report.junit import junit

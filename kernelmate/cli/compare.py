@@ -86,10 +86,10 @@ def compare(
 
 
 def _candidate(spec: str, baseline: Kernel) -> Kernel:
-    """Return the kernel of the candidate's file: the named one, else the baseline's namesake, else the only one.
+    """Return the candidate's kernel: the named one, else the one with the baseline's name, else the only one.
 
     Raises:
-        SourceError: the file holds no such kernel.
+        SourceError: the file has no such kernel.
     """
     from kernelmate.source import load_kernel, load_kernels
 

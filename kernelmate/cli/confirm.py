@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelmate.records import ConfirmationReport, PortableJudgement
 
 LARGEST_DOCUMENT = 64 << 20
-"""Maximum bytes of a document."""
+"""Maximum size in bytes of a document."""
 
 HINT = "Or use the GPU of another machine: --device ssh:HOST."
 
@@ -120,7 +120,7 @@ def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: O
     """Write the best confirmed version into its file if the file still has the original text.
 
     Raises:
-        SourceError: the file changed meanwhile, is gone, or cannot be written.
+        SourceError: the file no longer exists or cannot be written.
     """
     from kernelmate.source import load_kernel, same_kernel, with_text, write_back
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 TO_TORCH = "torch"
-"""Value of `--to` for which a kernel becomes an operator, in place of files in a folder of that name."""
+"""Value of `--to` that exports a kernel as a torch operator; a folder cannot have this name."""
 
 
 @click.command(

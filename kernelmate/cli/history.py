@@ -25,7 +25,7 @@ LIST = "list"
 
 
 class HistoryGroup(click.Group):
-    """Command group that treats a first argument other than a subcommand as a kernel to list."""
+    """Command group that lists the versions of its first argument, unless that is a subcommand."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Inserts `list` before anything that is neither subcommand nor help option."""
@@ -182,7 +182,7 @@ def export(kernel: str | None, jsonl: bool, accepted: bool, out: str | None) -> 
 
 
 def _write(path: Path, made: Iterator[str]) -> int:
-    """Writes the lines, as a whole or not at all, and counts them."""
+    """Writes the lines to a file atomically, and returns their number."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     count = 0
     try:
@@ -225,7 +225,7 @@ def forget(kernel: str | None, everything: bool, older_than: float | None, yes: 
 
 @contextlib.contextmanager
 def _opened() -> Iterator[History]:
-    """Context manager for the history of the settings; prints its notices."""
+    """Context manager for the history that the settings name; prints its notices at the end."""
     from kernelmate.config import load_settings
     from kernelmate.history import History
 
@@ -238,7 +238,7 @@ def _opened() -> Iterator[History]:
 
 
 def _numbers(kept: History, kernel: str) -> list[int]:
-    """Return the numbers of the kernels that a user's word names.
+    """Return the numbers of the kernels that match an argument: FILE, FILE::KERNEL, a kernel's name or number.
 
     Raises:
         UsageError: no kernel of the history matches.

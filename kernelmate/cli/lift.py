@@ -75,7 +75,7 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
 
 
 def _named(path: Path, kernel: Kernel) -> str:
-    """Returns the file as a contract names it, relative to the kernel's folder."""
+    """Returns the file's path as written in a contract: relative to the kernel's folder, if it is below it."""
     folder = Path(kernel.unit.path).resolve().parent
     target = path.resolve()
     return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else str(target)
@@ -85,7 +85,7 @@ def _written(kernel: Kernel, found: LiftOutcome, path: Path, line: str) -> list[
     """Write the function's file and then the kernel's; returns the written files.
 
     Raises:
-        InputError: the contract is a guess or has a reference, or a file cannot be written.
+        InputError: the contract is inferred or already has a reference, or a file cannot be written.
     """
     from dataclasses import replace
 

@@ -1,8 +1,8 @@
 """The `kernelmate` command: the list of commands, and the reporting of errors that stop one.
 
 Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 the file, its contract or an option needs a change;
-3 this machine lacks something, or the backend does not support it; 70 a defect of KernelMate; 130 interrupted; 141 the
-reader of the output is gone; 143 terminated.
+3 this machine lacks something, or the backend does not support the kernel; 70 a defect of KernelMate; 130 interrupted;
+141 the reader of the output closed it; 143 terminated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that can be the target."),
     "doctor": ("kernelmate.cli.doctor:doctor", "Show what this machine has and lacks, with remedies."),
 }
-"""Module and help line of each command; a command is imported only when it is called."""
+"""Module and help line of each command; a command is imported only when it is used."""
 
 
 ADDED = "kernelmate.commands"
@@ -64,7 +64,7 @@ TRAINING = {"upskill": "`upskill` comes with the package kernelmate-training: pi
 
 
 def added() -> dict[str, importlib.metadata.EntryPoint]:
-    """Returns the commands that other packages add, by name."""
+    """Returns the entry points of commands that other packages add, by command name."""
     return {one.name: one for one in importlib.metadata.entry_points(group=ADDED) if one.name not in COMMANDS}
 
 
@@ -75,11 +75,11 @@ class LazyGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Lists the commands in learning order, then those of other packages."""
+        """Returns the commands in the order of `COMMANDS`, then those of other packages."""
         return [*COMMANDS, *added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports one command; None if there is none of this name."""
+        """Returns a command, imported on first use; None if there is no command of this name."""
         if cmd_name in COMMANDS:
             module, _, name = COMMANDS[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), name)
@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; if the reader of the output is gone, ends it quietly."""
+        """Runs the command; exits without a message if the reader of the output closed it."""
         try:
             result = super().invoke(ctx)
             if sys.stdout is not None:
@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
         return result
 
     def main(self, *positional: Any, **named: Any) -> Any:
-        """Run as a program, and exit with a code of the list above.
+        """Run as a program, and exit with one of the module's exit codes.
 
         With `standalone_mode=False` click's behaviour applies: the code is returned and exceptions are raised.
         """
@@ -163,7 +163,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Sets up streams and signals, runs the command, and exits.
 
-    A second Ctrl-C, or one after the command, ends the process at once.
+    A second Ctrl-C, or one after the command has ended, exits immediately.
     """
     _mend_streams()
     with contextlib.suppress(ValueError, AttributeError):
@@ -189,18 +189,18 @@ def main() -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
-    """Signal handler that exits at once; workers end with their parent."""
+    """Signal handler that exits immediately; workers end with their parent."""
     os._exit(INTERRUPTED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
-    """Signal handler that raises an exception, so that every `with` closes its resources and no worker outlives its session."""
+    """Signal handler that raises `SystemExit`, so that each `with` releases its resources and workers end."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(TERMINATED)
 
 
 def _mend_streams() -> None:
-    """Makes writing safe: closed streams discard text, and characters outside the encoding are replaced."""
+    """Makes writes safe: missing streams discard text, and characters outside the encoding are escaped."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- lives as long as the process
     if sys.stderr is None:
@@ -211,7 +211,7 @@ def _mend_streams() -> None:
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Discards buffered output, so that the interpreter's last flush raises no error."""
+    """Discards buffered output, so that the interpreter's final flush raises no error."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelmate.suggest.local.serving import ModelServer
 
 WORTH_TELLING = 100 << 20
-"""Bytes from which progress is printed if there is no terminal."""
+"""Minimum size in bytes of a file whose progress is printed without a terminal."""
 
 
 @click.group(
@@ -195,7 +195,7 @@ def stop() -> int:
 
 
 def _tell_differing(models: Sequence[LocalModelFile]) -> None:
-    """Prints a line for each model that was trained with other recipes than those installed."""
+    """Prints a note for each model that was trained with other recipes than the installed ones."""
     from kernelmate.suggest.codec.fingerprint import differing
 
     for one in models:
@@ -205,14 +205,14 @@ def _tell_differing(models: Sequence[LocalModelFile]) -> None:
 
 
 def _starter_words() -> str:
-    """Returns the reason for the missing starter model."""
+    """Returns the reason why there is no starter model."""
     from kernelmate.suggest.local.starter import MISSING, shipped
 
     return MISSING if shipped() is None else "not wanted (the setting starter is false)"
 
 
 def _memory_words(server: ModelServer) -> str:
-    """Describes how the model in use would be served with the memory that is free now."""
+    """Describes how the selected model would be served with the memory that is available now."""
     from kernelmate.report.words import byte_words, plural
     from kernelmate.suggest.base import AuthorFailed
 
@@ -241,10 +241,10 @@ def _library() -> ModelLibrary:
 
 
 def _chosen(library: ModelLibrary, name: str | None) -> LocalModelFile:
-    """Return the named model, else the one in use.
+    """Return the named model, else the selected one.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no model is selected, or the name is unknown.
     """
     chosen = library.find(name) if name is not None else library.current()
     if chosen is None:
@@ -260,14 +260,14 @@ def _words(added: LocalModelFile) -> str:
 
 @contextlib.contextmanager
 def _bytes(what: str) -> Iterator[OnBytes]:
-    """Shows a progress bar on standard error while a large file is read."""
+    """Context manager that shows a progress bar on standard error while a large file is read."""
     with _stages() as told:
         yield lambda done, total: told(what, done, total)
 
 
 @contextlib.contextmanager
 def _stages() -> Iterator[OnStage]:
-    """Shows a progress bar on standard error for long steps; without a terminal, a line for each tenth."""
+    """Context manager that shows progress bars on standard error; without a terminal, a line for each tenth."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from kernelmate.report.console import make_console

@@ -1,4 +1,4 @@
-"""`kernelmate model test`: asks the model a question, and measures its speed."""
+"""`kernelmate model test`: asks the model a question and measures its speed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def test(name: str | None, **options: Any) -> int:
 
 
 def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
-    """Ask the model a short question.
+    """Ask the model a short question, and return load time, time to first token, speed and answer.
 
     Raises:
-        UsageError: there is no model. EnvironmentFailed: it does not answer.
+        UsageError: no model is selected. EnvironmentFailed: the model does not answer.
     """
     from kernelmate.session.authors import model_server
     from kernelmate.suggest.base import AuthorFailed

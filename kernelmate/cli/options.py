@@ -39,7 +39,7 @@ class Size(click.ParamType[Mapping[str, int]]):
     _PART = re.compile(r"\s*([^\W\d]\w*)\s*=\s*([+-]?[\d_]+)\s*\Z")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
-        """Returns names and whole numbers, in the order given."""
+        """Returns the size: whole numbers by name, in the given order."""
         if isinstance(value, Mapping):
             return value
         size: dict[str, int] = {}
@@ -79,7 +79,7 @@ class TargetName(click.ParamType[str]):
     name = "GPU"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes names of the table."""
+        """Completes GPU names and architectures of the table."""
         from kernelmate.compiler.targets import TARGETS
 
         names = [target.name for target in TARGETS] + sorted({target.arch for target in TARGETS})
@@ -93,7 +93,7 @@ class Output:
     Attributes:
         as_json: print one JSON document and nothing else on standard output.
         quiet: print one line for each verdict, and no progress.
-        color: False for no colours; None lets the terminal decide.
+        color: False for no colours; None for colours if the terminal supports them.
     """
 
     as_json: bool
@@ -131,7 +131,7 @@ def together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 
 def output_options(*, quiet: bool = True) -> Callable[[Command], Command]:
-    """`--json`, `--quiet`, `--no-color`, `--debug`; read them with `output_of`."""
+    """Returns a decorator that adds `--json`, `--quiet`, `--no-color` and `--debug`; `output_of` reads them."""
     shown = [
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="One line for each verdict, and no progress."),
@@ -161,7 +161,7 @@ compile_options = together(
 """Options of the compilation and its target; `settings_of` reads them."""
 
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
-"""Option that selects the GPU; `settings_of` reads it."""
+"""Option that selects a GPU; `settings_of` reads it."""
 
 judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
@@ -173,14 +173,14 @@ judging_options = together(
     click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), if the driver permits it."),
     click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given."),
 )  # fmt: skip
-"""Options of judging: `sizes` and `reference` stay with the command, `settings_of` reads the rest."""
+"""Options for judging; `settings_of` reads all of them except `sizes` and `reference`, which the command reads."""
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Remove the settings' options from a command's options, and return the settings with them applied.
+    """Remove the options of settings from a command's options, and return the settings with them applied.
 
     Raises:
-        UsageError: a value, or a settings file, is wrong.
+        UsageError: a value or a settings file is invalid.
     """
     from kernelmate.config import load_settings
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelmate.records import Judged, Objective, SearchState
 
 MOST_WRITTEN = 40
-"""Maximum of characters of a model's output that are shown."""
+"""Maximum number of characters of a model's output that are shown."""
 AFTER_S = 2.0
 """Seconds of work before anything is shown."""
 
@@ -29,7 +29,7 @@ class TerminalProgress:
 
     Args:
         console: a console that writes to standard error.
-        quiet: show nothing.
+        quiet: True to show nothing.
         after_s: seconds before anything is shown.
     """
 
@@ -52,7 +52,7 @@ class TerminalProgress:
         self._read = ""
 
     def __enter__(self) -> TerminalProgress:
-        """Starts the time until progress is shown."""
+        """Starts the delay until progress is shown."""
         if self._enabled:
             self._timer = threading.Timer(self._after_s, self._start)
             self._timer.daemon = True
@@ -71,33 +71,33 @@ class TerminalProgress:
                 self._live.stop()
 
     def stage(self, stage: str, done: int, total: int) -> None:
-        """Shows the progress of a stage; given to the session as its `on_progress`."""
+        """Shows the progress of a stage; passed to the session as `on_progress`."""
         self._written = ""
         self._stage = (STAGES.get(stage, stage), done, total)
 
     def kernel(self, name: str, done: int, total: int) -> None:
-        """Shows the name of the kernel, of several, that the following stages concern."""
+        """Sets the name and number of the kernel that the following stages concern."""
         self._subject = f"{name} ({done + 1} of {total}): "
 
     def step(self, text: str) -> None:
-        """Shows the name of the step that begins now; the stages of judging replace it."""
+        """Shows the name of a step that begins; the stages of judging replace it."""
         self._stage, self._written, self._trying = (text, 0, 0), "", None
 
     def read(self, objective: Objective) -> None:
-        """Shows how the prompt was understood; given to the session as its `on_read`."""
+        """Shows the interpretation of the prompt; passed to the session as `on_read`."""
         self._read = f"read as: {objective.reading}"
 
     def schedule(self, name: str) -> None:
-        """Shows the name of the schedule that the following stages concern."""
+        """Sets the name of the schedule that the following stages concern."""
         self._subject = f"{name}: "
 
     def text(self, piece: str) -> None:
-        """Shows the last words of a model's answer beside the step, as they arrive."""
+        """Shows the end of a model's answer beside the step, as the answer arrives."""
         self._written = (self._written + piece)[-4 * MOST_WRITTEN :]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Context manager that suspends drawing, so that a question can be asked."""
+        """Context manager that suspends drawing, for instance while a question is asked."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -111,7 +111,7 @@ class TerminalProgress:
                 self._start()
 
     def judged(self, item: Judged) -> None:
-        """Shows a candidate with its verdict; the session calls it as its `on_judged`."""
+        """Shows a candidate with its verdict; passed to the session as `on_judged`."""
         self._judged.append(item)
         if self._enabled and not self._first and item.verdict.worth_taking:
             from kernelmate.report.versions import first_line
@@ -119,7 +119,7 @@ class TerminalProgress:
             self._first = first_line(item, time.monotonic() - self._began)
 
     def trying(self, state: SearchState) -> None:
-        """Shows the version that the search tries now, and the best so far; given to the session as its `on_trying`."""
+        """Shows the version that the search tries now, and the best version so far; passed as `on_trying`."""
         self._trying = state, time.monotonic()
 
     def _start(self) -> None:

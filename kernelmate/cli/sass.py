@@ -1,4 +1,4 @@
-"""`kernelmate sass`: a kernel's PTX and SASS beside its source lines, and differences between two versions."""
+"""`kernelmate sass`: a kernel's PTX and SASS with source lines, and differences between two versions."""
 
 from __future__ import annotations
 
@@ -151,7 +151,11 @@ def sass(
 
 
 def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None:
-    """Raises UsageError where the objective makes no sense together."""
+    """Checks that the options can be combined.
+
+    Raises:
+        UsageError: two options contradict each other.
+    """
     if difference and len(files) != 2:
         raise UsageError(f"--diff compares two files, not {len(files)}.", hint="kernelmate sass --diff OLD.cu NEW.cu")
     if not difference and len(files) != 1:
@@ -181,7 +185,7 @@ def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, .
 def _listings(
     kernels: Sequence[Kernel], instance: str | None, session: Session
 ) -> tuple[list[Listing], list[Compiled], list[str]]:
-    """Returns the listings of all instances, instances that do not compile, and the origins of instances that nobody named."""
+    """Returns listings of all instances, instances that do not compile, and notes on inferred instances."""
     from kernelmate.compiler.listing import read_listing
 
     listings: list[Listing] = []
@@ -265,7 +269,7 @@ def _wanted(ranges: Sequence[tuple[int, int]]) -> Callable[[int], bool] | None:
 
 
 def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -> None:
-    """Prints the listing, through a pager if it is longer than the terminal."""
+    """Prints the listing; uses a pager if it is longer than the terminal."""
     from kernelmate.report.console import show
 
     console = output.stdout()
@@ -282,7 +286,7 @@ def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -
 
 
 def _kept(spec: str, settings: Settings) -> Kernel | None:
-    """Returns the kernel of a version in the history, which is named by its number; None if a file is meant.
+    """Returns the kernel of a history version, given by its number; None if the argument is a file.
 
     Raises:
         UsageError: there is no such version.
@@ -304,7 +308,7 @@ def _kept(spec: str, settings: Settings) -> Kernel | None:
 
 
 def _two(files: Sequence[str], name: str | None, settings: Settings) -> tuple[Kernel, Kernel]:
-    """Returns the kernels to compare: of two files, of two versions of the history, or one of each."""
+    """Returns the kernels to compare; each argument names a file or a version of the history."""
     from kernelmate.source import load_kernel
 
     old, new = (_kept(spec, settings) for spec in files)
@@ -350,10 +354,10 @@ def _against_build(
     output: Output,
     pager: bool | None,
 ) -> int:
-    """Compares kernels of a file with their code in what a build has made.
+    """Compares kernels of a file with their machine code in a build's output.
 
     Raises:
-        UsageError: it has code of none of them.
+        UsageError: the output has no code of any of them.
     """
     from kernelmate.compiler.code_diff import compare_code
     from kernelmate.compiler.listing import read_listing
@@ -385,7 +389,7 @@ def _against_build(
 
 
 def _namesake(spec: str, name: str) -> str:
-    """Returns the second file's kernel: the one named, else the one with the first kernel's name, else its only one."""
+    """Returns the second file's kernel: the named one, else the one with the first kernel's name, else the only one."""
     from kernelmate.source import load_kernels
 
     if "::" in spec and not Path(spec).is_file():

@@ -1,4 +1,4 @@
-"""Shared by `optimize` and `fix`: the options of a search, the search itself, and the output of its result."""
+"""Search options, the search, and the output of its result, for `optimize` and `fix`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGE_SUFFIXES = {".html", ".htm"}
 
 @dataclass(frozen=True, slots=True)
 class FinishedSearch:
-    """The result of a search that has ended and been shown."""
+    """The result of a finished search, already shown."""
 
     found: Optimization
     kernel: Kernel
@@ -41,7 +41,7 @@ class FinishedSearch:
 
 
 def search_options(*, page: str, most: int, first: str) -> Callable[[Command], Command]:
-    """Returns a decorator that adds a search's options, with those of judging, compiling and output; `search` takes their values.
+    """Returns a decorator that adds the options of a search, of judging, of compiling and of output.
 
     Args:
         page: the content of the page that `--html` writes, for its help text.
@@ -89,14 +89,14 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
 def search(
     file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None, *, writes: bool = False
 ) -> FinishedSearch:
-    """Search as a command's options say, show what was found, and write the page that was requested.
+    """Search with a command's options, show the result, and write the requested page.
 
     Args:
         file: FILE or FILE::KERNEL.
-        prompt: the user's words.
-        options: those of `search_options`.
-        objective: what the prompt means, where it need not be read.
-        writes: what is found is to be written into the file, which must then be writable.
+        prompt: the user's request.
+        options: the values of the options of `search_options`.
+        objective: the objective; None reads it from the prompt.
+        writes: True if the result is to be written into the file, which must then be writable.
 
     Raises:
         KernelmateError: an option, the file or its contract needs a change, or this machine lacks something.
@@ -147,7 +147,10 @@ def search(
 
 
 def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
-    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    """Show all the text that would be sent to another machine, and ask for consent.
+
+    Without a terminal to answer on, the result is False.
+    """
     import sys
 
     from kernelmate.report.words import printable
@@ -187,7 +190,7 @@ def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None,
 
 
 def remark(text: str, output: Output) -> None:
-    """Prints a remark beside the result: to standard error under `--json`, whose standard output is one document."""
+    """Prints a remark on the result; with `--json` on standard error, since standard output is one document."""
     if output.as_json:
         note(text)
     elif not output.quiet:
@@ -195,10 +198,10 @@ def remark(text: str, output: Output) -> None:
 
 
 def check_page(page: str | None) -> None:
-    """Find what would keep the page from being written before minutes are spent on its contents.
+    """Check that the page can be written, before the search starts.
 
     Raises:
-        UsageError: the path cannot be written, or is no page's. EnvironmentFailed: plotly is missing.
+        UsageError: the path cannot be written, or is not the path of a page. EnvironmentFailed: plotly is missing.
     """
     if page is None:
         return
@@ -232,11 +235,11 @@ def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) 
 
 
 def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
-    """Write the best candidate into the user's file where that is allowed; say what was done or why not.
+    """Write the best candidate into the user's file if that is allowed, and print what was done or why not.
 
     Args:
-        searched: what was found.
-        unproven: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
+        searched: the finished search.
+        unproven: True if the user accepts a gain that is only predicted, or a repair that nothing proves right.
 
     Raises:
         KernelmateError: the file changed meanwhile, or cannot be written.

@@ -23,13 +23,13 @@ INTERRUPTED = 130
 NOT_READ = 141
 TERMINATED = 143
 DEBUG_VARIABLE = "KERNELMATE_DEBUG"
-"""Set to anything but empty or 0, a defect shows its traceback, as with `--debug`."""
+"""Environment variable that shows the traceback of a defect, as `--debug` does, unless empty or 0."""
 
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
 
 def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lambda verdict: verdict.clean) -> int:
-    """Return 0 if all verdicts are good, 3 if the others were not judged for want of support here, else 1."""
+    """Return 0 if all verdicts are good, 3 if the backend supports none of the others, else 1."""
     bad = [verdict for verdict in verdicts if not good(verdict)]
     if not bad:
         return 0
@@ -37,11 +37,12 @@ def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lam
 
 
 def tell(error: BaseException, arguments: Sequence[str]) -> int:
-    """Say what stopped the command, and give the exit code.
+    """Report the error that stopped the command, and return the exit code.
 
     Args:
-        error: what was raised.
-        arguments: the arguments of the command line; `--json` and `--debug` count even where click could not read the rest.
+        error: the exception.
+        arguments: the arguments of the command line; `--json` and `--debug` are recognised even if click could not
+            parse the others.
     """
     as_json = _given("--json", arguments)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not as_json:
@@ -65,7 +66,7 @@ def tell(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 class _Stop(KernelmateError):
-    """An exit that is not an error of KernelMate, reported like one."""
+    """An exit without an error of KernelMate that is reported like an error."""
 
     def __init__(self, code: str, message: str, hint: str | None) -> None:
         super().__init__(message, hint=hint)

@@ -1,4 +1,4 @@
-"""`kernelmate targets`: the GPUs that figures can be for."""
+"""`kernelmate targets`: lists the GPUs that kernels can be compiled and judged for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernelmate tune`: the fastest version at each size, and where the choice changes."""
+"""`kernelmate tune`: finds the fastest version at each size, and the sizes at which the choice changes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def tune(file: str, page: str | None, dispatch: str | None, budget: float | None
 
 
 def check_outputs(page: str | None, dispatch: str | None) -> None:
-    """Refuse outputs that cannot be written, before minutes are spent on their contents.
+    """Check that the outputs can be written, before the search starts.
 
     Raises:
         UsageError: a path cannot be written. EnvironmentFailed: plotly is missing.
@@ -88,7 +88,7 @@ def check_outputs(page: str | None, dispatch: str | None) -> None:
 
 
 def show_tuned(tuned: Tuned, kernel: Kernel, output: Output) -> None:
-    """Show the table, in the form that was requested."""
+    """Print the table in the requested form."""
     if output.as_json:
         from kernelmate.report.json import tuned_json
 
@@ -108,7 +108,7 @@ def show_tuned(tuned: Tuned, kernel: Kernel, output: Output) -> None:
 def write_outputs(
     tuned: Tuned, kernel: Kernel, settings: Settings, output: Output, page: str | None, dispatch: str | None, by: str
 ) -> bool:
-    """Write the page and the dispatch that were requested; False if there is no dispatch to write, which a remark explains.
+    """Write the requested page and dispatch; returns False, after a remark, if there is no dispatch to write.
 
     Raises:
         UsageError: a file cannot be written.

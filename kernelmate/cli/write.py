@@ -1,4 +1,4 @@
-"""`kernelmate write`: a new kernel with its contract, from a Python function and example arrays."""
+"""`kernelmate write`: creates a kernel and its contract from a Python function and example arrays."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def write(
 def _asked(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str, path: str | None
 ) -> KernelRequest:  # fmt: skip
-    """Reads the options.
+    """Converts the options to a request.
 
     Raises:
         InputError: the function or an example needs a change.
@@ -108,10 +108,10 @@ def _asked(
 
 
 def _refuse_taken(asked: KernelRequest, *, example: bool, force: bool) -> None:
-    """Refuse to overwrite before minutes are spent.
+    """Check that the new files can be written, before any kernel is judged.
 
     Raises:
-        UsageError: a file is there, or its folder is not.
+        UsageError: a file exists already, or its folder does not exist.
     """
     if not asked.path.parent.is_dir():
         raise UsageError(f"There is no folder {asked.path.parent}.", hint="Give --to a file in a folder that exists.")

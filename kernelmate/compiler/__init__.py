@@ -1,6 +1,6 @@
 """Compiles CUDA text to PTX and CUBIN, and determines a kernel's resources. Needs neither a GPU nor a toolkit.
 
-The compiler is imported on first use, so that reading the table of GPUs does not wait for it.
+The compiler is imported on first use, so that programs that only read the table of GPUs start faster.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _VALUED = {
 _SKIPPED = frozenset({"-o", "-MF", "-MT", "-MQ", "-ccbin", "--compiler-bindir", "-Xcompiler", "--compiler-options",
                       "-Xlinker", "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "-x", "-Xclang",
                       "-L", "-l", "-include-pch", "--options-file", "-optf"})  # fmt: skip
-"""Options with a value in the next word that does not concern the device compiler."""
+"""Options whose value is the next word and does not concern the device compiler."""
 
 _FAST = frozenset({"-use_fast_math", "--use_fast_math", "-ffast-math", "-fcuda-approx-transcendentals"})
 _TAKEN = re.compile(
@@ -43,7 +43,8 @@ _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": 
 def read_build(build: Path, file: Path) -> CompileOptions:
     """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
-    A file without an entry gets the options of the first CUDA file in its own folder, else of the first CUDA file.
+    A file without an entry gets the options of the first CUDA file in its own folder, else those of the first CUDA file
+    in the build.
 
     Response files (`@file`, `--options-file`) are not followed.
 
@@ -117,7 +118,7 @@ _STANDARDS = frozenset({"c++11", "c++14", "c++17", "c++20", "c++23"})
 
 
 def _read_words(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields kind and value of each option that concerns the device compiler, in nvcc's and clang's spellings."""
+    """Yields kind and value of each option that concerns the device compiler, in nvcc's or clang's syntax."""
     waiting = iter(words[1:])
     for word in waiting:
         name, equals, value = word.partition("=")

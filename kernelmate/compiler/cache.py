@@ -1,6 +1,6 @@
 """Content-addressed disk cache of compilations.
 
-A damaged entry is compiled again; without a writable disk there is no cache.
+A damaged entry is compiled again. If the folder is not writable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kernelmate.compiler.frames import CompileOutput
 from kernelmate.files import write_atomically
 
 MOST_BYTES = 512 << 20
-"""Size in bytes from which the oldest entries are removed."""
+"""Maximum size in bytes of a cache; above it, the least recently used entries are removed."""
 
 _SUFFIX = ".compiled"
 _PART = "new-"
 _ABANDONED_S = 3600.0
-"""Age in seconds from which a partial entry counts as abandoned; writing takes milliseconds."""
+"""Age in seconds above which a partial entry counts as abandoned; writing one takes milliseconds."""
 _VERSION = 2
 _LOOK_AFTER = 64
-"""Number of stored entries between two checks of the size."""
+"""Number of stored entries between two checks of the cache's size."""
 
 
 def default_directory() -> Path:
@@ -49,7 +49,7 @@ def key_of(*parts: object) -> str:
 
 
 class Cache:
-    """Results below one folder.
+    """The compilation results stored in one folder.
 
     Attributes:
         writable: False after the first failed write.
@@ -62,7 +62,7 @@ class Cache:
         self._stored = 0
 
     def load(self, key: str) -> CompileOutput | None:
-        """Returns the result for a key; None without an intact one."""
+        """Returns the result for a key; None if there is none or it is damaged."""
         path = self.directory / (key + _SUFFIX)
         try:
             raw = path.read_bytes()
@@ -90,7 +90,7 @@ class Cache:
         return True
 
     def prune(self) -> None:
-        """Removes the least recently used entries until the rest fills three quarters of the limit, and partial files of killed processes."""
+        """Removes least recently used entries down to three quarters of the limit, and abandoned partial files."""
         with contextlib.suppress(OSError):
             for left in self.directory.glob(f"{_PART}*"):
                 if time.time() - left.stat().st_mtime > _ABANDONED_S:
@@ -116,7 +116,7 @@ class Cache:
 
 
 def cache_in(directory: Path | None) -> Cache:
-    """Returns this process's cache below a folder; None is the default one."""
+    """Returns this process's cache in a folder; None selects the default folder."""
     return _cache(directory or default_directory())
 
 

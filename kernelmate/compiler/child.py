@@ -1,7 +1,7 @@
 """The compiler process, `python -m kernelmate.compiler.child`.
 
-NVRTC cannot be interrupted, so the process is killed instead. It ends with its input, even during a compilation, because a
-separate thread reads the input.
+NVRTC cannot be interrupted, so the parent kills the process instead. The process exits when its input is closed, even
+during a compilation, because a separate thread reads the input.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kernelmate.compiler.library import load_library
 
 
 def main() -> int:
-    """Serves jobs of NVRTC until the input ends."""
+    """Serves NVRTC jobs until the input ends."""
     return serve(_compile)
 
 
 def serve(compile_job: Callable[[CompileJob], CompileOutput]) -> int:
-    """Answers each job that arrives until the input ends, which ends the process."""
+    """Answers each job that arrives; the process exits at the end of the input."""
     # Line information contains the working folder, and code must not depend on where it was compiled.
     os.chdir(os.path.abspath(os.sep))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -39,7 +39,7 @@ def serve(compile_job: Callable[[CompileJob], CompileOutput]) -> int:
 
 
 def _read_jobs(requests: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Queues incoming jobs; ends the process at the end of the stream, which the parent's death closes."""
+    """Queues incoming jobs; exits the process at the end of the stream, which closes when the parent dies."""
     try:
         while True:
             jobs.put(read_frame(requests))

@@ -1,8 +1,8 @@
 """Differences between two versions' SASS, ignoring names of registers, labels and addresses.
 
 Two instructions are equal if opcode, modifiers, immediates, constant-bank offsets and operand kinds are equal, and the
-same sources share a register: `FMUL R3, R5, R5` is `FMUL R0, R2, R2` and not `FMUL R0, R2, R4`. The assembler's own
-choices (register numbers, `.reuse`, branch targets) do not count.
+the same sources share a register: `FMUL R3, R5, R5` equals `FMUL R0, R2, R2` but not `FMUL R0, R2, R4`. The assembler's
+own choices (register numbers, `.reuse`, branch targets) do not count.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _STORES = re.compile(
 """Opcodes whose first operand is not a result."""
 
 _ANCHOR = 4
-"""Length of an instruction sequence that, if unique in each version, is taken to correspond."""
+"""Length of an instruction sequence that serves as an anchor if it is unique in each version."""
 _NEAR = 64
-"""Maximum distance in instructions when two long stretches are resynchronised."""
+"""Maximum distance in instructions to the position at which two long ranges continue after a difference."""
 _MOST_PAIRS = 4_000_000
-"""Largest product of two stretches' lengths that is compared instruction by instruction."""
+"""Maximum product of two ranges' lengths for a comparison of all pairs of instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A stretch of both versions; ends are exclusive, and indices count the instructions of each listing."""
+    """Corresponding instruction ranges of two versions; ends are exclusive."""
 
     op: Op
     old: tuple[int, int]
@@ -46,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class CodeDiff:
-    """Two versions, the stretches that form them in order, and instruction classes with counts before and after."""
+    """Two versions, their equal and changed ranges in order, and counts per instruction class before and after."""
 
     old: Listing
     new: Listing
@@ -55,7 +55,7 @@ class CodeDiff:
 
     @property
     def same(self) -> bool:
-        """Returns True if only names differ."""
+        """Returns True if the versions differ only in names."""
         return all(change.op == "equal" for change in self.changes)
 
 
@@ -69,11 +69,11 @@ def compare_code(old: Listing, new: Listing) -> CodeDiff:
 
 
 def normal_form(instruction: SassInstruction, symbol: str) -> str:
-    """Return an instruction without the assembler's free choices.
+    """Return an instruction's text without register numbers, `.reuse` and branch targets.
 
     Args:
-        instruction: to be compared.
-        symbol: the kernel's own name, which versions need not share.
+        instruction: the instruction to normalise.
+        symbol: the kernel's mangled name, which may differ between versions.
     """
     text = _LABEL.sub(".L", instruction.text.replace(".reuse", ""))
     text = text.replace(symbol, "<kernel>")
@@ -92,7 +92,7 @@ def normal_form(instruction: SassInstruction, symbol: str) -> str:
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
-    """Yields stretches in order, with neighbours of one kind joined."""
+    """Yields ranges in order; adjacent ranges of one kind are merged."""
     merged: list[Change] = []
     for change in _stretches(old, new):
         if change.old[0] == change.old[1] and change.new[0] == change.new[1]:
@@ -115,7 +115,7 @@ def _op(old: tuple[int, int], new: tuple[int, int], *, equal: bool) -> Op:
 
 
 def _stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
-    """Compares between anchors, so that long code is not compared pairwise."""
+    """Yields the ranges between anchors, so that long code is not compared pairwise."""
     at_old = at_new = 0
     for index, other in [*_anchors(old, new), (len(old), len(new))]:
         yield from _compared(old, new, (at_old, index), (at_new, other))
@@ -123,7 +123,7 @@ def _stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns corresponding positions, increasing in both: unique sequences of `_ANCHOR` instructions (patience diff)."""
+    """Returns index pairs, increasing in both, of unique sequences of `_ANCHOR` instructions (patience diff)."""
     if len(old) * len(new) <= _MOST_PAIRS:
         return []
     runs_old, runs_new = _runs(old), _runs(new)
@@ -142,7 +142,7 @@ def _runs(code: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the longest subsequence of pairs, ordered by the second member, that increases in the first as well."""
+    """Returns the longest subsequence of pairs that increases in both members; the input is ordered by the second."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int | None] = []
@@ -178,9 +178,9 @@ def _compared(
 def _in_step(
     old: Sequence[str], new: Sequence[str], of_old: tuple[int, int], of_new: tuple[int, int]
 ) -> Iterator[Change]:
-    """Compare linearly and, after a difference, continue at the nearest position with equal sequences.
+    """Yields ranges from a linear comparison that continues after a difference at the nearest equal sequence.
 
-    Used for long, repetitive stretches without anchors; takes linear time.
+    Used for long, repetitive ranges without anchors; takes linear time.
     """
     (at, high), (beside, above) = of_old, of_new
     while at < high and beside < above:
@@ -200,7 +200,7 @@ def _in_step(
 
 
 def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Returns how many lines of each version precede the nearest equal sequence; all if none is near."""
+    """Returns the number of instructions of each version before the nearest equal sequence; all if none is near."""
     for distance in range(1, 2 * _NEAR):
         for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
             come = distance - gone

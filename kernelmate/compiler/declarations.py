@@ -1,8 +1,8 @@
-"""Declarations of CUDA text as a tree: extent, kind and declared names of each.
+"""Tree of the declarations in CUDA text, with extent, kind and declared names of each.
 
 This is not a C++ parser. It finds the ends of declarations, their kind (function, type, variable), and their namespace
-or class. It works on tokens and not on tree-sitter's tree for the reason given in `kernelmate.source.tokens`:
-unexpanded macros must not merge a kernel with the host function beside it.
+or class. It works on tokens, not on tree-sitter's tree, because unexpanded macros must not merge a kernel with an
+adjacent host function (see `kernelmate.source.tokens`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from kernelmate.source.tokens import Token, closing_angle, lex
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
 
 SPACES = frozenset({"__global__", "__device__", "__constant__", "__managed__", "__shared__"})
-"""Specifiers of device declarations. `__host__` in addition changes nothing; alone it makes a host declaration."""
+"""Specifiers of device declarations.
+
+An additional `__host__` does not change that; alone it makes a host declaration.
+"""
 
 _CLASS_KEYS = frozenset({"struct", "class", "union", "enum"})
 _ATTRIBUTES = words_of(
@@ -39,7 +42,8 @@ class Declaration:
     Attributes:
         start: its first token.
         stop: one past its last token.
-        names: unqualified names that it declares: of a function, a type with its unscoped enumerators, or a variable.
+        names: unqualified names that it declares: of a function, of a variable, or of a type and its unscoped
+            enumerators.
         head: index after the tokens before body or initialiser.
         body: indices of the braces of a function, type, namespace or linkage block; the closing one may be past the
             end.
@@ -57,7 +61,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text taken apart.
+    """A parsed text.
 
     Attributes:
         code: tokens outside preprocessor lines. directives: tokens of each preprocessor line.
@@ -114,7 +118,7 @@ class _Parser:
     def _after(self, opening: int, end: int) -> int:
         """Returns the index after the bracket that closes the one at `opening`.
 
-        After the opening one if it is not closed.
+        If that bracket is not closed, it is the index after `opening`.
         """
         closer = self.closers.get(opening)
         return opening + 1 if closer is None else min(closer + (self._closes(closer)), end)
@@ -210,7 +214,10 @@ class _Parser:
         return Declaration("type" if body else "alias", index, max(stop, index + 1), tuple(names), at, body, members)
 
     def _macro_call(self, index: int, end: int) -> Declaration | None:
-        """Returns a macro call that is a declaration by itself: it is known, or in capitals and alone on its line."""
+        """Returns a macro call that is a declaration by itself; None for other code.
+
+        The macro is known, or its name is in capitals, and the call ends with `;` or its line.
+        """
         word = self._word(index)
         if self.code[index].kind != "word" or self._word(index + 1) != "(":
             return None
@@ -333,7 +340,7 @@ class _Parser:
         return Declaration("variable", index, stop, self._variable_names(index, stop), brace)
 
     def _names_before(self, brace: int) -> bool:
-        """Returns True for `name {` or `name[3] {`: a variable with a braced initialiser."""
+        """Returns True if an identifier or `]` precedes a brace, so that it opens the initialiser of a variable."""
         return brace >= 2 and (self.code[brace - 1].text == "]" or self.code[brace - 1].kind == "word")
 
     def _class_members(self, key: str, brace: int, closer: int) -> tuple[Declaration, ...]:
@@ -363,7 +370,7 @@ class _Parser:
         return (self._word(at),) if at >= 0 and self.code[at].kind == "word" else ()
 
     def _variable_names(self, index: int, stop: int) -> tuple[str, ...]:
-        """Returns the words at the ends of declarators."""
+        """Returns the names of the variables that a declaration declares."""
         names = []
         at = self._past_templates(index, stop)
         while at < stop and at < len(self.code):

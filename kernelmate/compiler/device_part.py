@@ -1,9 +1,9 @@
-"""Device part of a source file: host code is blanked line by line, so that positions stay those of the user's file.
+"""Device part of a source file: host code is replaced by blanks, so that lines and columns are the user's.
 
-NVRTC compiles device code only. Kept are the requested kernel, all device functions and variables, and everything that
-they name: types, constants, aliases, macros. Everything else (host functions with their launches, host headers, host
-globals, the file's other kernels, comments) becomes blanks. Project headers are treated likewise and passed to NVRTC in
-memory. Text that is not understood is kept, and NVRTC decides about it.
+NVRTC compiles device code only. The device part keeps the requested kernel, all device functions and variables, and
+everything that they name: types, constants, aliases, macros. Everything else (host functions with their launches, host
+headers, host globals, the file's other kernels, comments) is blanked. Project headers are processed in the same way and
+passed to NVRTC in memory. Text that cannot be parsed is kept, and NVRTC accepts or rejects it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _blank(text: str) -> str:
 
 
 def _pieces(text: str, code: Sequence[Token], stays: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Yields the kept tokens of a text with their offsets: many at once where nothing but blanks is between them."""
+    """Yields the kept tokens of a text with their offsets; adjacent tokens are yielded as one piece of text."""
     for first in range(0, len(stays), MOST_AT_ONCE):
         some = stays[first : first + MOST_AT_ONCE]
         start, end = code[some[0]].start, code[some[-1]].end
@@ -71,7 +71,7 @@ def _pieces(text: str, code: Sequence[Token], stays: Sequence[int]) -> Iterator[
 
 
 def shells(parsed: Parsed) -> set[int]:
-    """Returns the tokens of namespaces and linkage blocks around their contents."""
+    """Returns the indices of the tokens that open and close namespaces and linkage blocks."""
     found: set[int] = set()
     waiting = list(parsed.declarations)
     while waiting:
@@ -96,19 +96,19 @@ def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
 
 
 MOST_AT_ONCE = 64
-"""Maximum number of tokens that are kept as one piece of text, if it has no comment and no preprocessor line."""
+"""Maximum number of tokens that are kept as one piece of text without comments and preprocessor lines."""
 _NOT_KEPT = re.compile(r"//|/\*|#|\\|[^\n\t -~]")
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
 _EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{")
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
-"""Tokens, other than `<`, that may follow an unqualified name of `std::`."""
+"""Tokens, other than `<`, that may follow an unqualified use of a name of `std::`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that was left out: line and column of the `#include`."""
+    """A header that was left out, with line and column of its `#include`."""
 
     name: str
     included_by: str | None
@@ -124,7 +124,7 @@ class DevicePart:
         text: the device code, with as many lines as the unit.
         headers: device part of each project header, by include name.
         paths: the file of each header.
-        std_names: names of `std::` in the code, and types of `cuda.h` if it is included.
+        std_names: names of `std::` in the code, and types of `cuda.h` if the code includes it.
         default_device: True if unannotated `constexpr` functions were kept and must be compiled for the device.
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
@@ -160,8 +160,8 @@ def device_part(
         text: the unit's text.
         directory: folder of its quoted includes.
         include_paths: folders of the user's headers, searched next.
-        kernel: the requested kernel; None keeps every kernel.
-        place: an offset in its definition, which tells it apart from others of its name; None keeps them all.
+        kernel: name of the requested kernel; None keeps every kernel.
+        place: an offset in its definition, which distinguishes it from other kernels of its name; None keeps them all.
         named: words that count as used, such as those of a template instance or of defines.
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
@@ -175,7 +175,7 @@ def device_part(
 
 
 class _Plan:
-    """Selection of the declarations, in all files, that the device code needs by name."""
+    """Selection of the declarations, in all files, that device code uses."""
 
     def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
         self.files = files
@@ -218,7 +218,7 @@ class _Plan:
     # ------------------------------------------------------------------------------------------------ reachability
 
     def _kept(self) -> tuple[list[DeclarationNode], frozenset[str]]:
-        """Returns the kept nodes, and every word in them and in the macros they use."""
+        """Returns the kept nodes, and all words in them and in the macros that they use."""
         by_name: dict[str, list[DeclarationNode]] = {}
         for node in self.nodes:
             if node.rule == "if-named" and node.declaration.kind != "assert":
@@ -306,7 +306,7 @@ class _Plan:
         return laid_out(file.text, sorted(pieces))
 
     def _gone(self, file: File, kept: Sequence[DeclarationNode]) -> Iterator[tuple[int, int]]:
-        """Yields spans, in characters, of the text to blank."""
+        """Yields the character ranges of the text to blank."""
         code = file.parsed.code
         stays = {id(node) for node in kept}
         for node in self.nodes:

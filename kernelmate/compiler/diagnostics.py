@@ -11,7 +11,7 @@ from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.records import Diagnostic, Severity, Unit
 
 UNIT_NAME = "kernel.cu"
-"""Name of the unit's text in the compiler, independent of the user's file name, so that code depends on content only."""
+"""File name of the unit's text in the compiler; it is fixed, so that code does not depend on the user's file name."""
 
 _HEAD = re.compile(
     r"^(?:(?P<file>[^\n]*?)\((?P<line>\d+)\)|(?P<end>At end of source)): "
@@ -35,14 +35,14 @@ _SEVERITIES: Mapping[str, Severity] = {
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Mapping from the compiler's places to the user's files.
+    """Mapping from the compiler's source positions to positions in the user's files.
 
     Attributes:
         unit: the compiled text, called `UNIT_NAME`.
         headers: the file of each in-memory header.
         host_functions: host functions that were left out.
         ptx: the PTX given to ptxas, or empty.
-        place: line and column in the unit for messages without a place.
+        place: line and column in the unit for messages without a position.
     """
 
     unit: Unit
@@ -52,14 +52,14 @@ class Sources:
     place: tuple[int, int] = (1, 1)
 
     def locate(self, file: str, line: int, column: int | None) -> tuple[str, int, int | None]:
-        """Converts the compiler's place to the user's files."""
+        """Converts file, line and column in the compiler's messages to those of the user's file."""
         if file == UNIT_NAME:
             return (self.unit.path, *self.unit.locate(line, column))
         return self.headers.get(file, file), line, column
 
 
 def read_log(log: str, sources: Sources) -> tuple[Diagnostic, ...]:
-    """Returns each diagnostic of a compilation once, in the log's order; notes are part of the message they explain."""
+    """Returns each diagnostic of a compilation once, in the log's order; notes are appended to their message."""
     found: list[Diagnostic] = []
     for lines in _messages(log):
         message = _read_message(lines, sources)
@@ -125,9 +125,9 @@ _NAME_LENGTH = re.compile(r"[KVrLO]*(\d+)")
 
 
 def demangled(symbol: str) -> str:
-    """Returns the qualified name that a mangled one encodes (Itanium C++ ABI, 5.1), without its parameters.
+    """Returns the qualified name that a mangled name encodes (Itanium C++ ABI, 5.1), without parameters.
 
-    A variable of a function is named after it: `tile of matmul`. What is not understood stays as it is.
+    A variable of a function is described with it: `tile of matmul`. Other symbols are returned unchanged.
     """
     inner = symbol.startswith("_ZZ") and "E" in symbol
     outer, _ = _nested_name(symbol, 3 if inner else 2)
@@ -154,7 +154,7 @@ def _nested_name(symbol: str, at: int) -> tuple[str, int]:
 def _column(shown: str, caret: str) -> int:
     """Returns the column, in characters, that a caret points at.
 
-    Line and caret are indented by two; carets count bytes.
+    Both lines are indented by two, and the caret's offset counts bytes.
     """
     before = shown[2:].encode()[: max(caret.index("^") - 2, 0)]
     return len(before.decode(errors="ignore")) + 1
@@ -184,7 +184,10 @@ def _host_hint(message: str, sources: Sources) -> str:
 
 
 def _explained(found: Diagnostic, note: Diagnostic, sources: Sources) -> Diagnostic:
-    """Returns a diagnostic with a note appended; a diagnostic without a place takes the note's."""
+    """Returns a diagnostic with a note appended.
+
+    A diagnostic that has no column takes the note's position if both are in the unit.
+    """
     file = "" if note.file == found.file else f" of {note.file}"
     text = f"{found.message}\n  note: {note.message} (line {note.line}{file})"
     at_end = found.column is None and found.file == sources.unit.path and note.column is not None
@@ -209,7 +212,7 @@ def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
 
 
 def _source_of_ptx(ptx: str, line: int, known_names: Iterable[str]) -> tuple[str, int, int | None] | None:
-    """Returns file, line and column of a PTX line, from the `.loc` before it."""
+    """Returns file, line and None for the column of a PTX line, from the preceding `.loc` directive."""
     locations = [(number, m) for number, m in _matches(ptx, r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")]
     index = bisect_right([number for number, _ in locations], line) - 1
     if index < 0:

@@ -1,4 +1,4 @@
-"""Disassembles CUBIN by `nvdisasm`, and counts instructions by class."""
+"""Disassembles CUBINs with `nvdisasm`, and counts instructions by class."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def disassembling(compiled: Compiled, *options: str) -> Callable[[], str]:
 
 @lru_cache(maxsize=32)
 def _begun(tool: Path, cubin: bytes, options: tuple[str, ...]) -> Callable[[], str]:
-    """Starts one run of `nvdisasm`, cached: versions that differ only in their launch share their code."""
+    """Starts a run of `nvdisasm`; results are cached, since versions may differ only in their launch."""
     return _Running(tool, cubin, options).text
 
 
 class _Running:
-    """An `nvdisasm` process in the background; both its outputs go to files, so that it never waits for a reader.
+    """An `nvdisasm` process in the background; it writes to files, so that it never blocks on a full pipe.
 
     On Linux the files are unnamed, so that none remains if this process is killed.
     """
@@ -107,7 +107,7 @@ class _Running:
             raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
 
     def _named(self, cubin: bytes) -> tuple[str, tuple[int, ...]]:
-        """Returns a path under which the tool finds the code, and the open files that it must inherit."""
+        """Returns a path to the CUBIN for the tool, and the file descriptors that the tool must inherit."""
         if sys.platform == "linux":
             file = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 -- likewise
             file.write(cubin)
@@ -118,7 +118,7 @@ class _Running:
         return str(folder / "kernel.cubin"), ()
 
     def text(self) -> str:
-        """Waits for the end, and returns the output."""
+        """Waits for the process to end, and returns its output."""
         if self._text is None:
             self._text = self._read()
             self._files.close()
@@ -179,7 +179,7 @@ def class_of(opcode: str) -> str:
 
 
 def _section(text: str, symbol: str) -> str:
-    """Returns one function's part of a disassembly."""
+    """Returns one function's section of a disassembly; the whole text if there is no such section."""
     starts = list(re.finditer(r"^\s*\.section\s+\.text\.(\S+?),", text, re.MULTILINE))
     for index, match in enumerate(starts):
         if match[1] == symbol:

@@ -24,7 +24,7 @@ class CompileJob(msgspec.Struct, frozen=True):
 
 
 class CompileOutput(msgspec.Struct, frozen=True):
-    """Result of a compilation. `missing` is the reason if NVRTC cannot be used at all; all else is then empty.
+    """Result of a compilation. If NVRTC cannot be used, `missing` is the reason, and all else is empty.
 
     If only ptxas failed, `ptx` is set and `ok` is False.
     """

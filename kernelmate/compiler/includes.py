@@ -31,7 +31,7 @@ _STANDARD = words_of(
     "unistd.h pthread.h fcntl.h getopt.h dirent.h dlfcn.h execinfo.h libgen.h netdb.h poll.h sched.h semaphore.h "
     "termios.h windows.h io.h direct.h process.h intrin.h immintrin.h x86intrin.h omp.h mpi.h zlib.h"
 )
-"""Standard, POSIX and Windows headers: the prelude provides what device code can use of them."""
+"""Standard, POSIX and Windows headers; the prelude declares what device code can use of them."""
 
 _HOST = re.compile(
     r"""(?: sys/ | arpa/ | net/ | netinet/ | linux/ | bits/ | boost/ | Eigen/ | gtest/ | gmock/ | benchmark/ | opencv
@@ -42,7 +42,7 @@ _HOST = re.compile(
         | helper_ | cuda_occupancy\.h )""",
     re.VERBOSE,
 )
-"""Headers of host libraries, and CUDA headers that NVRTC has built in."""
+"""Headers of host libraries, and CUDA headers whose declarations are built into NVRTC."""
 
 _NEEDED_BY: tuple[tuple[str, str], ...] = (
     ("cooperative_groups", "cooperative_groups"),
@@ -54,16 +54,16 @@ _NEEDED_BY: tuple[tuple[str, str], ...] = (
     ("cutlass/", "cutlass"),
     ("cute/", "cute"),
 )
-"""Headers that are slow to compile, each with the name that indicates its use."""
+"""Prefixes of headers that are slow to compile, each with the word that indicates their use."""
 
 _HOST_PARTS = ("cutlass/util/", "cutlass/library/", "cutlass/profiler/")
-"""Parts of these libraries that are made for host compilers: their host code is blanked, as that of a project."""
+"""Folders of these libraries with code for host compilers; their host code is blanked, as in project headers."""
 
 _RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
 """Libraries that support NVRTC and are passed to it unchanged."""
 
 STANDARD_HEADERS = tuple(sorted(_STANDARD))
-"""Headers that libraries include without need under NVRTC; the prelude has what device code uses of them."""
+"""Standard headers, which libraries include but do not need under NVRTC, since the prelude replaces them."""
 
 UMBRELLA = "kernelmate_cub.h"
 """Replacement for `cub/cub.cuh`, which NVRTC cannot compile."""
@@ -80,9 +80,9 @@ Fate = Literal["project", "raw", "blank", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """One `#include`: the name as written, whether in quotes, and the offsets of its line.
+    """One `#include`: the name as written, `quoted` (True for quotes), and the offsets of its line.
 
-    `computed` if a macro gives the name.
+    `computed` is True if a macro gives the name.
     """
 
     name: str
@@ -119,9 +119,9 @@ class IncludeSearch:
     system: tuple[Path, ...]
 
     def readable(self, path: Path, beside: Path) -> bool:
-        """Return True if compiled text may include this file: its name is a header's, or it belongs to the project.
+        """Return True if compiled text may include this file: it has a header's suffix, or is in the project.
 
-        Whoever opens a file has not chosen its includes, and compiler messages may quote included text.
+        A user who opens a file has not chosen its includes, and compiler messages may quote included text.
         """
         real = path.resolve()
         if real.suffix.lower() in HEADERS or any(real.is_relative_to(place.resolve()) for place in self.system):
@@ -158,14 +158,14 @@ def is_standard(name: str) -> bool:
 
 
 def is_needed(name: str, words: Collection[str]) -> bool:
-    """True if device code that uses these words can need a header that NVRTC reads as it is."""
+    """Returns True if device code that contains these words may need a header that NVRTC reads unchanged."""
     if name.startswith("curand"):
         return any(word.startswith("curand") for word in words)
     return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))
 
 
 def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
-    """Returns the CUB headers of the classes among these words (`BlockReduce` gives `cub/block/block_reduce.cuh`)."""
+    """Returns `#include` lines for the CUB classes among these words, such as `cub/block/block_reduce.cuh`."""
     lines = []
     for word in sorted(words):
         if not re.fullmatch(r"(?:Block|Warp|Thread|Grid)[A-Z]\w*", word):
@@ -180,7 +180,7 @@ def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
 def digest_of_raw(paths: Sequence[Path], search: IncludeSearch) -> str:
     """Return a hash of the user's headers that NVRTC reads unchanged, and of everything they include.
 
-    CUDA's own headers are represented by their version.
+    CUDA's own headers are not hashed; their versions are part of the cache key.
     """
     digest = hashlib.sha256()
     for path in sorted(_closure(paths, search)):

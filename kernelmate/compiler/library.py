@@ -1,4 +1,4 @@
-"""Binding of NVRTC: `cuda.bindings` or, with CuPy for CUDA 12, CuPy's own. Loaded only in the compiler process."""
+"""NVRTC through `cuda.bindings` or, for CuPy's CUDA 12 wheel, CuPy's binding; loaded only in the compiler process."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kernelmate.compiler.places import cuda_major
 
 
 class NvrtcLibrary(Protocol):
-    """Interface of a binding that compiles."""
+    """Interface of an NVRTC binding."""
 
     def compile(self, job: CompileJob) -> CompileOutput:
-        """Compiles; never raises for errors in the text."""
+        """Compiles a job; errors in the text are in the result's log, not raised."""
         ...
 
     def version(self) -> tuple[int, int]:
-        """Major and minor version of NVRTC."""
+        """Returns the major and minor version of NVRTC."""
         ...
 
     def architectures(self) -> tuple[int, ...]:
-        """Architectures it compiles for: 90 is sm_90."""
+        """Returns the architectures that NVRTC compiles for; 90 stands for sm_90."""
         ...
 
 
@@ -41,7 +41,7 @@ def load_library() -> NvrtcLibrary:
 
 
 class CudaBindings:
-    """NVRTC by `cuda.bindings.nvrtc`."""
+    """NVRTC through `cuda.bindings.nvrtc`."""
 
     def __init__(self) -> None:
         from cuda.bindings import nvrtc
@@ -50,7 +50,7 @@ class CudaBindings:
         self._demand(nvrtc.nvrtcVersion()[0])
 
     def compile(self, job: CompileJob) -> CompileOutput:
-        """Compile to PTX and CUBIN; with PTX alone where only ptxas failed."""
+        """Compile to PTX and CUBIN; the result has only PTX if ptxas failed."""
         product = self._compile(job, job.options)
         if SEED in product.log:
             # An older NVRTC does not know it; then code may be named differently from run to run.
@@ -61,12 +61,12 @@ class CudaBindings:
         return product
 
     def version(self) -> tuple[int, int]:
-        """Major and minor version of NVRTC."""
+        """Returns the major and minor version of NVRTC."""
         _, major, minor = self._nvrtc.nvrtcVersion()
         return int(major), int(minor)
 
     def architectures(self) -> tuple[int, ...]:
-        """Architectures it compiles for: 90 is sm_90."""
+        """Returns the architectures that NVRTC compiles for; 90 stands for sm_90."""
         status, architectures = self._nvrtc.nvrtcGetSupportedArchs()
         self._demand(status)
         return tuple(architectures)
@@ -118,7 +118,7 @@ class CudaBindings:
 
 
 class CupyBinding:
-    """NVRTC by `cupy_backends.cuda.libs.nvrtc`, as cupy-cuda12x brings it."""
+    """NVRTC through `cupy_backends.cuda.libs.nvrtc`, which cupy-cuda12x contains."""
 
     def __init__(self) -> None:
         # Imported by name, because CuPy is optional.
@@ -146,12 +146,12 @@ class CupyBinding:
             nvrtc.destroyProgram(program)
 
     def version(self) -> tuple[int, int]:
-        """Major and minor version of NVRTC."""
+        """Returns the major and minor version of NVRTC."""
         major, minor = self._nvrtc.getVersion()
         return int(major), int(minor)
 
     def architectures(self) -> tuple[int, ...]:
-        """Architectures it compiles for: 90 is sm_90."""
+        """Returns the architectures that NVRTC compiles for; 90 stands for sm_90."""
         return tuple(self._nvrtc.getSupportedArchs())
 
 

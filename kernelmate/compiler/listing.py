@@ -1,7 +1,7 @@
 """PTX and SASS of a compiled kernel, instruction by instruction, each with its source line.
 
-SASS is read from `nvdisasm`: one run gives source lines with inlining and the PTX line that each instruction was made
-from, another the live registers (its option for them drops all line information), joined by address.
+SASS is read from `nvdisasm`. One run gives source lines with inlining and the PTX line of each instruction; a second
+run gives live registers, since that option drops line information. The two are joined by address.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _TYPE = re.compile(r"^\s*\.type\s+([^\s,]+),@function")
 _ENTRY = re.compile(r'^\s*\.other\s+([^\s,]+),@"[^"]*STO_CUDA_ENTRY')
 _CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*(?:/\* 0x[0-9a-f]{16} \*/\s*)?(?://\s*\|(.*)\|\s*)?$")
 _UPPER = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
-"""Upper half of an instruction's 128 bits, on a separate line below it."""
+"""Upper half of an instruction's 128-bit encoding, which is on a separate line below the instruction."""
 
 _CONTROL_FROM = 41
-"""First bit of control information in the upper half: 4 bits stall, 1 yield (0 means it does), 3 each of
-scoreboard set and read (7 for none), 6 waited for, 4 reuse. Z. Jia et al., "Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking" (arXiv:1804.06826), section 2.1; the same since, up to sm_120."""
+"""First bit of the control information in the upper half: 4 bits of stall count, 1 yield flag (0 yields), 3 bits each
+of write and read scoreboard (7 for none), 6 bits of awaited scoreboards, 4 of reuse. Z. Jia et al., "Dissecting the
+NVIDIA Volta GPU Architecture via Microbenchmarking" (arXiv:1804.06826), section 2.1; unchanged up to sm_120.
+"""
 
 _FILE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)(?: inlined at "[^"]*", line \d+)?')
 _PTX_FILE = ".nv_debug_ptx_txt"
 _PREDICATED = re.compile(r"(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"`\(([^()`]*)\)")
 _INTERNAL = "$__internal_"
-"""Prefix of ptxas's own functions (slow paths of division and the like), which have no source line."""
+"""Prefix of functions that ptxas adds (such as slow paths of division), which have no source lines."""
 
 
 def read_listing(compiled: Compiled, unit: Unit) -> Listing:
@@ -73,7 +74,7 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
 
 
 def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]]:
-    """Start reading a kernel's SASS with PTX lines in the background; the returned function waits for it.
+    """Start reading a kernel's SASS with PTX lines in the background; the returned function waits for the result.
 
     The result has no source lines and no live registers.
 
@@ -88,13 +89,13 @@ def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Converts the compiler's places to places in the user's files."""
+    """Converts the compiler's source positions to positions in the user's files."""
 
     unit: Unit
     headers: Mapping[str, str]
 
     def of(self, file: str, line: int) -> SourcePlace | None:
-        """Returns the user's line; None for line 0, which means no line."""
+        """Returns the position in the user's file; None for line 0, which means that there is no line."""
         if line <= 0:
             return None
         if self._is(file, UNIT_NAME):
@@ -212,7 +213,7 @@ def _control(upper: int) -> Control:
 
 
 def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
-    """Removes padding: a branch to itself and unreachable empty instructions."""
+    """Removes padding: a branch to itself and the `NOP` instructions after it."""
     end = len(code)
     while end and code[end - 1].opcode == "NOP":
         end -= 1
@@ -222,7 +223,7 @@ def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
 
 
 def _live(compiled: Compiled) -> Mapping[tuple[str, int], Live]:
-    """Returns live registers by section and address; empty if nvdisasm's analysis fails."""
+    """Returns live register counts by section and address; empty if nvdisasm's analysis fails."""
     try:
         text = disassemble(compiled, "--life-range-mode", "count")
     except CompilerUnavailable:
@@ -287,7 +288,7 @@ def _is_code(line: str) -> bool:
 
 
 def _chain(at: tuple[str, ...] | None, callers: Mapping[tuple[str, ...], tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns a place, followed by its inlining call sites from inside out."""
+    """Returns a source position, followed by its inlining call sites from the innermost outwards."""
     chain: list[tuple[str, ...]] = []
     while at is not None and at not in chain and len(chain) < _MOST_CALLS:
         chain.append(at)

@@ -1,4 +1,4 @@
-"""Compiles a kernel by nvcc from the user's whole file, host code included, as the user's program will.
+"""Compiles a kernel with nvcc from the user's whole file, host code included, as the user's build does.
 
 NVRTC compiles only the device part. A file can distinguish the two compilers, and their versions may differ, so the
 judged code and the built code may differ.
@@ -36,22 +36,22 @@ def as_nvcc_builds(
     options: CompileOptions,
     timeout_s: float = 60,
 ) -> Compiled:
-    """Compile a kernel by nvcc with the options that NVRTC was given.
+    """Compile a kernel with nvcc and the options that NVRTC was given.
 
     The file is preprocessed by the host compiler; none of its code runs.
 
     Args:
-        kernel: in a CUDA file.
-        compiled: NVRTC's result, which has the kernel's symbol.
-        contract_options: options from the contract, after all others.
+        kernel: a kernel in a CUDA file.
+        compiled: NVRTC's result, which gives the kernel's symbol.
+        contract_options: options from the contract, which follow all others.
         target: the GPU, whose `arch` is used.
         options: standard, defines, include paths and flags.
         timeout_s: seconds until nvcc is killed.
 
     Raises:
-        CompileTimeout: nvcc did not end.
+        CompileTimeout: nvcc did not end within `timeout_s`.
         CompilerUnavailable: there is no nvcc, or it cannot be started.
-        UsageError: the kernel is in a Python file, as a string, which NVRTC builds, or as a Triton function.
+        UsageError: the kernel is in a Python file: a string, which NVRTC compiles, or a Triton function.
     """
     if kernel.unit.language in ("python", "triton"):
         raise UsageError("nvcc builds CUDA files, and this kernel is in a Python file.", hint="Leave out --nvcc.")
@@ -104,7 +104,7 @@ def _flags(kernel: Kernel, contract_options: Sequence[str], target: Target, opti
 
 
 def _run(tool: Path, arguments: Sequence[str], folder: str, timeout_s: float, kernel: Kernel) -> tuple[str, int]:
-    """Runs nvcc and returns its output and exit status; at the time limit it is killed with its children."""
+    """Runs nvcc and returns its output and exit status; kills it with its children at the time limit."""
     try:
         process = subprocess.Popen(
             [tool, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

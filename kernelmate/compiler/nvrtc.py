@@ -1,4 +1,4 @@
-"""Compiles kernels by NVRTC to PTX and CUBIN, and reads resources and diagnostics from the log."""
+"""Compiles kernels with NVRTC to PTX and CUBIN, and reads resources and diagnostics from the log."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from kernelmate.source.template_uses import template_parameters
 from kernelmate.source.tokens import line_starts
 
 MISSING_HEADER = "missing-header"
-"""Code of the diagnostic about a header that was not found; its message begins with the header's name."""
+"""Code of the diagnostic for a header that was not found; its message begins with the header's name."""
 
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One of several kernels to compile: its contract's options, and its template instance or None."""
+    """One of several kernels to compile, with its contract's options and its template instance, or None."""
 
     kernel: Kernel
     contract_options: tuple[str, ...] = ()
@@ -56,19 +56,19 @@ def compile_kernel(
     """Compile one kernel, or one instance of a template, for a target's architecture.
 
     Args:
-        kernel: within its unit; relative includes start at the unit's file.
-        contract_options: options from the contract in NVRTC's spelling, after all others.
+        kernel: the kernel, with its unit; relative includes start at the unit's folder.
+        contract_options: options from the contract in NVRTC's syntax, which follow all others.
         instance: a template instance such as `name<float, 256>`.
         target: the GPU, whose `arch` is used.
         options: standard, defines, include paths and flags.
         timeout_s: seconds until the compiler is killed.
-        use_cache: read and write the disk cache.
-        cache_dir: its folder; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
+        use_cache: True to read and write the disk cache.
+        cache_dir: the cache's folder; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
         compiler: the compiler's child process.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
-        CompilerUnavailable: there is no NVRTC here.
+        CompilerUnavailable: NVRTC is not installed.
     """
     request = Request(kernel, tuple(contract_options), instance)
     prepared = _prepare(request, target, options)
@@ -103,19 +103,19 @@ def compile_many(
     use_cache: bool = True,
     cache_dir: Path | None = None,
 ) -> tuple[Compiled, ...]:
-    """Compile several kernels or instances independently, so that code and hash do not depend on the others.
+    """Compile several kernels or instances, each by itself, so that its code and hash do not depend on the others.
 
     Args:
         requests: the kernels or instances.
         target: the GPU.
         options: options for all of them.
-        timeout_s: seconds for each.
-        use_cache: read and write the disk cache.
-        cache_dir: its folder; None for the default.
+        timeout_s: seconds for each compilation.
+        use_cache: True to read and write the disk cache.
+        cache_dir: the cache's folder; None for the default.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
-        CompilerUnavailable: there is no NVRTC here.
+        CompilerUnavailable: NVRTC is not installed.
     """
     return tuple(
         compile_kernel(
@@ -129,7 +129,7 @@ def compile_many(
 def compile_job(
     kernel: Kernel, contract_options: Sequence[str], *, instance: str | None, target: Target, options: CompileOptions
 ) -> CompileJob:
-    """Return the compiler's input for a kernel: its text, headers in memory, options, and the name to look up.
+    """Return the compiler's input for a kernel: its text, headers in memory, options, and name expression.
 
     Arguments are those of `compile_kernel`; nothing is compiled.
     """
@@ -137,7 +137,7 @@ def compile_job(
 
 
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
-    """Returns the unit's unchanged text, and the options for calling NVRTC directly on it."""
+    """Returns the unit's unchanged text, and the options to compile it with NVRTC directly."""
     directory = str(Path(kernel.unit.path).resolve().parent)
     flags = flags_for(target, CompileOptions(), ())
     includes = [f"--include-path={path}" for path in (directory, *system_includes())]
@@ -206,7 +206,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
 
 
 def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
-    """Returns NVRTC's name expression, qualified by the kernel's namespaces, and text to append to the unit for it.
+    """Returns NVRTC's name expression for a kernel, and text that must be appended to the unit.
 
     NVRTC resolves a name expression in the global namespace, but template arguments may be names of the kernel's
     namespace. The appended text declares aliases for them in that namespace.
@@ -284,7 +284,7 @@ _LAUNCHES = re.compile(
 
 
 def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
-    """Returns a note in place of the error at a launch in device code, which is valid CUDA."""
+    """Returns a note that replaces the error at a launch in device code, which is valid CUDA but not supported."""
     text = f"{kernel.name} launches a kernel from device code: dynamic parallelism is not supported, so it is neither compiled nor judged"
     return replace(error, severity="note", message=text, code="not-supported")
 
@@ -293,7 +293,7 @@ _LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)
 
 
 def _with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """Adds to errors about torch's names that they come from KernelMate's declarations, which do not have them all."""
+    """Appends to errors about torch's names that KernelMate's own declarations of torch's types lack them."""
     text = "\n  KernelMate's own declarations of torch's types lack it"
     return tuple(
         replace(one, message=one.message + text) if one.severity == "error" and _LACKING.search(one.message) else one
@@ -302,7 +302,7 @@ def _with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
 
 
 def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """Adds the headers that were not found to the first error, whose cause they probably are."""
+    """Appends the names of headers that were not found, the probable cause, to the first error."""
     first = next((index for index, one in enumerate(found) if one.severity == "error"), None)
     if first is None:
         return found
@@ -324,7 +324,7 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
 
 
 def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
-    """Returns one note that names the headers of host libraries that the device part does without."""
+    """Returns a note that names the host libraries' headers that were left out; empty without any."""
     sources, found = prepared.sources, prepared.part.left_out
     if not found:
         return ()
@@ -337,7 +337,7 @@ def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
 
 
 _HOST_CODE = re.compile(r"<<<|#\s*include\s*[<\"](?:torch|ATen|c10)/")
-"""Text in a Python string that is compiled by nvcc and not by NVRTC: it launches, or includes torch's headers."""
+"""Pattern of code in a Python string that nvcc compiles, not NVRTC: it launches kernels or includes torch's headers."""
 
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if\w*|endif)\b", re.MULTILINE)
 
@@ -345,8 +345,8 @@ _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if\w*|endif)\b", re.MULTILINE)
 def _is_inactive(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float) -> bool:
     """Returns True if the preprocessor skips the kernel's definition.
 
-    The compiler is asked, and only about a kernel inside of an `#if`: an `#error` in place of the definition is seen or
-    is not.
+    Only a kernel inside an `#if` is tested: the unit is compiled with an `#error` before the definition, which is
+    reported unless the preprocessor skips it.
     """
     kernel, text = prepared.request.kernel, prepared.job.text
     conditions = _CONDITION.findall(kernel.unit.text[: kernel.start])
@@ -377,7 +377,7 @@ def _without_instance(prepared: _Prepared) -> Compiled:
 
 
 def _noted(prepared: _Prepared, text: str, code: str) -> Compiled:
-    """Returns a kernel that is not compiled, with the note that says why; it is no error."""
+    """Returns a kernel that is not compiled, with a note (not an error) that gives the reason."""
     note = replace(_at_kernel(prepared, text), severity="note", code=code)
     name, instance = prepared.request.kernel.name, prepared.request.instance
     return Compiled(name, instance, "", prepared.target.arch, prepared.compiler, False, (note,))

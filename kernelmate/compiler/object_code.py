@@ -1,6 +1,6 @@
-"""Machine code of a kernel in what a build has made: a program, library, object file, fatbin or CUBIN.
+"""Machine code of a kernel in a build's output: a program, library, object file, fatbin or CUBIN.
 
-`cuobjdump` extracts the CUBINs; the kernel is found by its mangled name, which NVRTC and nvcc share.
+`cuobjdump` extracts the CUBINs. The kernel is identified by its mangled name, which is the same under NVRTC and nvcc.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT_S = 120
 _EXTRACTED = re.compile(r"\.(sm_\d+[af]?)\.cubin\Z")
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
 _TOOL_NOTE = re.compile(rb"ptxas\0[^\0]*, V(?P<version>[\d.]+)\0[^\0]*\0(?P<flags>[^\0]*)\0")
-"""Strings of a CUBIN's section `.note.nv.tkinfo`: the tool, its release, its build, and its flags."""
+"""Strings of a CUBIN's section `.note.nv.tkinfo`: tool name, release, build and flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Cubin:
 
 
 def built_code(path: Path, compiled: Compiled, target: Target) -> Compiled:
-    """Return a kernel as a build has it: its CUBIN, symbol, resources, and ptxas's version and flags; without PTX.
+    """Return a kernel as found in a build's output, with CUBIN, symbol, resources, and ptxas's version and flags.
 
     Args:
         path: an executable, a shared or static library, an object file, a fatbin or a CUBIN.
@@ -41,7 +41,7 @@ def built_code(path: Path, compiled: Compiled, target: Target) -> Compiled:
         target: the GPU for which it was compiled.
 
     Raises:
-        UsageError: the file has no machine code of the kernel that the GPU runs.
+        UsageError: the file has no machine code of the kernel that the GPU can run.
         CompilerUnavailable: there is no `cuobjdump`, or it failed on this file.
     """
     cubins = _cubins(path)
@@ -94,7 +94,7 @@ def _cubins(path: Path) -> list[_Cubin]:
 
 
 def _suited(cubins: Sequence[_Cubin], target: Target) -> list[_Cubin]:
-    """Returns the CUBINs that a GPU runs, the most specific first (CUDA Programming Guide, "Binary Compatibility")."""
+    """Returns the CUBINs that a GPU can run, most specific first (CUDA Programming Guide, "Binary Compatibility")."""
     major, minor = target.capability
 
     def rank(one: _Cubin) -> tuple[int, int] | None:
@@ -109,7 +109,7 @@ def _suited(cubins: Sequence[_Cubin], target: Target) -> list[_Cubin]:
 
 
 def _symbol_of(cubin: _Cubin, compiled: Compiled) -> str | None:
-    """Returns the symbol under which a CUBIN has a kernel."""
+    """Returns the symbol of a kernel in a CUBIN; None if the CUBIN does not contain it."""
     symbols = list(code_symbols(cubin.code))
     if compiled.lowered_name in symbols:
         return compiled.lowered_name
@@ -118,7 +118,7 @@ def _symbol_of(cubin: _Cubin, compiled: Compiled) -> str | None:
 
 
 def _without_file(symbol: str) -> str:
-    """Returns a symbol without the hash of its file, by which compilers tell anonymous namespaces apart."""
+    """Returns a symbol without the file hash that distinguishes anonymous namespaces."""
     found = _ANONYMOUS.search(symbol)
     if found is None:
         return symbol

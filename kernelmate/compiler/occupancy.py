@@ -1,7 +1,8 @@
-"""Theoretical occupancy: blocks resident on an SM, the limiter, and changes that would lift it.
+"""Theoretical occupancy: blocks resident on an SM, the limiter, and changes that would raise it.
 
-The arithmetic is that of the CUDA Occupancy Calculator: registers are allocated to warps in units and by sub-partition,
-shared memory to blocks in units plus the system's reserve, blocks and threads by fixed limits.
+The arithmetic is that of the CUDA Occupancy Calculator. Registers are allocated per warp in units and per
+sub-partition; shared memory is allocated per block in units and includes the system's reserve; blocks and threads have
+fixed limits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occup
 def last_wave(shown: Occupancy) -> float | None:
     """Return the fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
 
-    A grid of 1.1 waves takes about as long as one of 2: its last round is 10% full.
+    A grid of 1.1 waves takes about as long as one of 2: its last wave is 10% full.
     """
     if shown.waves is None:
         return None
@@ -50,7 +51,7 @@ def _up(value: int, unit: int) -> int:
 
 
 def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[Limiter, int] | None:
-    """Returns the blocks per SM by each limit alone; None if not even one fits."""
+    """Returns the number of blocks per SM by each limit alone; None if a block cannot be launched."""
     shared = resources.shared_bytes + shape.shared_bytes
     warps = _up(shape.threads, WARP) // WARP
     if shape.threads > limits.threads_per_block or shape.threads > resources.max_threads or shape.threads < 1:
@@ -82,8 +83,8 @@ def _by_registers(limits: SmLimits, registers: int, warps: int) -> int:
 def what_would_lift(target: Target, resources: Resources, shape: LaunchShape) -> tuple[str, ...]:
     """Describe the smallest single changes that would raise occupancy, with the result of each.
 
-    Sentences such as "2 registers fewer per thread (62): 50% -> 62.5%"; empty if occupancy is full or no single change
-    helps.
+    The result has phrases such as "2 registers fewer per thread (62): 50% -> 62.5%". It is empty if occupancy is full
+    or no single change helps.
     """
     now = occupancy(target, resources, shape).theoretical
     if now >= 1:
@@ -124,7 +125,7 @@ def _less_shared(target: Target, resources: Resources, shape: LaunchShape, now: 
 
 
 def _other_blocks(target: Target, resources: Resources, shape: LaunchShape, now: float) -> Iterator[tuple[str, float]]:
-    """Yields the nearest smaller and larger block size that helps, with shared memory unchanged."""
+    """Yields the nearest smaller and larger block sizes that raise occupancy, with shared memory unchanged."""
     sizes = [size for size in _BLOCK_SIZES if size <= resources.max_threads]
     below = [size for size in reversed(sizes) if size < shape.threads]
     above = [size for size in sizes if size > shape.threads]

@@ -1,4 +1,4 @@
-"""NVRTC's command line for one kernel, and the part of it that results record."""
+"""Command line of NVRTC for one kernel, and the options of it that results record."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kernelmate.records import CompileOptions, Target
 ALWAYS = ("--generate-line-info", "--ptxas-options=--verbose")
 DEFAULT_DEVICE = "--device-as-default-execution-space"
 SEED = "--frandom-seed=1"
-"""Names with internal linkage contain a random part; with a seed they are reproducible."""
+"""Option that makes the random part of names with internal linkage reproducible."""
 
 _PATHS = re.compile(r"-I|--include-path")
 _ONCE = frozenset({"std", "maxrregcount"})
-"""Options that NVRTC accepts once: the last one counts."""
+"""Options that NVRTC accepts only once; the last occurrence is kept."""
 
 
 def flags_for(target: Target, options: CompileOptions, contract_options: Sequence[str]) -> tuple[str, ...]:
-    """Return all options that the compiled code depends on; the contract's options come last and win.
+    """Return all options that the compiled code depends on; the contract's options come last and take precedence.
 
     Raises:
         UsageError: an option is not on the allow-list.
@@ -49,13 +49,13 @@ def shown(flags: Sequence[str]) -> str:
 
 
 def unseen_flags(user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool) -> tuple[str, ...]:
-    """Return options of every kernel that are not recorded: header search, printed output, names.
+    """Return the options that are not recorded: header search, printed output, names.
 
     Args:
         user: folders of the user's headers.
-        system: folders of CUDA's.
-        default_device: compile unannotated functions for the device.
-        seeded: make names with internal linkage reproducible.
+        system: folders of CUDA's headers.
+        default_device: True to compile unannotated functions for the device.
+        seeded: True to make names with internal linkage reproducible.
     """
     found = [*ALWAYS, f"--pre-include={PRELUDE_NAME}", *(f"--include-path={path}" for path in (*user, *system))]
     found += [DEFAULT_DEVICE] if default_device else []

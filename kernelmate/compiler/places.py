@@ -22,14 +22,18 @@ HEADERS = {
     12: ("nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12"),
     13: ("nvidia-cuda-runtime", "nvidia-cuda-cccl"),
 }
-"""Packages with the headers that device code includes, by CUDA's major version."""
+"""Packages with the headers that device code includes, by CUDA major version."""
 
 _FURTHER_HEADERS = ("nvidia-cuda-crt", "cupy-cuda12x")
 _HINT = "Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
 
 
 def require_platform() -> None:
-    """Raises CompilerUnavailable on a system for which NVIDIA ships no compiler."""
+    """Checks that NVIDIA ships a compiler for this system.
+
+    Raises:
+        CompilerUnavailable: the system is macOS.
+    """
     if sys.platform == "darwin":
         raise CompilerUnavailable(
             "Compiling CUDA is not available on macOS: NVIDIA ships no compiler for it.",
@@ -39,13 +43,16 @@ def require_platform() -> None:
 
 @functools.lru_cache
 def cuda_major() -> int:
-    """Returns the CUDA major version to compile with: 12 with CuPy's CUDA 12 wheel, whose driver loads nothing newer, else 13."""
+    """Returns the CUDA major version to compile with: 12 if only CuPy's CUDA 12 wheel is installed, else 13.
+
+    The driver of such a machine loads no newer code.
+    """
     return 12 if _version("cupy-cuda12x") is not None and _version("cupy-cuda13x") is None else 13
 
 
 @functools.lru_cache
 def compiler_version() -> str:
-    """Return NVRTC's version, from its wheel, else from a toolkit's library.
+    """Return NVRTC's version: its wheel's, else that of a toolkit's library.
 
     Raises:
         CompilerUnavailable: NVRTC is not installed.
@@ -62,11 +69,12 @@ def compiler_version() -> str:
 
 
 def library_version() -> str | None:
-    """Return the version of the NVRTC that `cuda.bindings` finds without a wheel (of a toolkit or conda).
+    """Return the version of an NVRTC that `cuda.bindings` finds outside wheels (in a toolkit or conda).
 
     The result is None if there is no such library.
 
-    The library is loaded by the same search as in the compiler process, so that the version belongs to the file in use.
+    The library is loaded by the same search as in the compiler process, so that the version is that of the library in
+    use.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -84,9 +92,9 @@ def library_version() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class HeaderRoot:
-    """The one place of CUDA's headers: an installed toolkit, or the wheels (`toolkit` is None); headers are never mixed.
+    """Location of CUDA's headers: an installed toolkit, or wheels (`toolkit` is None). The two are never mixed.
 
-    `reason` says why it was chosen.
+    `reason` is the reason for the choice.
     """
 
     toolkit: Path | None
@@ -96,10 +104,10 @@ class HeaderRoot:
 
 @functools.lru_cache
 def header_root() -> HeaderRoot:
-    """Return the place of CUDA's headers.
+    """Return the location of CUDA's headers.
 
-    The folder in `KERNELMATE_CUDA_ROOT`, or the wheels if it is `wheels`; else a whole toolkit of NVRTC's major version;
-    else the wheels.
+    It is the folder in `KERNELMATE_CUDA_ROOT`, or the wheels if that is `wheels`; else a complete toolkit of NVRTC's
+    major version; else the wheels.
     """
     wheels = ", ".join(f"{name} {version}" for name in HEADERS[cuda_major()] if (version := _version(name)) is not None)
     named = os.environ.get(ROOT_VARIABLE)
@@ -122,7 +130,7 @@ def header_root() -> HeaderRoot:
 
 ROOT_VARIABLE = "KERNELMATE_CUDA_ROOT"
 _WHOLE = ("cuda_fp16.h", "cooperative_groups.h", "cuda/std/cstdint", "cub/cub.cuh", "crt/mma.h")
-"""Headers by which a toolkit is whole: those that device code includes most."""
+"""Headers that a complete toolkit must have: those that device code includes most."""
 
 
 def _folders(toolkit: Path) -> tuple[Path, ...]:
@@ -155,7 +163,7 @@ def _version(name: str) -> str | None:
 
 @functools.lru_cache
 def system_includes() -> tuple[str, ...]:
-    """Returns the folders with CUDA's headers, from the place that `header_root` selects."""
+    """Returns the folders with CUDA's headers, from the location that `header_root` selects."""
     root = header_root()
     if root.toolkit is not None:
         return tuple(str(path) for path in _folders(root.toolkit) if path.is_dir())
@@ -175,7 +183,7 @@ def system_includes() -> tuple[str, ...]:
 def toolkit_root() -> Path | None:
     """Returns the folder of an installed CUDA toolkit.
 
-    `CUDA_HOME`, `CUDA_PATH`, that of nvcc on PATH, or the usual place.
+    It is the first that exists of `CUDA_HOME`, `CUDA_PATH`, the toolkit of nvcc on PATH, and `/usr/local/cuda`.
     """
     nvcc = shutil.which("nvcc")
     named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]

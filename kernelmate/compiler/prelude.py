@@ -1,8 +1,8 @@
-"""Declarations that nvcc adds to a .cu file, and parts of the standard library, for NVRTC, which has neither.
+"""Declarations for NVRTC that nvcc adds to every .cu file, and parts of the standard library.
 
-nvcc includes `cuda_runtime.h` in front of every file, and with it the C headers: fixed-width integers, limits,
-`INFINITY` and `M_PI` are always available. A text gets the parts of `std::` that it names: small ones from this module,
-others from libcu++, which takes a second or two to compile.
+nvcc includes `cuda_runtime.h` before every file, and with it C headers: fixed-width integers, limits, `INFINITY` and
+`M_PI` are always available. NVRTC has neither. A text gets the parts of `std::` that it names: small ones from this
+module, others from libcu++, which takes a second or two to compile.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _PLATFORM = """\
 #endif
 #endif
 """
-"""Macros of the host compiler that nvcc passes on and NVRTC does not; on Windows there is no `__LP64__`."""
+"""Macros of the host compiler that nvcc passes on and NVRTC does not define; on Windows there is no `__LP64__`."""
 
 _DRIVER_TYPES = {
     "CUtensorMap": "typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;\n",
@@ -135,7 +135,7 @@ DRIVER_TYPES = frozenset(_DRIVER_TYPES)
 
 CUDA_VERSION = "CUDA_VERSION"
 _VERSION = "#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)\n"
-"""The macro of `cuda.h`, by which projects tell toolkits apart."""
+"""Definition of `CUDA_VERSION`, which projects use to distinguish toolkits; NVRTC cannot read `cuda.h`."""
 
 _DEPENDENT_LAUNCH = {
     name: f'static __device__ __forceinline__ void {name}(void) {{ asm volatile("griddepcontrol.{operation};" ::: "memory"); }}\n'
@@ -151,7 +151,7 @@ _BASE_NAMES = words_of(
     "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
     "intmax_t uintmax_t move forward initializer_list"
 )
-"""Names of `std::` provided here; NVRTC itself provides `move`, `forward` and `initializer_list`."""
+"""Names of `std::` that the prelude defines; NVRTC itself defines `move`, `forward` and `initializer_list`."""
 
 _FUNCTIONS = words_of(
     "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma "
@@ -275,10 +275,10 @@ _LIBCUXX: dict[str, frozenset[str]] = {
         "atomic": "atomic memory_order memory_order_relaxed memory_order_acquire memory_order_release memory_order_seq_cst",
     }.items()
 }
-"""libcu++ headers (`cuda/std/...`) with the names taken from each."""
+"""libcu++ headers (`cuda/std/...`), each with the names taken from it."""
 
 _IN_STD = frozenset({"tuple_size", "tuple_element"})
-"""Declarations of libcu++ in `std::` itself, for structured bindings."""
+"""Names that libcu++ declares in `std::` itself, for structured bindings."""
 
 STD_NAMES = frozenset().union(
     _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, *_LIBCUXX.values()

@@ -1,4 +1,4 @@
-"""Preprocessor lines of CUDA text, and bracket structure before preprocessing."""
+"""Preprocessor lines of CUDA text, and matching brackets in text that is not preprocessed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
-"""Words that start a statement, not a declaration."""
+"""Keywords that start a statement, not a declaration."""
 
 OPENING = {"(": ")", "[": "]", "{": "}"}
 BRACKETS = frozenset("()[]{}")
-"""Opening brackets with their closing ones."""
+"""Opening and closing brackets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """One `#define`: `words` are the words of its body; `pastes` is True if it uses `##`."""
+    """One `#define`: `words` are the identifiers in its body; `pastes` is True if it uses `##`."""
 
     name: str
     function: bool
@@ -60,8 +60,7 @@ def _macro(line: Sequence[Token]) -> Macro | None:
 def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[int, int]:
     """Returns the index of the closing bracket for each opening one.
 
-    An unclosed brace is assumed to end before the next line that starts with a word in the first column, as a reader
-    would see it.
+    An unclosed brace is assumed to end before the next line that starts with a word in the first column.
     """
     found: dict[int, int] = {}
     stack: list[int] = []
@@ -87,7 +86,7 @@ def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence
 
 
 def _branch(stack: list[int], saved: list[tuple[int, ...]], lost: list[int], kind: str) -> list[int]:
-    """Resets the stack: each branch of an `#if` starts with the brackets that were open before it."""
+    """Updates the stack of open brackets; each branch of an `#if` starts with those that were open before it."""
     if kind == "if":
         saved.append(tuple(stack))
     elif kind.startswith("el") and saved:

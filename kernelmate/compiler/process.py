@@ -1,4 +1,4 @@
-"""Manages the compiler's child processes: kept warm, killed at the time limit, and replaced at once."""
+"""Manages the compiler's child processes, which are reused, killed at the time limit, and then replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernelmate.environment import allowed
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
 MOST_CHILDREN = 8
-"""Maximum of child processes: each takes about 110 MB with NVRTC loaded, and more for large templates."""
+"""Maximum number of child processes; each takes about 110 MB with NVRTC loaded, and more for large templates."""
 
 
 NVRTC_CHILD = "kernelmate.compiler.child"
@@ -32,8 +32,8 @@ _NVRTC_PACKAGES = "cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cu
 class _Child:
     """One started child process and the thread that reads its replies.
 
-    It ends with its input, and therefore with this process; it runs in its own session, so that it does not get the
-    terminal's Ctrl-C.
+    The child exits when its input is closed, and therefore with this process. It runs in its own session, so that it
+    does not receive the terminal's Ctrl-C.
     """
 
     def __init__(self, module: str) -> None:
@@ -57,7 +57,11 @@ class _Child:
         threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
 
     def ask(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
-        """Returns the reply; None if the child died. Raises `queue.Empty` at the time limit."""
+        """Returns the reply; None if the child died.
+
+        Raises:
+            queue.Empty: the time limit passed.
+        """
         assert self.popen.stdin is not None
         try:
             self.popen.stdin.write(pack(job))
@@ -68,7 +72,7 @@ class _Child:
         return None if body is None else msgspec.msgpack.decode(body, type=CompileOutput)
 
     def kill(self) -> None:
-        """Kills it and waits for its end. In a fork of this process, only drops the handle."""
+        """Kills the child and waits for it; in a fork of this process, does nothing."""
         if os.getpid() != self.owner:
             return
         if self.popen.poll() is None:
@@ -97,20 +101,20 @@ class Abandoned(Exception):
 
 
 def _own_group() -> dict[str, Any]:
-    """Returns arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
+    """Returns arguments for `Popen` that keep the terminal's Ctrl-C from the child."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
 
 
 class _ChildSlot:
-    """One child of a `CompilerProcess`, started on first use; the thread that holds the slot compiles alone in it.
+    """One child of a `CompilerProcess`, started on first use, and used by one thread at a time.
 
     Attributes:
         child: the process; None without one.
         thread: the waiting thread, by `threading.get_ident`.
         abandoned: True if the result is no longer needed.
-        another: True if the next job will come soon.
+        another: True if a new child is to be started after an abandoned job.
     """
 
     def __init__(self, module: str) -> None:
@@ -123,8 +127,9 @@ class _ChildSlot:
         """Return the result; None if the job has killed the child twice.
 
         Raises:
-            CompileTimeout: it did not end in time, and was killed. CompilerUnavailable: the child cannot be started.
-            Abandoned: nobody wants the product any more.
+            CompileTimeout: the compilation did not end in time, and the child was killed.
+            CompilerUnavailable: the child cannot be started.
+            Abandoned: another thread called `abandon`.
         """
         self.abandoned = False
         try:
@@ -151,7 +156,7 @@ class _ChildSlot:
         return product
 
     def started(self) -> _Child:
-        """Return the live child.
+        """Return the running child, started if necessary.
 
         Raises:
             CompilerUnavailable: it cannot be started.
@@ -169,7 +174,7 @@ class _ChildSlot:
         return child
 
     def kill(self) -> None:
-        """End the child, if there is one."""
+        """Kills the child, if there is one."""
         child, self.child = self.child, None
         if child is not None:
             child.kill()
@@ -182,15 +187,15 @@ class _ChildSlot:
 
 
 class CompilerProcess:
-    """The compiler of this process. Thread-safe; as many threads compile at once as there are children.
+    """Runs compilations in child processes. Thread-safe: as many threads compile at once as there are children.
 
     A child is started when all others are busy, so sequential compilations use one child.
 
     Args:
-        children: the most there are; None for one per core, up to `MOST_CHILDREN`.
-        module: what a child runs. All but NVRTC's, which evaluate text in Python, get the name of a folder for temporary
-            files, and no environment variables beside those that a worker gets.
-        install: what to install where a child's library is missing.
+        children: maximum number of children; None for one per core, up to `MOST_CHILDREN`.
+        module: the module that a child runs. Modules other than NVRTC's evaluate text in Python; they get the name of a
+            folder for temporary files, and only the environment variables that a worker gets.
+        install: the package to install if a child's library is missing.
     """
 
     def __init__(self, children: int | None = None, module: str = NVRTC_CHILD, install: str = _NVRTC_PACKAGES) -> None:
@@ -202,7 +207,7 @@ class CompilerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The first child's process id; None without one."""
+        """Process id of the first child; None without one."""
         child = self._seats[0].child
         return None if child is None else child.popen.pid
 
@@ -210,7 +215,7 @@ class CompilerProcess:
         """Compile in a child.
 
         Raises:
-            CompileTimeout: it did not end in `timeout_s` seconds, and was killed.
+            CompileTimeout: the compilation did not end within `timeout_s` seconds, and was killed.
             CompilerUnavailable: the child cannot be started, or finds no NVRTC.
             Abandoned: another thread called `abandon` meanwhile.
         """
@@ -228,8 +233,8 @@ class CompilerProcess:
         """Kill the compilations that other threads wait for; those threads get `Abandoned`.
 
         Args:
-            threads: the waiting threads, by `threading.get_ident`; None for all, whose children are then restarted at
-                once.
+            threads: the waiting threads, by `threading.get_ident`; None for all; their children are then restarted
+                immediately.
         """
         for seat in self._seats:
             child, thread = seat.child, seat.thread
@@ -238,7 +243,7 @@ class CompilerProcess:
                 child.kill()
 
     def start(self) -> None:
-        """Start a child ahead of the first job.
+        """Starts a child before the first job.
 
         Raises:
             CompilerUnavailable: it cannot be started.
@@ -254,7 +259,7 @@ class CompilerProcess:
 
     @contextlib.contextmanager
     def _seat(self) -> Iterator[_ChildSlot]:
-        """Context manager that reserves a slot for this thread, preferably the one used last; waits if all are taken."""
+        """Context manager that reserves a slot for this thread, preferably the last one used; waits for a free slot."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)
             seat = self._free.pop()

@@ -1,4 +1,4 @@
-"""The texts of one compilation: a unit and the project headers that it includes, each read once."""
+"""Texts of one compilation: a unit and the project headers that it includes, each read once."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ())
 
     Args:
         text: the text of a unit.
-        directory: where its quoted includes begin.
+        directory: folder in which its quoted includes are searched first.
         include_paths: folders searched next.
     """
     headers = load_files(text, directory, IncludeSearch(tuple(include_paths), ())).files[1:]
@@ -81,7 +81,7 @@ def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ())
 
 
 def _served_name(name: str, taken: Iterable[str]) -> str:
-    """Returns the name as written, made distinct from those of other files."""
+    """Returns the include name of a header, with a numeric prefix if another file has the name."""
     plain = name.replace("\\", "/")
     known = set(taken)
     served, count = plain, 1

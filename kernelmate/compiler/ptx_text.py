@@ -1,4 +1,4 @@
-"""Facts read from PTX as text: module variables, and calls by which a kernel launches work itself."""
+"""Facts read from PTX text: module variables, and calls by which a kernel launches other work."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ LAUNCHING = re.compile(
     r"cuda(?:Graph\w*Launch\w*|CGLaunch\w*|LaunchDevice\w*|DeviceSynchronize|Memcpy\w*|Memset\w*|Stream\w*|Event\w*)"
 )
 """Functions of the runtime for device code (CUDA C++ Programming Guide, "Device-Side Kernel Launch" and "Device Graph
-Launch") that start work, or wait for it."""
+Launch") that start other work, or wait for it.
+"""
 
 
 def names_of(ptx: str) -> tuple[str, ...]:
-    """Returns the global-memory variables that a PTX text defines: `__device__` ones, and static ones of functions."""
+    """Returns the names of global-memory variables that a PTX text defines, static variables of functions included."""
     return tuple(match["name"] for match in _GLOBAL.finditer(ptx))
 
 
 def used_names_of(ptx: str) -> tuple[str, ...]:
-    """Returns those of `names_of` that the text uses: C++ constants are often defined and never used."""
+    """Returns the names of `names_of` that the text uses; C++ constants are often defined and not used."""
     return tuple(
         name for name in names_of(ptx) if len(re.findall(rf"(?<![\w$.%]){re.escape(name)}(?![\w$.%])", ptx)) > 1
     )
@@ -50,7 +51,7 @@ def variable_bytes(ptx: str) -> dict[str, int]:
 
 
 def parameter_bytes(ptx: str, entry: str) -> tuple[int, ...]:
-    """Returns the bytes of each parameter of a kernel, in order; empty without it."""
+    """Returns the size in bytes of each parameter of a kernel, in order; empty if there is no such kernel."""
     head = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
     found = []
     for part in head[1].split(",") if head is not None else ():
@@ -63,7 +64,7 @@ def parameter_bytes(ptx: str, entry: str) -> tuple[int, ...]:
 
 
 def own_launches(ptx: str) -> str | None:
-    """Returns a sentence that names the functions by which a kernel launches work itself; None without any.
+    """Returns a sentence that names the functions by which a kernel launches other work; None without any.
 
     Such work can be neither awaited nor timed, and may still run when outputs are read.
     """

@@ -14,7 +14,7 @@ from kernelmate.records import Resources
 
 REGCOUNT, FRAME_SIZE, MAX_THREADS, REQNTID, PARAM_CBANK = 0x2F, 0x11, 0x05, 0x10, 0x0A
 RESERVED_SHARED_BYTES = 1024
-"""Bytes included in `.nv.shared` sections from sm_90 on that are not the kernel's own."""
+"""Bytes in `.nv.shared` sections that the system reserves, from sm_90 on."""
 
 DEFAULT_MAX_THREADS = 1024
 _FORMAT_SIZED = 4
@@ -35,7 +35,7 @@ def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, i
     `dynamic_shared_bytes` is 0, and spills are None if the log does not state them.
 
     Raises:
-        ValueError: this is no CUBIN, or the kernel is not in it.
+        ValueError: the bytes are not a CUBIN, or do not contain the kernel.
     """
     sections = _sections(cubin)
     by_name = {section.name: section for section in sections}
@@ -61,10 +61,10 @@ def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, i
 
 
 def code_symbols(cubin: bytes) -> Iterator[str]:
-    """Yields the symbols of the functions that a CUBIN has code of.
+    """Yields the symbols of the functions with code in a CUBIN.
 
     Raises:
-        ValueError: this is no CUBIN.
+        ValueError: the bytes are not a CUBIN.
     """
     for section in _sections(cubin):
         if section.name.startswith(".text."):
@@ -75,7 +75,7 @@ def parameter_offset(cubin: bytes, symbol: str) -> int | None:
     """Return the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
 
     Raises:
-        ValueError: this is no CUBIN.
+        ValueError: the bytes are not a CUBIN.
     """
     info = next((section for section in _sections(cubin) if section.name == f".nv.info.{symbol}"), None)
     for attribute, value in _attributes(cubin, info):
@@ -85,7 +85,7 @@ def parameter_offset(cubin: bytes, symbol: str) -> int | None:
 
 
 def _spills(log: str, symbol: str) -> int | None:
-    """Returns the bytes of spill stores and loads per thread that ptxas reports."""
+    """Returns the bytes of spill stores and loads per thread that ptxas reports; None without a report."""
     found = re.search(
         rf"Function properties for {re.escape(symbol)}\n[^\n]*?\d+ bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads", log,

@@ -1,4 +1,4 @@
-"""Classification of declarations: kept for the device always, kept if something kept names them, or never kept."""
+"""Classification of declarations: always kept for the device, kept if kept code names them, or never kept."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Rule = Literal["keep", "if-named", "drop"]
 
 @dataclass(slots=True)
 class DeclarationNode:
-    """A declaration at namespace scope: its rule, and the tokens of it that are blanked in any case."""
+    """A declaration at namespace scope: its rule, and the token ranges in it that are always blanked."""
 
     file: File
     declaration: Declaration
     rule: Rule
     cut: list[tuple[int, int]] = field(default_factory=list)
     relaxed: bool = False
-    """True if it has unannotated functions that are kept because they are constexpr."""
+    """True if it has unannotated functions that are kept because they are `constexpr`."""
 
 
 class Rules:
     """Treatment of each declaration of a compilation's texts.
 
     Attributes:
-        nodes: every declaration of a namespace's scope, with its rule.
+        nodes: every declaration at namespace scope, with its rule.
         host_functions: names of functions that are never kept.
     """
 
@@ -119,7 +119,10 @@ class Rules:
         return "drop"
 
     def _kernel_rule(self, file: File, declaration: Declaration) -> Rule:
-        """Drops other definitions of the requested kernel's name: overloads, those of other namespaces and branches."""
+        """Returns the rule for a kernel; other definitions of the requested kernel's name are dropped.
+
+        These are overloads, and definitions in other namespaces or preprocessor branches.
+        """
         code = file.parsed.code
         if self._place is None or file.name is not None:
             return "keep"
@@ -151,7 +154,7 @@ class Rules:
         return "keep" if device and clean else "if-named"
 
     def _prune(self, file: File, declaration: Declaration, cut: list[tuple[int, int]]) -> bool:
-        """Removes the host members of a type; returns True if unannotated constexpr functions stay in it."""
+        """Adds the host members of a type to `cut`; returns True if unannotated `constexpr` functions stay in it."""
         relaxed = False
         code = file.parsed.code
         for member in declaration.members:
@@ -219,7 +222,7 @@ def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
 
 
 def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
-    """Returns a function's name and parameters as written, to match a definition whose annotation is at its declaration."""
+    """Returns a function's name and parameters as written, which match an annotated declaration to its definition."""
     code = parsed.code[declaration.start : declaration.head]
     name = declaration.names[:1]
     at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text in ("(", "<")), len(code))

@@ -1,4 +1,4 @@
-"""Writes the device code of a kernel as one text that NVRTC compiles anywhere, with CUDA's own headers alone."""
+"""Writes a kernel's device code as one text that NVRTC compiles with CUDA's own headers alone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TRAILING_COMMENT = re.compile(r"\s*//.*|\s*/\*(?:(?!\*/).)*\*/\s*")
 
 @dataclass(frozen=True, slots=True)
 class StandaloneText:
-    """Device code that includes no header of the user's.
+    """Device code without includes of the user's headers.
 
     Attributes:
         text: the code.
-        builtins: declarations that nvcc has in every file and NVRTC lacks, to be compiled in front of the text.
+        builtins: declarations that nvcc adds to every file and NVRTC lacks, compiled before the text.
         expression: the name by which NVRTC finds the kernel, `scale<float, 256>` for an instance of a template.
         options: compiler options, without the architecture.
     """
@@ -41,7 +41,7 @@ class StandaloneText:
 
     @property
     def unit(self) -> str:
-        """Returns the whole text for the compiler; its messages count the lines of `text`."""
+        """Returns the complete text for the compiler; line numbers in its messages are those of `text`."""
         return f"{self.builtins}#line 1\n{self.text}"
 
 
@@ -56,23 +56,23 @@ def standalone_text(
     timeout_s: float,
     compiler: CompilerProcess = COMPILER,
 ) -> StandaloneText:
-    """Return a kernel's device code as one text; its PTX is that of the judged code.
+    """Return a kernel's device code as one text, which compiles to the PTX of the judged code.
 
     Comments within the device code, and directly above it, are kept.
 
     Args:
-        kernel: within its unit.
-        contract_options: as for `compile_kernel`, and likewise `instance`, `target` and `options`.
+        kernel: the kernel, with its unit.
+        contract_options: options from the contract, which follow all others.
         instance: the template instance, or None.
-        target: the GPU that it was judged for.
-        options: the options that it was judged with.
-        judged: the judged code.
+        target: the GPU that the kernel was judged for.
+        options: the options that the kernel was judged with.
+        judged: the compiled kernel that was judged.
         timeout_s: seconds until the compiler is killed.
         compiler: the compiler's child process.
 
     Raises:
-        UsageError: it includes a library's headers, or would not be the judged code.
-        CompileTimeout: the compiler was killed at the time limit. CompilerUnavailable: there is no NVRTC here.
+        UsageError: the code includes a library's headers, or does not compile to the judged code.
+        CompileTimeout: the compiler was killed at the time limit. CompilerUnavailable: NVRTC is not installed.
     """
     job = compile_job(kernel, contract_options, instance=instance, target=target, options=options)
     headers = dict(job.headers)
@@ -93,7 +93,7 @@ def standalone_text(
 
 
 def _pasted(text: str, headers: Mapping[str, str], done: set[str]) -> str:
-    """Returns a text with the headers that are given in place of their `#include` lines."""
+    """Returns a text whose `#include` lines of the given headers are replaced by their contents."""
 
     def paste(match: re.Match[str]) -> str:
         name = match[1]
@@ -111,7 +111,11 @@ def _pasted(text: str, headers: Mapping[str, str], done: set[str]) -> str:
 
 
 def _refuse_libraries(text: str, kernel: Kernel) -> None:
-    """Refuses includes that are not CUDA's own headers."""
+    """Checks that a text includes only CUDA's own headers.
+
+    Raises:
+        UsageError: it includes another header.
+    """
     for match in _INCLUDE.finditer(text):
         if not any((Path(folder) / match[1]).is_file() for folder in system_includes()):
             raise UsageError(
@@ -122,9 +126,9 @@ def _refuse_libraries(text: str, kernel: Kernel) -> None:
 
 
 def _with_comments(device: str, original: str) -> str:
-    """Returns device code with the comments of the original file that stand in it, or directly above it.
+    """Returns device code with the comments that the original file has in it or directly above it.
 
-    Both have the same lines, so far as the original goes; code that was left out is blank.
+    Line numbers are equal in both texts up to the end of the original; removed code is blank.
     """
     lines, before = device.split("\n"), original.split("\n")
     followed = False
@@ -142,12 +146,12 @@ def _with_comments(device: str, original: str) -> str:
 
 
 def _squeezed(text: str) -> str:
-    """Returns a text with at most one blank line at a time."""
+    """Returns a text without consecutive blank lines."""
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
 def _instructions(ptx: str) -> list[str]:
-    """Returns the lines of a PTX text without comments and places in the source."""
+    """Returns the lines of a PTX text without comments and source positions."""
     code = ptx.partition("\t.section\t.debug")[0].partition("\t.file\t")[0]
     return [
         line for line in code.splitlines() if line.strip() and not line.lstrip().startswith(("//", ".loc", ".file"))
@@ -157,11 +161,11 @@ def _instructions(ptx: str) -> list[str]:
 def compile_standalone(
     text: StandaloneText, target: Target, *, timeout_s: float, compiler: CompilerProcess = COMPILER
 ) -> Compiled:
-    """Compile such a text for a target.
+    """Compile a stand-alone text for a target.
 
     Raises:
         UsageError: the compiler rejects it. CompileTimeout: the compiler was killed at the time limit.
-        CompilerUnavailable: there is no NVRTC here.
+        CompilerUnavailable: NVRTC is not installed.
     """
     product = compiler.compile(_job(text, target, seed=False), timeout_s)
     if not product.ok:

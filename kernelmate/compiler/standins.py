@@ -1,4 +1,4 @@
-"""Declarations in place of host libraries' headers, of which device code uses the types: torch, cuBLAS and the like."""
+"""Replacements for headers of host libraries (such as torch and cuBLAS) whose types device code uses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ NUMBERS_HEADER = "kernelmate_numbers.h"
 _NUMBERS_TEXT = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuComplex.h>\n"
 
 CUTLASS_HOST = ("cutlass/core_io.h",)
-"""Headers of CUTLASS for host code, which its device headers include in part."""
+"""Headers of CUTLASS for host code that its device headers include."""
 
 CUTLASS_STD = frozenset({"tuple", "pair"})
-"""Names of `std::` whose libcu++ headers CUTLASS leaves out under NVRTC though it uses them."""
+"""Names of `std::` that CUTLASS uses under NVRTC without including their libcu++ headers."""
 
 
 def standin_for(name: str, words: Collection[str]) -> str | None:
-    """Returns the header that device code with these words gets for a host library's; None if it needs nothing of it."""
+    """Returns the stand-in for a host library's header; None if device code with these words needs none."""
     if is_torch(name):
         used = any(_TORCH_WORD.fullmatch(word) or _NUMBER_WORD.match(word) for word in words)
         return TORCH_HEADER if used else None
@@ -43,7 +43,10 @@ def is_torch(name: str) -> bool:
 
 
 def is_told(name: str) -> bool:
-    """Returns True if it is said that a host library's header is left out: NVRTC or the prelude do not provide it."""
+    """Returns True if a note reports that a host library's header is left out.
+
+    Headers whose declarations NVRTC or the prelude provides are not reported.
+    """
     return not _PROVIDED.match(name)
 
 
@@ -52,8 +55,8 @@ def standin_text(name: str, words: Collection[str], declared: Collection[str]) -
 
     Args:
         name: the name of the stand-in.
-        words: the words of the device code; a function is left out if they do not hold its name.
-        declared: names that the user's files declare, which then are not declared here.
+        words: the words of the device code; a function whose name is not among them is left out.
+        declared: names that the user's files declare; the stand-in does not declare them again.
     """
     if name == NUMBERS_HEADER:
         return _NUMBERS_TEXT

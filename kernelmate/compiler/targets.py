@@ -1,7 +1,7 @@
-"""GPUs for which kernels are compiled, and occupancy and times are predicted.
+"""GPUs that kernels are compiled for, and for which occupancy and times are predicted.
 
-Each row names the document its figures come from. SM counts, boost clocks, memory and L2 are the vendor's data sheet
-values; peak rates are 2 x FMA lanes x SMs x boost clock. Limits of an SM are those of the CUDA C++ Programming Guide,
+Each row names the source of its figures. SM counts, boost clocks, memory and L2 are the vendor's data sheet values;
+peak rates are 2 x FMA lanes x SMs x boost clock. Limits of an SM are those of the CUDA C++ Programming Guide,
 "Technical Specifications per Compute Capability".
 """
 
@@ -38,7 +38,7 @@ class SmLimits:
 
     @property
     def warps_per_sm(self) -> int:
-        """Maximum warps per SM."""
+        """Maximum number of warps per SM."""
         return self.threads_per_sm // 32
 
 
@@ -141,20 +141,20 @@ def sm_limits(capability: tuple[int, int]) -> SmLimits:
 
 _ARCH = re.compile(r"(?:sm|compute)_?(\d{2,3})([af]?)")
 _KINDS = frozenset({"rtx", "gtx", "ti", "sxm", "pcie"})
-"""Words that do not identify a GPU by themselves."""
+"""Words that do not identify a GPU on their own."""
 
 _NOISE = frozenset({"nvidia", "geforce", "tesla", "tensor", "core", "gpu", "graphics", "hbm2e", "hbm3", "hbm3e"})
 
 
 def find_target(name: str | None) -> Target:
-    """Return the GPU of a name or an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
+    """Return the GPU for a name or an architecture; `sm_90a` gives the H100 SXM, compiled for sm_90a.
 
     Args:
         name: as in the table or shorter, in any case (`h100`, `a100 40gb`, `rtx4090`), or as a driver spells it
             (`NVIDIA H100 80GB HBM3`, `NVIDIA A100-SXM4-40GB`), or an architecture; None for H100 SXM.
 
     Raises:
-        UsageError: there is none; the nearest names are in the hint.
+        UsageError: no GPU matches; the hint has the nearest names.
     """
     wanted = (DEFAULT if name is None else name).strip().lower()
     arch = _ARCH.fullmatch(wanted)
@@ -179,9 +179,9 @@ def _named(name: str) -> Target:
 
 
 def _by_words(wanted: list[str]) -> Target | None:
-    """Returns the GPU whose name has all these words; of several the default or the first.
+    """Returns the GPU whose name contains all these words; of several, the default or the first.
 
-    A memory size may be unmatched.
+    A memory size among the words need not match.
     """
     spelled = [(target, _words(target.name.lower())) for target in sorted(TARGETS, key=lambda t: t.name != DEFAULT)]
     exact = [target for target, words in spelled if set(words) == set(wanted)]
@@ -210,7 +210,7 @@ A100 Tensor Core GPU Architecture" 5,120 for an A100's 108."""
 class Peaks:
     """Upper bounds of a GPU's rates per microsecond, which no launch exceeds.
 
-    They are not estimates: a time below their minimum proves that work was not done.
+    They are not estimates: a time below that of any bound proves that work was not done.
 
     Attributes:
         dram_bytes: between DRAM and L2, both directions together.
@@ -224,7 +224,7 @@ class Peaks:
 
 
 def peaks_of(target: Target) -> Peaks:
-    """Returns the peaks of a GPU of the table: data-sheet bandwidth, and everything else at boost clock."""
+    """Returns the peaks of a GPU in the table: data-sheet DRAM bandwidth, and other rates at boost clock."""
     flops = {"fp16": target.fp16_tflops, "fp32": target.fp32_tflops, "fp64": target.fp64_tflops}
     return Peaks(
         dram_bytes=target.memory_gbps * 1e3,
@@ -234,14 +234,14 @@ def peaks_of(target: Target) -> Peaks:
 
 
 def raised(peaks: Peaks, target: Target, memory_gbps: float, sms: int, clock_mhz: float) -> Peaks:
-    """Raise the peaks for a GPU whose driver reports more than the table, as for a GPU represented by the nearest entry.
+    """Raise the peaks for a GPU whose driver reports higher figures than the nearest entry of the table.
 
     Args:
         peaks: the table entry's peaks.
         target: the table entry.
-        memory_gbps: bandwidth by the driver's memory clock and bus width, 10^9 bytes/s.
-        sms: multiprocessors.
-        clock_mhz: the highest clock of an SM.
+        memory_gbps: bandwidth in 10^9 bytes/s, from the driver's memory clock and bus width.
+        sms: number of multiprocessors.
+        clock_mhz: maximum clock of an SM in MHz.
     """
     scale = max(1.0, sms * clock_mhz / (target.sms * target.clock_mhz))
     return Peaks(

@@ -1,8 +1,9 @@
-"""Compiles Triton kernels to PTX and CUBIN without a GPU, specialised as their launches specialise them.
+"""Compiles Triton kernels to PTX and CUBIN without a GPU, with the specialisation that a launch applies.
 
-Triton generates other code for addresses and whole numbers that are multiples of 16, and for whole numbers that are 1. Which
-are, the contract says: arrays are aligned to 16 bytes, and a whole number is a multiple where it is a constant or `require`
-says so for its size. Code for an architecture whose new instructions the emulator lacks comes with PTX for sm_80.
+Triton generates different code for addresses and integers that are multiples of 16, and for integers equal to 1. The
+contract determines these: arrays are aligned to 16 bytes, and an integer is a multiple if it is a constant multiple or
+`require` states it for its size. For an architecture with instructions that the emulator lacks, the result has PTX for
+sm_80.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _TYPES = {
     "uint64": "u64", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5", "float8_e4m3b11fnuz": "fp8e4b15",
 }  # fmt: skip
-"""Triton's names of types (triton/runtime/jit.py, type_canonicalisation_dict), by NumPy's and ml_dtypes'."""
+"""Triton's type names (triton/runtime/jit.py, type_canonicalisation_dict), by NumPy and ml_dtypes name."""
 
 _FORMAT = 4
-"""Number of the form of cached replies; a new one discards those that are kept."""
+"""Version of the format of cached replies; a change discards older entries."""
 
 EMULATED_ARCH = "sm_80"
 
@@ -55,15 +56,16 @@ def compile_triton(
     """Compile a Triton kernel for the types, constants and alignments of its contract.
 
     Args:
-        kernel: a kernel of a `triton` unit.
-        contract: gives what Triton takes from a launch; without one the kernel is not compiled, with a note.
+        kernel: a kernel in a unit of language `triton`.
+        contract: gives the types and values that Triton takes from a launch; without a contract the kernel is not
+            compiled, and the result has a note.
         target: the GPU.
-        timeout_s: seconds after which the compilation is ended.
+        timeout_s: seconds until the compiler is killed.
         cache_dir: folder of compiled code; None for the default.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
-        CompilerUnavailable: Triton is not installed here.
+        CompilerUnavailable: Triton is not installed.
     """
     if contract is None or contract.inferred:
         text = f"{kernel.name} is a Triton kernel without a contract, which gives the types of its parameters"
@@ -90,9 +92,9 @@ def compile_triton(
 
 
 def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
-    """Returns a Triton kernel's contract with what only its compiled code says: shared memory, and its scratch parameters.
+    """Returns a Triton kernel's contract with the shared memory and scratch parameters of its compiled code.
 
-    Code ends with the addresses of buffers in global memory that it may ask for, which it does not here.
+    The last parameters are addresses of scratch buffers in global memory, which these kernels do not use.
     """
     if not compiled.ok:
         return contract
@@ -150,7 +152,7 @@ def _job(kernel: Kernel, contract: Contract, target: Target) -> CompileJob:
 
 
 def _constant(text: str) -> Any:
-    """Returns a constant for the compiler's process; a type of triton.language is `{"tl": name}`."""
+    """Returns a constant for the compiler process; a type of triton.language becomes `{"tl": name}`."""
     if text.startswith("tl."):
         return {"tl": text[3:]}
     named = {"True": True, "False": False, "None": None}
@@ -162,7 +164,7 @@ def _constant(text: str) -> Any:
 
 
 def _unspecialised(kernel: Kernel, contract: Contract) -> tuple[Diagnostic, ...]:
-    """Returns a note on scalars whose values at the headline get other code at run time than what is compiled here."""
+    """Returns a note on scalars for which Triton specialises the code differently at the first size."""
     values = scalar_values(contract, contract.sizes[0])
     found = [
         one.name
@@ -207,7 +209,10 @@ def _compiled(
 
 
 def _error(kernel: Kernel, output: CompileOutput) -> Diagnostic:
-    """Returns the compiler's error at its place: lines count from the `def` of the function in whose text it is."""
+    """Returns the compiler's error at its position in the file.
+
+    Triton counts lines from the `def` of the function that contains the error.
+    """
     try:
         told: Mapping[str, Any] = json.loads(output.log)
     except ValueError:

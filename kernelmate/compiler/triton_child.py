@@ -1,8 +1,8 @@
 """The process that compiles Triton kernels, `python -m kernelmate.compiler.triton_child`.
 
-Triton evaluates parts of a kernel's text in Python while it compiles it. The process is therefore confined before the first
-text arrives, defines only what `kernelmate.source.triton.module_text` leaves of a file, and shows it Triton's public functions
-alone, not the modules that hold them.
+Triton evaluates parts of a kernel's text in Python during compilation. The process is therefore confined before the
+first text arrives, executes only the text that `kernelmate.source.triton.module_text` extracts from a file, and gives
+it access only to Triton's public functions, not to the modules that define them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_EMULATED = (
     "griddepcontrol",
     "elect.sync",
 )
-"""PTX instructions from sm_90a on that the emulator does not run; code with them is compiled for sm_80 as well."""
+"""PTX instructions from sm_90a on that the emulator does not support; code with them is also compiled for sm_80."""
 
 EMULATED_CAPABILITY = 80
 
@@ -87,9 +87,9 @@ def _compiled(function: Any, given: Mapping[str, Any], capability: int) -> Compi
 
 
 def _with_own_lines(ptx: str) -> str:
-    """Returns PTX in which the lines of inline assembly stand at the line of the source that it is for.
+    """Returns PTX in which all lines of an inline assembly text have the source line of its first line.
 
-    LLVM counts a source line further for each line of such a text.
+    LLVM increments the source line for each line of such a text.
     """
     lines, place, inside = [], "", False
     for line in ptx.split("\n"):
@@ -104,7 +104,7 @@ def _with_own_lines(ptx: str) -> str:
 
 
 def _defined(job: CompileJob, names: Mapping[str, Sequence[str]]) -> Any:
-    """Returns the kernel, made of its text in a module of its own."""
+    """Returns the kernel, defined by its text in a separate module."""
     import triton
 
     # The decorated function's source is asked for by its file's name.
@@ -123,7 +123,7 @@ def _defined(job: CompileJob, names: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _public_library() -> types.ModuleType:
-    """Returns stand-ins for triton's modules with their public functions, types and values, and no other modules."""
+    """Returns replacements of triton's modules with only their public functions, types and values."""
     import triton
     import triton.language as tl
     from triton.language import extra
@@ -156,7 +156,7 @@ def _found(library: types.ModuleType, path: str) -> Any:
 
 
 def _told(error: BaseException) -> dict[str, Any]:
-    """Returns message and place of an error: the innermost place in the kernel's text of a chain of errors."""
+    """Returns an error's message, and the innermost position in the kernel's text along its chain of causes."""
     place, message = None, ""
     cause: BaseException | None = error
     while cause is not None:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Returns the words of a text as a set; used for tables that read better as text than as lists."""
+    """Returns the whitespace-separated words of a text as a set, for tables of names."""
     return frozenset(text.split())

@@ -41,7 +41,7 @@ _BITWISE = {"bitwise_xor": "xor", "bitwise_and": "and", "bitwise_or": "or"}
 
 
 MOST_CONSTANTS = 64
-"""Maximum number of elements of a constant array that is written as numbers in the text."""
+"""Maximum number of elements of a constant array that is written as literals."""
 
 
 class Builder:
@@ -49,9 +49,9 @@ class Builder:
 
     Attributes:
         carried: facts that earlier traces have found about each loop.
-        operations: implementations of Python's and NumPy's protocols for arrays: `protocol.OPERATIONS`, which imports this
-            module and is therefore passed in.
-        instead: by state, the node that replaces its value outside of the loop, and the number of the loop.
+        operations: implementations of Python's and NumPy's protocols for arrays: `protocol.OPERATIONS`, which imports
+            this module and is therefore passed in.
+        instead: for each state, the node that replaces its value outside the loop, and the loop's number.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Builder:
         return Array(self, self._known[node, loops])
 
     def dim(self, text: str) -> int:
-        """Returns the value of a size expression, which remembers its text."""
+        """Returns the value of a size expression, with the expression attached."""
         return dim(int(evaluate_expression(text, self.size)), text, self.scalar)
 
     def scalar(self, text: str) -> Array:
@@ -134,7 +134,7 @@ class Builder:
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
     def called(self, name: str, index: int) -> None:
-        """Records the reference's name for a result and for the array that it is a view of."""
+        """Records the reference's name for a result, and for the array that the result is a view of."""
         node = self.nodes[index]
         self.nodes[index] = replace(node, name=name)
         below = self.nodes[node.args[0]] if node.op in ("view", "cast", "reshape") else None
@@ -148,7 +148,7 @@ class Builder:
         kept: dict[Node, int] = {}
 
         def below(index: int, inside: frozenset[int]) -> tuple[list[tuple[int, frozenset[int]]], bool]:
-            """Returns the operands of a node within some recurrences, and True if the only one stands for it."""
+            """Returns the operands of a node within some recurrences, and True if its only operand replaces it."""
             instead, number = self.instead.get(index, (index, -1))
             if instead != index and number not in inside:
                 return [(instead, inside)], True
@@ -180,7 +180,7 @@ class Builder:
         return Graph(tuple(kept), tuple(order[key] for key in keys))
 
     def depends(self, index: int, number: int) -> bool:
-        """True if a value depends on a value that a loop carries between iterations."""
+        """Returns True if a value depends on a value that a loop carries between iterations."""
         stack, seen = [index], {index}
         while stack:
             node = self.nodes[stack.pop()]
@@ -201,7 +201,7 @@ def line_of(file: str) -> int | None:
 
 
 class Array(NDArrayOperatorsMixin):
-    """A traced array: an index into the graph's nodes. Assignment changes the index, as it would change the array."""
+    """A traced array: an index into the graph's nodes. An assignment to the array changes the index."""
 
     __array_priority__ = 1000
     adding: tuple[TracedLoop, ...] = ()
@@ -215,8 +215,8 @@ class Array(NDArrayOperatorsMixin):
         """Index of the array's node in the graph.
 
         Raises:
-            Untraceable: all iterations of an open loop add to the array (`adding`), so that one iteration sees only a part of
-                the sum.
+            Untraceable: all iterations of an open loop add to the array (`adding`), so that a single iteration would
+                read a partial sum.
         """
         if any(loop in self.builder.open for loop in self.adding):
             raise Untraceable("a loop over a size in which a turn needs what another one has left")
@@ -224,19 +224,19 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def recorded(self) -> int:
-        """Index of the array's node, for uses other than computation."""
+        """Index of the array's node, also if the array is a sum in progress; not for computing with it."""
         return self._node
 
     @property
     def whole(self) -> Array:
-        """The array that this one is a part of, or itself."""
+        """The array that this array is a part of; the array itself if it is not a part."""
         return self
 
     @property
     def loops(self) -> tuple[TracedLoop, ...]:
-        """The open loops over whose iterations it varies, outermost first.
+        """The open loops over whose iterations the array varies, outermost first.
 
-        The node has an axis for each before its own.
+        The node has an axis for each of them before the array's own axes.
         """
         return self.builder.batches.get(self.node, ())
 
@@ -249,17 +249,17 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype, as of a NumPy array."""
+        """The dtype, as in NumPy."""
         return np.dtype(self.builder.nodes[self.node].dtype)
 
     @property
     def ndim(self) -> int:
-        """The number of axes, as of a NumPy array."""
+        """The number of axes, as in NumPy."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """The number of elements, as a size."""
+        """The number of elements, as a size with its expression."""
         return product(self.shape, self.builder.scalar)
 
     @property
@@ -289,7 +289,7 @@ class Array(NDArrayOperatorsMixin):
         raise Untraceable("a function that needs the values of an array")
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a method of arrays that is a function of NumPy."""
+        """Returns an array method that is implemented as a NumPy function."""
         if name.startswith("_"):
             raise AttributeError(name)
         method = self.builder.operations["method"](name)
@@ -308,14 +308,14 @@ class Array(NDArrayOperatorsMixin):
         self.assign(self.builder.lift(value))
 
     def assign(self, value: Array) -> None:
-        """Assigns the values of another array, in this one's shape and dtype."""
+        """Replaces the contents by another array's values, broadcast to this shape and cast to this dtype."""
         if self.shared:
             raise Untraceable("an assignment to an array that another one is a view of")
         value = self.builder.operations["broadcast"](value, self.shape)
         self._node = cast(value, self.dtype).node
 
     def view_of(self, axes: Sequence[int | None]) -> Array:
-        """Returns a view with these axes of this array, None for a new one."""
+        """Returns a view with these axes of this array; None stands for a new axis of length 1."""
         shape = self.shape
         if list(axes) == list(range(self.ndim)):
             return self
@@ -325,7 +325,7 @@ class Array(NDArrayOperatorsMixin):
         return made
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
-        """One operation of the graph."""
+        """Records a ufunc call as an operation of the graph."""
         if any(_comes_first(one) for one in inputs):
             return NotImplemented
         if method == "reduce":
@@ -372,7 +372,7 @@ class Array(NDArrayOperatorsMixin):
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """One function of NumPy."""
+        """Records a NumPy function call as operations of the graph."""
         if any(getattr(one, "__array_priority__", 0) > self.__array_priority__ for one in types):
             return NotImplemented
         name = func.__name__
@@ -384,12 +384,12 @@ class Array(NDArrayOperatorsMixin):
 
 
 def is_whole(key: Any) -> bool:
-    """True if a key is a slice without bounds."""
+    """Returns True if a key is a slice without bounds and step."""
     return isinstance(key, slice) and key.start is key.stop is key.step is None
 
 
 def _comes_first(value: Any) -> bool:
-    """True if the class of the other operand implements the operation."""
+    """Returns True if the other operand's class implements the operation, by its priority."""
     return (
         isinstance(value, NDArrayOperatorsMixin) and getattr(value, "__array_priority__", 0) > Array.__array_priority__
     )
@@ -435,7 +435,7 @@ def cast(array: Array, dtype: Any) -> Array:
 
 
 def weak_type(value: Any) -> type[int] | type[float] | type[bool] | None:
-    """Returns the type of a Python number, which adopts the type of arrays it is combined with."""
+    """Returns the type of a Python number, which adopts the type of arrays it is combined with; else None."""
     known = float if isinstance(value, Real) else type(value)
     return known if known in (int, float, bool) else None
 
@@ -472,20 +472,20 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
 
 
 MOST_FACTORS = 8
-"""Largest magnitude of a whole exponent that becomes products."""
+"""Maximum magnitude of an integer exponent that is written as products."""
 
 
 def _is_product(base: Array, exponent: float) -> bool:
-    """Returns True if a power is to be written as products, which are as exact as `pow` in the tolerance of a product.
+    """Returns True if a power is to be written as products.
 
-    Exponents of 3 and 4 stay powers, which are written as a product of one line.
+    Exponents of 3 and 4 stay powers, which are written as a product in one line.
     """
     whole = float(exponent).is_integer() and 1 < abs(exponent) <= MOST_FACTORS and exponent not in (3, 4)
     return whole and (exponent == 2 or base.dtype.kind == "f")
 
 
 def _whole_power(builder: Builder, base: Array, exponent: int) -> Array:
-    """Returns a power by squaring; a negative one of the reciprocal."""
+    """Returns a power by repeated squaring; a negative power is that of the reciprocal."""
     if exponent < 0:
         return mapped(builder, np.power, (mapped(builder, np.reciprocal, (base,)), -exponent))
     if exponent in (3, 4):
@@ -496,7 +496,7 @@ def _whole_power(builder: Builder, base: Array, exponent: int) -> Array:
 
 
 def _below_bound(builder: Builder, bounded: Array, name: str) -> tuple[Array, float] | None:
-    """Returns what a number bounds from the same side already, and that number; None for other values."""
+    """Returns the operand and the bound of an array that is already bounded on the same side; None otherwise."""
     node = builder.nodes[bounded.node]
     if node.op != "map" or node.data[0] != name or bounded.loops or bounded.dtype.kind != "f":
         return None
@@ -508,7 +508,7 @@ def _below_bound(builder: Builder, bounded: Array, name: str) -> tuple[Array, fl
 
 
 def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:
-    """Computes NumPy's remainder of floats, with the sign of the divisor."""
+    """Computes NumPy's remainder of floats, which has the sign of the divisor."""
     rest, by = mapped(builder, np.fmod, inputs), inputs[1]
     if isinstance(by, int | float) and by:
         other = rest < 0 if by > 0 else rest > 0
@@ -518,17 +518,17 @@ def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:
 
 
 def _step(builder: Builder, inputs: Sequence[Any]) -> Any:
-    """Computes `heaviside`: zero below zero, one above, the second operand at zero; NaN stays."""
+    """Computes `heaviside`: 0 below zero, 1 above, the second operand at zero, and NaN for NaN."""
     x, where = builder.lift(inputs[0]), builder.operations["where"]
     return where(x < 0, 0.0, where(x > 0, 1.0, where(x == 0, inputs[1], x)))
 
 
 _OF_SEVERAL: dict[str, Callable[[Builder, Sequence[Any]], Any]] = {"remainder": _remainder, "heaviside": _step}
-"""Ufuncs that consist of several operations; `remainder` for floats only."""
+"""Ufuncs that are traced as several operations; `remainder` only for floats."""
 
 
 def _sign_of(a: Array) -> Any:
-    """Computes the sign: one above zero, minus one below, else zero."""
+    """Computes the sign: 1 above zero, -1 below, and 0 otherwise."""
     one, where = a.dtype.type(1), a.builder.operations["where"]
     return where(a > 0, one, where(a < 0, -one, a.dtype.type(0)))
 

@@ -1,4 +1,4 @@
-"""Plan of attention: softmax over keys, of query-key products or given scores, then weighted sums over values."""
+"""Plan of attention: softmax over keys of query-key products (or of given scores), then weighted sums of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmate.synthesis.sizes import joined
 
 
 class AxisPosition(NamedTuple):
-    """A position along an axis of an array: a sum of positions along axes of the domain, each times an expression of sizes."""
+    """A position along an axis of an array: a sum of positions along domain axes, each times a size expression."""
 
     terms: tuple[tuple[int, str], ...]
     offset: str = "0"
@@ -38,19 +38,22 @@ def _scaled(text: str, factor: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attention(Plan):
-    """A graph laid out over three groups of axes.
+    """A graph whose nodes are indexed by three groups of axes.
 
-    The first group are the axes of its result, the second is the axis of the keys, and the third is the axis over which
-    products of queries and keys are summed. An index holds an `AxisPosition` for each axis of a node, or None for the only element.
+    The first group has the axes of its result, the second the axis of the keys, and the third the axis over which
+    query-key products are summed. An index has an `AxisPosition` for each axis of a node, or None for an axis of length
+    1.
 
     Attributes:
         contract: the contract of the sizes. along: the axis of the domain that each reduction runs along.
-        total: the sum over values; `values` are the factors that it sums. largest, summed: maximum and sum of the softmax.
+        total: the weighted sum of values; `values` are the factors other than the weights. largest, summed: maximum and
+            sum of the softmax.
         score: the argument of the softmax.
-        normalised: whether weights are divided by their sum before values are summed.
+        normalised: True if weights are divided by their sum before the weighted sum.
         product: the product of queries and keys; None if the scores are given.
-        left, right: its factors; those with the keys' axis are on the right.
-        query: the axis along which a block may take several queries; None if there is none. column: the values' own axis.
+        left, right: the factors of that product; `right` has those with the keys' axis.
+        query: the axis along which a block may take several queries; None if there is none. column: the axis that only
+            the values have.
     """
 
     contract: Contract | None = None
@@ -69,17 +72,17 @@ class Attention(Plan):
 
     @property
     def key(self) -> int:
-        """The keys' axis."""
+        """The number of the keys' axis."""
         return len(self.domain) - 2
 
     @property
     def depth(self) -> int:
-        """The axis over which products of queries and keys are summed."""
+        """The number of the axis over which query-key products are summed."""
         return len(self.domain) - 1
 
     @property
     def batch(self) -> list[int]:
-        """The axes of the result along which a block has one position."""
+        """The axes of the result along which a block has a single position."""
         return [axis for axis in range(self.key) if axis not in (self.query, self.column)]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
@@ -87,11 +90,11 @@ class Attention(Plan):
         return _operands(self, key)
 
     def access(self, key: Key) -> str:
-        """Returns `flat` for values that differ within a block, else `once`."""
+        """Returns `flat` for values that differ within a block; otherwise `once`."""
         return "flat" if axes_of(key) - {*self.batch} else "once"
 
     def leaves(self, roots: Sequence[Key]) -> Iterator[Key]:
-        """Yields arrays and positions that some values need without reductions, each once."""
+        """Yields the arrays and position nodes that some values depend on without reductions, each once."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
@@ -103,7 +106,7 @@ class Attention(Plan):
             stack += self.operands(key)
 
     def steps(self, key: Key) -> AxisPosition:
-        """Returns the strides by which each axis of the domain moves an element or a position."""
+        """Returns the offset of a node's element as a sum of positions along domain axes times strides."""
         found = AxisPosition(())
         stride = "1"
         for one, side in reversed(list(zip(key[1], self.node(key).shape, strict=True))):
@@ -113,7 +116,7 @@ class Attention(Plan):
         return found
 
     def _widened(self, stride: str, side: str) -> str:
-        """Returns a stride times an extent; `(C // H) * H` is `C` if the reference splits an axis of `C`."""
+        """Returns a stride times an extent; `(C // H) * H` becomes `C` if the reference splits an axis of `C`."""
         args = self.contract.args if self.contract else ()
         if stride.endswith(f" // {side})") and not any("//" in one for arg in args for one in arg.shape or ()):
             return stride[1 : -len(f" // {side})")]
@@ -159,7 +162,11 @@ def _kept(node: Node, index: Index) -> Index:
 
 
 def _parts(node: Node, index: Index) -> Any:
-    """Returns the index in the source for an element of a part."""
+    """Returns the index in the source for an element of a slice.
+
+    Raises:
+        Refused: the array is padded or joined.
+    """
     found = []
     for entry in node.data:
         axis = AxisMap.of(entry)
@@ -211,7 +218,7 @@ def attention_of(graph: Graph, contract: Contract) -> Attention | None:
 
 
 def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
-    """Returns a plan over the axes of an output, with the lengths of the keys' and the depth axis still unknown."""
+    """Returns a plan over the axes of an output; the extents of the key and depth axes are not known yet."""
     sides = [side for side in graph.nodes[output].shape if side != "1"]
     axes = iter(range(len(sides)))
     index: Any = tuple(
@@ -221,7 +228,7 @@ def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
 
 
 def _recognised(plan: Attention) -> Attention | None:
-    """Returns the plan with the role of each part of the graph; None if its output contains no attention."""
+    """Returns the plan with the role of each node; None if its output contains no attention."""
     stack, seen = list(plan.outputs), set[Key]()
     while stack:
         key = stack.pop()
@@ -238,7 +245,7 @@ def _recognised(plan: Attention) -> Attention | None:
 
 
 def _total(plan: Attention, key: Key) -> Attention | None:
-    """Reads a reduction as the sum over values; None if it is not one."""
+    """Interprets a reduction as the weighted sum of values; None if it is not one."""
     if plan.node(key).data[0] != "sum":
         return None
     plan = _taking(plan, key, plan.key)
@@ -258,7 +265,7 @@ def _taken(plan: Attention, key: Key) -> str:
 
 
 def _taking(plan: Attention, key: Key, axis: int) -> Attention:
-    """Returns the plan with the axis that a reduction removes."""
+    """Returns the plan with the extent of an axis set to that of the axis that a reduction removes."""
     domain = tuple(_taken(plan, key) if place == axis and not old else old for place, old in enumerate(plan.domain))
     return replace(plan, along={**plan.along, key[0]: axis}, domain=domain)
 
@@ -273,7 +280,7 @@ def bare(plan: Attention, key: Key) -> Key:
 
 
 def _factors(plan: Attention, key: Key) -> Iterator[Key]:
-    """Returns the factors of a product."""
+    """Yields the factors of a product."""
     key = bare(plan, key)
     if plan.node(key).op == "map" and plan.node(key).data[0] == "multiply":
         for one in plan.operands(key):
@@ -283,13 +290,13 @@ def _factors(plan: Attention, key: Key) -> Iterator[Key]:
 
 
 def _mapped(plan: Attention, key: Key, name: str) -> list[Key]:
-    """Returns the operands of a map of this name; none for others."""
+    """Returns the operands of a `map` node with this name; an empty list for other nodes."""
     node = plan.node(key)
     return [bare(plan, one) for one in plan.operands(key)] if node.op == "map" and node.data[0] == name else []
 
 
 def _softmax(plan: Attention, key: Key) -> Attention | None:
-    """Reads a factor as exponentials of scores minus their maximum, possibly divided by their sum; None if it is not."""
+    """Interprets a factor as exponentials of scores minus their maximum, possibly divided by their sum; else None."""
     quotient = _mapped(plan, key, "divide")
     exponential = quotient[0] if quotient else key
     for exponent in _mapped(plan, exponential, "exp"):
@@ -310,7 +317,7 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
 
 
 def _sum_of(plan: Attention, exponential: Key) -> Key:
-    """Returns the sum of exponentials, by which the results are divided at the end."""
+    """Returns the sum of the exponentials, by which results are divided at the end."""
     keys: Any = AxisPosition(((plan.key, "1"),))
     if keys not in exponential[1]:
         return exponential
@@ -322,7 +329,7 @@ def _sum_of(plan: Attention, exponential: Key) -> Key:
 
 
 def _product(plan: Attention) -> Attention:
-    """Returns the plan with the product of queries and keys that gives its scores, if there is one."""
+    """Returns the plan with the query-key product that its scores depend on, if there is one."""
     stack, seen, found = [plan.score], set[Key](), set[Key]()
     while stack:
         key = stack.pop()
@@ -349,7 +356,7 @@ def _product(plan: Attention) -> Attention:
 
 
 def _output(plan: Attention, output: int) -> Key:
-    """Returns where an output is evaluated: along the axes for which it needs only this plan's reductions."""
+    """Returns the key at which an output is evaluated: the axes for which it needs only this plan's reductions."""
     shape = plan.graph.nodes[output].shape
     known = {plan.total, plan.largest, plan.summed}
     long = [side for side in shape if side != "1"]
@@ -374,9 +381,9 @@ def _reductions(plan: Attention, root: Key) -> set[Key]:
 
 
 def _with_axes(plan: Attention) -> Attention | None:
-    """Returns the plan with the query axis of which a block may take several positions, and the values' own axis.
+    """Returns the plan with the query axis and the axis that only the values have.
 
-    The result is None if values are not vectors.
+    A block may take several positions along the query axis. The result is None if values are not vectors.
     """
     scores = {axis for key in plan.leaves([plan.score, *plan.left, *plan.right]) for axis in axes_of(key)}
     keys = {axis for key in plan.leaves([*plan.right, *plan.values]) for axis in axes_of(key)}
@@ -391,7 +398,7 @@ def _with_axes(plan: Attention) -> Attention | None:
 
 
 def by_axis(place: AxisPosition) -> dict[int, str]:
-    """Returns the stride of each axis in a position."""
+    """Returns the stride of a position along each axis."""
     found: dict[int, str] = {}
     for axis, factor in place.terms:
         found[axis] = joined(found[axis], "+", factor) if axis in found else factor

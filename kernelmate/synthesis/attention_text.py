@@ -18,7 +18,7 @@ from kernelmate.synthesis.sizes import joined
 
 
 class AttentionText:
-    """The text that all schedules of attention have in common.
+    """Writer of the C++ text that all attention schedules share.
 
     Args:
         plan: the graph; a block has one position along each of its batch axes.
@@ -26,9 +26,9 @@ class AttentionText:
         columns: columns of the values that a block computes.
 
     Attributes:
-        opening: declarations that come first. at: the text of the position along each axis.
-        low: the text of the score of excluded keys.
-        several: whether several blocks share the columns of a result.
+        opening: declarations at the start of the kernel. at: the text of the position along each axis.
+        low: the text of the score for masked keys.
+        several: True if several blocks share the columns of a result.
     """
 
     def __init__(self, plan: Attention, kernel: KernelText, columns: int) -> None:
@@ -70,7 +70,7 @@ class AttentionText:
             raise Refused("an array is read where another thread may have written it")
 
     def length(self, axis: int, name: str) -> str:
-        """Returns the extent of an axis in C++, as a local if it is more than a name."""
+        """Returns the extent of an axis in C++; an extent that is an expression becomes a local."""
         text = self.kernel.size(self.plan.domain[axis])
         if text.isidentifier() or text.isdigit():
             return text
@@ -80,10 +80,10 @@ class AttentionText:
         return self._lengths[text]
 
     def blocks(self, tiles: str, query: int | None = None) -> tuple[list[str], str]:
-        """Return lines that name a block's positions along batch axes, and the grid dimension.
+        """Return lines that declare a block's positions along batch axes, and the grid's size.
 
         Args:
-            tiles: the number of blocks that share these positions; empty if each has its own.
+            tiles: expression of the number of blocks that share these positions; empty if each block has its own.
             query: the batch axis of queries.
         """
         names, plan = self.names, self.plan
@@ -110,7 +110,7 @@ class AttentionText:
         return lines, " * ".join(filter(None, [tiles, side])) or "1"
 
     def pointers(self, whole: str = "head") -> list[str]:
-        """Returns declarations of the start of a block's part in each array; called after the block's part is known."""
+        """Declares pointers to a block's part of each array; requires the block's positions to be declared."""
         lines: list[str] = []
         arrays = [
             key for key in (*self.read, *self.plan.leaves(self.plan.outputs)) if self.plan.node(key).op == "input"
@@ -148,7 +148,7 @@ class AttentionText:
         self._addresses[key] = " + ".join(_moved(at, stride) for at, stride in inner) or "0"
 
     def _stride(self, factor: str) -> str:
-        """Returns the stride of an axis for a product that starts with a 64-bit position."""
+        """Returns the text of an axis's stride, as a factor in a product that starts with a 64-bit position."""
         text = self.kernel.size(factor)
         if not re.fullmatch(r"\w+( \* \w+)*", text):
             return f"({text})"
@@ -177,7 +177,7 @@ class AttentionText:
         return " + ".join(texts + ([] if steps.offset == "0" else [self.kernel.size(steps.offset)])) or "0"
 
     def contiguous(self, roots: Sequence[Key], axis: int) -> bool:
-        """Returns True if neighbours along an axis are contiguous in every array that some values need."""
+        """Returns True if positions along an axis are contiguous in every array that some values depend on."""
         keys = [key for key in self.plan.leaves(roots) if self.plan.node(key).op == "input" and axis in axes_of(key)]
         return bool(keys) and all(by_axis(self.plan.steps(key))[axis] == "1" for key in keys)
 
@@ -188,7 +188,10 @@ class AttentionText:
         return " * ".join(one if one.isidentifier() or len(texts) == 1 or one.endswith((")", "]")) else f"({one})" for one in texts)  # fmt: skip
 
     def scored(self, product: str, lines: list[str], score: Key | None = None) -> str:
-        """Returns the score of a query and a key, from their product; `score` where the end of the keys is its mask."""
+        """Returns the score of a query and a key from their product.
+
+        `score` replaces the plan's score if the range of keys already implements the mask.
+        """
         known: Mapping[Key, str] = {} if self.plan.product is None else {self.plan.product: product}
         self.expressions.known.update(known)
         (text,) = self.expressions.locals_for([self.plan.score if score is None else score], lines)
@@ -201,7 +204,10 @@ class AttentionText:
         self.expressions.known = {key: one for key, one in known.items() if key[0] < 0 or not self.expressions.varies(key)}  # fmt: skip
 
     def end(self, found: Linear | None, keys: str, behind: str) -> str:
-        """Returns the number of keys with weight, for queries before `behind` and keys at most `found` further on."""
+        """Returns the end of the keys with weight for queries before `behind`.
+
+        `found` is the maximum distance of such a key after its query; None means that all keys have weight.
+        """
         if found is None:
             return keys
         more = "" if not found.constant else f" {'-' if found.constant < 0 else '+'} {abs(found.constant)}"
@@ -213,7 +219,7 @@ class AttentionText:
         return f"min({keys}, {behind}{rest}{more})"
 
     def stores(self, total: str, summed: str, largest: str, *, vectors: bool) -> list[str]:
-        """Returns the stores of results that are vectors, or of those with one number per query."""
+        """Returns the stores of outputs that are vectors, or of those with one number per query."""
         plan, kernel, lines = self.plan, self.kernel, list[str]()
         chosen = {name: key for name, key in self.outputs.items() if (plan.column in axes_of(key)) == vectors}
         self.expressions.known.update({plan.total: total, plan.summed: summed, plan.largest: largest})
@@ -224,7 +230,7 @@ class AttentionText:
         return lines
 
     def promise(self) -> str:
-        """Returns a sentence on traffic and arithmetic at the headline's size."""
+        """Returns a sentence on traffic and arithmetic at the headline size."""
         plan, size = self.plan, self.kernel.contract.sizes[0]
         names = dict.fromkeys(str(plan.node(key).data[0]) for key in self.read if plan.node(key).op == "input")
         sides = [int(evaluate(side or "1", size)) for side in plan.domain]
@@ -236,7 +242,7 @@ class AttentionText:
 
 
 def _bounded(contract: Contract, side: str, most: int) -> bool:
-    """Returns True if an extent is bounded at every size: it is a number, or `require` limits it."""
+    """Returns True if an extent is bounded at every size: it is a number, or `require` limits it to `most`."""
     names = [name for name in contract.sizes[0] if re.search(rf"\b{name}\b", side)]
     if names and not any(re.search(rf"\b{name}\b", rule) for rule in contract.require for name in names):
         return False
@@ -255,17 +261,17 @@ def _moved(at: str, stride: str) -> str:
 
 
 def over(name: str, count: str | int) -> str:
-    """Returns the head of a loop from zero."""
+    """Returns the head of a `for` loop from zero."""
     return f"for (int {name} = 0; {name} < {count}; ++{name})"
 
 
 def unrolled(name: str, count: str | int, lines: Sequence[str]) -> list[str]:
-    """Returns a loop of constant trip count."""
+    """Returns a loop of constant trip count with `#pragma unroll`."""
     return ["#pragma unroll", *block_of(over(name, count), lines)]
 
 
 def _merged_batch(plan: Attention, keys: Sequence[Key]) -> list[list[int]]:
-    """Groups batch axes: those contiguous with each other in every array count as one."""
+    """Groups the batch axes; axes that are contiguous with each other in every array form one group."""
     assert plan.contract is not None
     steps = [by_axis(plan.steps(key)) for key in keys]
     groups: list[list[int]] = []

@@ -13,7 +13,7 @@ from kernelmate.synthesis.sizes import joined
 Order: TypeAlias = "tuple[int | str, ...]"
 """The axes of an array in memory order, the last one contiguous, by their numbers in a domain.
 
-The first may be `@7`: rows whose numbers are the value of node 7. `#1/3` is position 1 of an axis of length 3.
+The first entry may be `@7`: a row index that is the value of node 7. `#1/3` is position 1 of an axis of length 3.
 """
 
 
@@ -36,7 +36,7 @@ class Axes:
 
     Attributes:
         sides: the length of each axis, as a contract expression.
-        groups: the axes of the first domain that each one merges.
+        groups: for each axis, the axes of the original domain that it merges.
     """
 
     sides: tuple[str, ...]
@@ -44,7 +44,7 @@ class Axes:
 
     @staticmethod
     def merged(domain: Sequence[str], orders: Iterable[Order]) -> Axes:
-        """Merges neighbouring axes of a domain that are contiguous in every array with one of the given orders."""
+        """Merges adjacent axes of a domain that are contiguous in every array, given by the arrays' orders."""
         known = set(orders)
         groups: list[list[int]] = []
         for axis in range(len(domain)):
@@ -62,14 +62,14 @@ class Axes:
         return Axes(tuple(sides), tuple(tuple(group) for group in groups))
 
     def order(self, order: Order) -> Order:
-        """Translates an order of the first domain's axes to one of the merged axes."""
+        """Translates an order of the original axes to one of the merged axes."""
         firsts: dict[int | str, int] = {group[0]: place for place, group in enumerate(self.groups)}
         return tuple(firsts.get(axis, axis) for axis in order if axis in firsts or isinstance(axis, str))
 
     def lengths(
         self, kernel: KernelText, names: Mapping[int, str], lines: list[str], skipped: int | None = None
     ) -> list[str]:
-        """Returns the extents in C++; those that are more than a name become locals, declared in `lines`.
+        """Returns the extents in C++; expressions become locals, which are declared in `lines`.
 
         The extent at the place `skipped` is left out.
         """
@@ -88,7 +88,7 @@ class Axes:
 
 
 def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mapping[int | str, str]) -> str:
-    """Returns the index of an element in an array, from positions along the axes."""
+    """Returns the offset of an element in an array, from positions along the axes."""
     if not order:
         return "0"
     text = _position(order[0], at)
@@ -101,13 +101,13 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
 
 
 def _position(axis: int | str, at: Mapping[int | str, str]) -> str:
-    """Returns the position along an axis, or that of a part of an array."""
+    """Returns the position along an axis, or the constant position of `#1/3`."""
     is_part = isinstance(axis, str) and axis.startswith("#")
     return str(axis)[1:].partition("/")[0] if is_part else at[axis]
 
 
 def _follows(order: Order, first: int, second: int) -> bool:
-    """Returns True if an array has one axis directly after another, or neither of them."""
+    """Returns True if an array has the second axis directly after the first, or neither of them."""
     if first not in order or second not in order:
         return first not in order and second not in order
     return order.index(second) == order.index(first) + 1

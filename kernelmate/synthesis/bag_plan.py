@@ -1,4 +1,8 @@
-"""Plan of gathered rows, or of rows between offsets, that are reduced: the axes of the results, and one more that reductions remove."""
+"""Plan of reductions over gathered rows, or over rows between offsets.
+
+Its domain has the axes of the results, and one more axis that the reductions remove. A bag is the set of rows that one
+result reduces.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class Offsets:
 
     @property
     def note(self) -> str:
-        """Returns a comment behind the declaration of a row's end."""
+        """Returns the comment after the declaration of a row's end."""
         return "  // one element at least, as in reduceat" if self.fewest else ""
 
     def bounds(self, row: str, kernel: KernelText) -> tuple[str, str]:
@@ -77,18 +81,19 @@ def offsets_of(graph: Graph) -> Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Bags(Elements):
-    """Elements of the results, with one more axis for reductions.
+    """A plan over the axes of the results and one more axis, along which reductions run.
 
     Attributes:
         depth: the length of that axis, which comes after the results' own.
-        offsets: offsets along that axis at which the elements of each result begin; None if each has the whole axis.
+        offsets: offsets along that axis at which the elements of each result begin; None if each result reduces the
+            whole axis.
     """
 
     depth: str = "1"
     offsets: Offsets | None = None
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated; for a reduction, along its axis."""
+        """Returns the keys of an operation's operands; for a reduction, along the reduced axis."""
         node, index = self.node(key), key[1]
         if node.op != "reduce":
             return Elements.operands(self, key)
@@ -98,10 +103,11 @@ class Bags(Elements):
 
 
 def bags_of(graph: Graph) -> Bags:
-    """Return the axes of the results, and the reduced one.
+    """Return the plan of a graph.
 
     Raises:
-        Refused: results have different shapes, or reductions several axes, or less axes than the results.
+        Refused: results have different shapes, or reductions run along several axes or have fewer axes than the
+            results.
     """
     nodes = graph.nodes
     domain = tuple(side for side in nodes[graph.outputs[0]].shape if side != "1")
@@ -140,9 +146,9 @@ def sums_of(plan: Bags) -> list[Key]:
 
 
 def inside(plan: Bags, keys: Sequence[Key], known: Collection[Key] = ()) -> list[Key]:
-    """Returns the operations from which a plan's given values are computed, operands first, these values included.
+    """Returns the operations that a plan's given values are computed from, operands first, and these values.
 
-    Operations that only known values depend on are left out.
+    Operations that only `known` values depend on are left out.
     """
     seen: dict[Key, None] = {}
 
@@ -158,7 +164,7 @@ def inside(plan: Bags, keys: Sequence[Key], known: Collection[Key] = ()) -> list
 
 
 def behind_one_another(plan: Bags) -> bool:
-    """Returns True if a bag's elements are contiguous in an array, and no array is contiguous along the results' last axis."""
+    """Returns True if the elements of a bag, and never those along the results' last axis, are contiguous."""
     lasts = []
     for key in inside(plan, sums_of(plan)):
         used = [one for one in key[1] if one is not None]
@@ -168,9 +174,9 @@ def behind_one_another(plan: Bags) -> bool:
 
 
 def taken(plan: Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
-    """Returns statements that add one more value to each reduction, with the reduction's local name and type.
+    """Returns statements that add one value to each reduction, and each reduction's local and its type.
 
-    `at` follows the name.
+    `at` is appended to the local's name, such as a subscript.
     """
     lines: list[str] = []
     locals_: dict[Key, tuple[str, str]] = {}
@@ -184,7 +190,7 @@ def taken(plan: Bags, keys: Sequence[Key], text: KernelText, expressions: Expres
 
 
 def combined(kind: str, name: str, value: str, ctype: str, text: KernelText) -> list[str]:
-    """Statements that combine a value with a local; as in NumPy, NaN stays."""
+    """Returns statements that combine a value with a local; NaN is preserved, as in NumPy."""
     if kind in ("sum", "prod"):
         return [f"{name} {'+' if kind == 'sum' else '*'}= {value};"]
     lines = []

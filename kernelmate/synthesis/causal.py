@@ -1,4 +1,4 @@
-"""Masked keys, by their distance from the query: keys without weight are not read."""
+"""Causal masks of attention: the distance from the query beyond which keys have no weight and are not read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kernelmate.synthesis.index_maps import Linear, linear, never_negative
 from kernelmate.synthesis.plan import Key
 
 NEGLIGIBLE = -1e30
-"""Score whose weight is zero beside any other score that a float32 product can have."""
+"""Score whose softmax weight is 0 next to any score that a float32 product can have."""
 
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
-"""Comparisons, and those with exchanged operands."""
+"""Each comparison with the one that holds for exchanged operands."""
 
 
 def reach(plan: Attention) -> Linear | None:
@@ -43,7 +43,10 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
 
 
 def filled(plan: Attention) -> tuple[Key, int, Key] | None:
-    """Returns a bound, an offset and a score: keys below bound + offset have the score, others -inf; None without such a mask."""
+    """Returns a bound, an offset and a score for a mask; None without such a mask.
+
+    Keys below bound + offset have the score, others -inf.
+    """
     key = plan.score
     while plan.node(key).op in ("view", "cast"):
         key = plan.operands(key)[0]
@@ -79,7 +82,7 @@ def _constant(plan: Attention, key: Key) -> float | None:
 
 
 def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
-    """Returns the distance beyond which a condition has a fixed value, for keys that are further behind the query."""
+    """Returns the distance from the query beyond which a condition has a fixed value."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("view", "cast"):
         return _beyond(plan, operands[0], value)
@@ -103,7 +106,7 @@ def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
 
 
 def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear | None:
-    """As `_beyond`, for zeros and ones chosen by a condition, as NumPy's `tril` and `triu` produce them."""
+    """Returns the same as `_beyond`, for zeros and ones chosen by a condition, as `np.tril` and `np.triu` produce."""
     numbers = [_constant(plan, one) for one in operands[1:]]
     if None in numbers or bool(numbers[0]) == bool(numbers[1]):
         return None
@@ -111,7 +114,7 @@ def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear |
 
 
 def _compared(plan: Attention, operands: tuple[Key, ...], *, strict: bool, value: bool) -> Linear | None:
-    """As `_beyond`, for `first > second`, or `>=` if not strict."""
+    """Returns the same as `_beyond`, for `first > second`, or for `>=` if not strict."""
     sides = [_position(plan, one) for one in operands]
     if sides[0] is None or sides[1] is None:
         return None
@@ -126,7 +129,7 @@ def _compared(plan: Attention, operands: tuple[Key, ...], *, strict: bool, value
 
 
 def _position(plan: Attention, key: Key) -> Linear | None:
-    """Returns a key's value as a sum of positions and sizes; None if it is none."""
+    """Returns a value as a sum of positions and sizes; None for other values."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("view", "cast"):
         return _position(plan, operands[0])

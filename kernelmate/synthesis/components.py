@@ -1,4 +1,4 @@
-"""Rewrites graphs without short axes of fixed length: each element, such as x, y and z of a point, becomes its own value."""
+"""Rewrites graphs without short axes of fixed length: each element, such as x of a point, becomes a separate value."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ MOST = 8
 _JOINED = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 Component = tuple[int | None, ...]
-"""For each axis of a node, the index at which it is taken, or None if the whole axis is kept."""
+"""For each axis of a node, the index of the selected element, or None if the axis is kept."""
 
 
 def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
-    """Returns the graph of all elements of the results along short axes, and for each of them its result's place and the element.
+    """Returns the graph with one output per element of the results along short axes, and those elements.
 
-    Inputs of which elements are taken have the numbers behind their names, None for an axis that stays.
+    Each element is given by the number of its result and its component. Inputs whose elements are selected have the
+    component after their name in `data`; None stands for a kept axis.
 
     Raises:
-        Refused: such an axis is met by another operation than element-wise ones, reductions, views and parts, or is too long.
+        Refused: an operation on such an axis is not element-wise, a reduction, a view or a slice, or the axis is too
+            long.
     """
     split = _Split(graph)
     outputs, places = [], []
@@ -47,7 +49,7 @@ def _is_short(side: str) -> bool:
 
 
 def suffix(shape: Sequence[str], element: Component) -> str:
-    """Returns the suffix of an element's name, per axis: `_x` to `_w` where the axis has two to four elements, else its number, as `_7`."""
+    """Returns the suffix of an element's name: `_x` to `_w` for axes of two to four elements, else its index."""
     several = [(one, side) for one, side in zip(element, shape, strict=False) if one is not None and side != "1"]
     return "".join("_" + ("xyzw"[one] if side in ("2", "3", "4") else str(one)) for one, side in several)
 
@@ -62,7 +64,7 @@ class _Split:
         self._known: dict[tuple[int, Component], int] = {}
 
     def value(self, index: int, element: Component) -> int:
-        """Returns the new node of an element of an old one, without the axes that are split."""
+        """Returns the new node of a component of an old node, without the split axes."""
         if (index, element) not in self._known:
             self._known[index, element] = self._value(self.graph.nodes[index], element)
         return self._known[index, element]
@@ -103,7 +105,7 @@ class _Split:
         return tuple(0 if side == "1" and one is not None else one for side, one in zip(sides, behind, strict=True))
 
     def _mapped(self, node: Node, args: list[int], shape: list[str], name: str) -> int:
-        """Adds an operation on single elements. Constants are folded, and a known condition selects its value."""
+        """Adds an element-wise operation; constants are folded, and a constant condition selects its operand."""
         operands = [self.nodes[one] for one in args]
         if node.op == "map" and all(one.op == "constant" and not one.shape for one in operands) and not shape:
             values = [np.asarray(one.data[0], dtype=one.dtype) for one in operands]
@@ -131,7 +133,7 @@ class _Split:
         return self._turned(value, order, shape)
 
     def _turned(self, value: int, order: Sequence[int | None], shape: Sequence[str]) -> int:
-        """Returns a view of a new node with its axes reordered."""
+        """Returns a view of a new node with reordered axes."""
         node = self.nodes[value]
         if list(order) == list(range(len(node.shape))):
             return value
@@ -154,7 +156,7 @@ class _Split:
         return total
 
     def _part(self, node: Node, element: Component) -> int:
-        """Returns an element of a slice or of joined arrays along short axes; the other axes stay."""
+        """Returns a component of a slice or of joined arrays; other axes are kept."""
         source = self.graph.nodes[node.args[0]]
         inner: list[int | None] = []
         axes: list[int] = []

@@ -1,4 +1,4 @@
-"""Functions of NumPy and SciPy that consist of several graph operations."""
+"""Functions of NumPy and SciPy that are traced as several graph operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
 from kernelmate.synthesis.slices import part_of, window
 
 MOST_TAPS = 64
-"""Maximum number of taps of a filter that become separate statements."""
+"""Maximum number of taps of a filter, each of which is a separate statement."""
 
 
 def softmax(x: Array, axis: Any = None) -> Any:
@@ -36,7 +36,7 @@ def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
 
 
 def shifted(positions: Any, by: Any) -> Any:
-    """Adds an offset to positions, if there is one."""
+    """Adds an offset to positions, unless the offset is zero."""
     return positions if text_of(by) == "0" else positions + by
 
 
@@ -55,11 +55,11 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "softmax": softmax, "logsumexp": logsumexp,
     "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
 }  # fmt: skip
-"""Functions of NumPy and SciPy that consist of several operations."""
+"""Functions of NumPy and SciPy that are traced as several operations."""
 
 
 def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
-    """Computes the Euclidean norm."""
+    """Computes vector norms of order 1, 2 and infinity, and the Frobenius norm of matrices."""
     vector = ord is None or x.ndim == 1 or isinstance(axis, int)
     if vector and ord in (1, np.inf):
         return reduced(np.absolute(x), "sum" if ord == 1 else "max", axis, keepdims=keepdims)
@@ -79,7 +79,7 @@ def moveaxis(a: Array, source: Any, destination: Any) -> Array:
 
 
 def split(ary: Array, indices_or_sections: Any, axis: Any = 0) -> list[Array]:
-    """Splits into equal parts along an axis, or at given places."""
+    """Splits an array along an axis into equal parts, or at given positions."""
     place, given = operator.index(axis) % ary.ndim, indices_or_sections
     side = ary.shape[place]
     if isinstance(given, int):
@@ -120,12 +120,12 @@ def gradient(f: Array, *varargs: Any, axis: Any = None, edge_order: int = 1) -> 
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """Convolves a vector with taps; each of a few is read at its use."""
+    """Convolves a vector with taps."""
     return _filtered(a, v, mode, backwards=True)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """As `convolve`, the taps in the other order."""
+    """Correlates a vector with taps."""
     return _filtered(a, v, mode, backwards=False)
 
 
@@ -152,7 +152,7 @@ def _filtered(a: Any, v: Any, mode: str, *, backwards: bool) -> Any:
 
 
 def neighbours(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
-    """Computes `np.diff` of an array with elements before or behind it."""
+    """Computes `np.diff`, with elements prepended or appended."""
     place = operator.index(axis) % a.ndim
     ends: list[list[Array]] = []
     for end in (prepend, append):
@@ -164,7 +164,7 @@ def neighbours(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append
 
 
 def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **keywords: Any) -> Any:
-    """Computes `np.piecewise`: the function or number of the last condition that holds, else an additional one."""
+    """Computes `np.piecewise`: the function or value of the last condition that holds, else the extra one, else 0."""
     values = [one(x, *args, **keywords) if callable(one) else one for one in funclist]
     result = values[-1] if len(values) == len(condlist) + 1 else 0
     for condition, value in zip(condlist, values, strict=False):
@@ -173,7 +173,7 @@ def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args:
 
 
 def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
-    """Computes `np.digitize`: the number of ascending bounds at or below each element; all of them for NaN."""
+    """Computes `np.digitize`: the number of ascending bounds at or below each element; for NaN, all bounds."""
     if not isinstance(x, Array) or any(isinstance(one, Array) for one in bins) or len(bins) > MOST_TAPS or list(bins) != sorted(bins):  # fmt: skip
         raise Untraceable("np.digitize by other than a few ascending bounds")
     return sum(
@@ -182,18 +182,18 @@ def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
 
 
 def nansum(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
-    """Computes the sum without NaN."""
+    """Computes the sum over elements that are not NaN."""
     return reduced(where(np.isnan(a), 0.0, a), "sum", axis, keepdims=keepdims)
 
 
 def nanmean(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """Computes the mean without NaN."""
+    """Computes the mean over elements that are not NaN."""
     count = reduced(cast(mapped(a.builder, np.logical_not, (np.isnan(a),)), np.int64), "sum", axis, keepdims=keepdims)
     return nansum(a, axis, keepdims=keepdims) / count
 
 
 def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
-    """Returns the mean, or the weighted mean with weights of the same shape, or a vector of weights along the axis."""
+    """Computes the mean; with weights of the same shape, or a vector along the axis, the weighted mean."""
     if weights is None:
         return mean(a, axis)
     if weights.ndim != a.ndim:
@@ -204,7 +204,7 @@ def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
-    """Sums products over the last axes of one array and the first of another, or over pairs of axes."""
+    """Sums products over the last axes of one array and the first axes of another, or over pairs of axes."""
     ranks = np.ndim(a), np.ndim(b)
     pair = (range(ranks[0] - axes, ranks[0]), range(axes)) if isinstance(axes, int) else axes
     first, second = ([one] if isinstance(one, int) else list(one) for one in pair)
@@ -218,7 +218,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
 
 
 def cross(a: Any, b: Any, axis: Any = -1, **_: Any) -> Any:
-    """Computes the products of vectors of three elements."""
+    """Computes cross products of vectors of three elements."""
     first, second = (one if isinstance(one, Array) else other.builder.lift(one) for one, other in ((a, b), (b, a)))
     last = axis in (-1, first.ndim - 1)
     if not last or any(one.ndim == 0 or text_of(one.shape[-1]) != "3" for one in (first, second)):
@@ -237,7 +237,7 @@ def kron(a: Any, b: Any) -> Any:
 
 
 def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, **_: Any) -> list[Any]:
-    """Gives vectors the axes of a grid: the first two are exchanged unless `indexing` is "ij"."""
+    """Returns vectors as the axes of a grid, with axes of length 1; `indexing="xy"` exchanges the first two."""
     builder = next(one for one in xi if isinstance(one, Array)).builder
     vectors = [builder.lift(one) for one in xi]
     if any(one.ndim != 1 for one in vectors):
@@ -251,7 +251,7 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, **_: Any) -> 
 
 
 def det(a: Array) -> Any:
-    """Computes the determinants of matrices of 2 x 2 or 3 x 3."""
+    """Computes the determinants of 2 x 2 or 3 x 3 matrices."""
     side = text_of(a.shape[-1])
     if side not in ("2", "3") or text_of(a.shape[-2]) != side:
         raise Untraceable("np.linalg.det of other than matrices of 2 x 2 or 3 x 3")
@@ -263,7 +263,7 @@ def det(a: Array) -> Any:
 
 
 class Vectorized:
-    """`np.vectorize` of a scalar function: calls the function on traced arrays."""
+    """Implements `np.vectorize`: calls the scalar function on traced arrays."""
 
     def __init__(self, pyfunc: Callable[..., Any], otypes: Any = None, **_: Any) -> None:
         self._function = pyfunc
@@ -277,13 +277,13 @@ class Vectorized:
 
 
 class Erf:
-    """Attributes of a ufunc that `mapped` needs."""
+    """Stand-in for the ufuncs `erf` and `erfc`, with the attributes that `mapped` uses."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def resolve_dtypes(self, dtypes: Sequence[Any]) -> tuple[Any, ...]:
-        """Computes in double for integers, else in the argument's type."""
+        """Returns the dtypes of operand and result: float64 for integers, else the argument's dtype."""
         given = np.result_type(dtypes[0])
         return (given, given if given.kind == "f" else np.dtype(np.float64))
 

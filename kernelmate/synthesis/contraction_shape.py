@@ -1,4 +1,4 @@
-"""Axes of a contraction (a sum over products of two arrays): rows, columns, summation axis, and batches."""
+"""Axes of a contraction (a sum of products of two arrays): rows, columns, summation axis, and batch axes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _KEEPS_ZERO = frozenset(
         "add", "subtract", "maximum", "minimum", "bitwise_xor", "bitwise_or", "bitwise_and",
     }
 )  # fmt: skip
-"""Operations whose result is zero if all operands are."""
+"""Operations whose result is zero if all operands are zero."""
 
 
 LARGEST_TILE = 128
-"""Length of the sides of a block's tile from which longer axes are reused no more."""
+"""Maximum side of a block's tile; elements of longer axes are not reused more often."""
 
 
 class ContractionShape:
     """Roles of axes: those of the results, and the summation axis of all sums.
 
     Attributes:
-        m: the axis of the first operand alone. n: that of the second alone.
-        k: the axis of both operands that the results do not have. batch: the results' other axes, mostly those of both
-            operands; an operand without one of them has the same matrix all along it.
-        reductions: the sums. roots: the values that they sum. reduction, root: the first of them.
-        left: orders of the arrays with `m`. right: orders of those with `n`.
-        rest: orders of further arrays that the results need.
-        beside: those of them that are factors of all terms of a sum.
+        m: the axis that only the first operand has. n: the axis that only the second operand has.
+        k: the summation axis, which both operands have. batch: the results' other axes; an operand that lacks one of
+            them is broadcast along it.
+        reductions: the sums. roots: the summed values. reduction, root: the first of each.
+        left: axis orders of the summed arrays with `m`. right: axis orders of those with `n`.
+        rest: axis orders of further arrays that the results depend on.
+        beside: those of `rest` that are factors of all terms of a sum.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
@@ -79,7 +79,7 @@ class ContractionShape:
             raise Refused("an array is read where another thread may have written it")
 
     def _tiled_axes(self, single: Sequence[int], terms: Mapping[str, Order], size: Size) -> list[int]:
-        """Returns the pair of axes, one of each operand, whose tiles reuse most; the last axis first, for contiguous stores."""
+        """Returns the pair of axes, one per operand, whose tiles reuse most; the last axis comes first in ties."""
         arrays = {axis: {name for name, order in terms.items() if axis in order} for axis in single}
         reused = {axis: min(int(evaluate(self.axes.sides[axis], size)), LARGEST_TILE) for axis in single}
         pairs = [(m, n) for m, n in combinations(single, 2) if arrays[m] and arrays[n] and not arrays[m] & arrays[n]]
@@ -98,15 +98,15 @@ class ContractionShape:
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
 
     def is_summed(self, key: Key) -> bool:
-        """True if a value differs along the sum's axis."""
+        """Returns True if a value varies along the summation axis."""
         return self.k in self.along(key)
 
     def along(self, key: Key) -> set[int | str]:
-        """Returns the axes along which a value differs."""
+        """Returns the axes along which a value varies."""
         return {axis for order in self._orders([key]).values() for axis in self.axes.order(order)}
 
     def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
-        """Yields all values that some values need, except the reduction."""
+        """Yields all values that some values depend on, without reductions and their operands."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
@@ -117,11 +117,11 @@ class ContractionShape:
             stack += self.plan.operands(key)
 
     def _positions(self, roots: Sequence[Key]) -> list[Order]:
-        """Returns the axes along which some values need separate positions, and which are not merged."""
+        """Returns the axes along which values use positions; these axes are not merged."""
         return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
 
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """Returns the arrays that some values need without the reduction, with the orders of their axes."""
+        """Returns the arrays that some values depend on without the reduction, with the orders of their axes."""
         found: dict[str, Order] = {}
         for key in self._without_reduction(roots):
             node = self.plan.node(key)
@@ -134,7 +134,7 @@ class ContractionShape:
         return found
 
     def position(self, key: Key) -> int:
-        """Returns the axis of a position."""
+        """Returns the axis of a position node."""
         (axis,) = self.axes.order(order_of(key[1]))
         return int(axis)
 
@@ -163,8 +163,8 @@ class Factors:
     Attributes:
         left: the array with rows.
         right: the array with columns.
-        terms: keys of both.
-        outside: factors without the sum's axis.
+        terms: the keys of both arrays.
+        outside: factors that do not vary along the summation axis.
     """
 
     left: str
@@ -174,10 +174,10 @@ class Factors:
 
     @staticmethod
     def of(shape: ContractionShape, number: int = 0) -> Factors:
-        """Return the factors of what a sum adds, the first one by default.
+        """Return the factors of a sum's terms; of the first sum by default.
 
         Raises:
-            Refused: it is not a product of two arrays, or computes in other types than the sum.
+            Refused: a term is not a product of two arrays, or has another dtype than the sum.
         """
         plan, found, outside = shape.plan, list[Key](), list[Key]()
         total = plan.node(shape.reductions[number]).dtype

@@ -16,11 +16,11 @@ from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 _UPWARDS = {"less": (0, 1), "less_equal": (0, 1), "greater": (1, 0), "greater_equal": (1, 0)}
-"""For each comparison, the position of the operand that makes it false when large, preceded by the other's."""
+"""For each comparison, the indices of the operands: first the one whose growth makes it false, then the other."""
 
 
 def computed_where(plan: Plan, output: Key, name: str) -> Key | None:
-    """Returns the comparison under which an output is computed; elsewhere it keeps its array `name`'s contents."""
+    """Returns the condition under which an output is computed; elsewhere it keeps the contents of array `name`."""
     node = plan.node(output)
     if node.op in ("view", "cast"):
         return computed_where(plan, plan.operands(output)[0], name)
@@ -33,12 +33,15 @@ def computed_where(plan: Plan, output: Key, name: str) -> Key | None:
 
 
 def corner(plan: Plan, condition: Key) -> dict[int, bool]:
-    """Returns for each axis of a comparison whether it holds at the last position rather than the first."""
+    """Returns the corner of a comparison: for each axis, True for its last position.
+
+    If the comparison holds anywhere, it holds at this corner.
+    """
     return {axis: last for last, key in _sides(plan, condition) for axis in _axes(plan, key)}
 
 
 def _sides(plan: Plan, condition: Key) -> list[tuple[bool, Key]]:
-    """Returns the operands of a comparison of values that grow along separate axes; none otherwise."""
+    """Returns the operands of a comparison of values that increase along separate axes; empty otherwise."""
     operands = plan.operands(condition)
     low, high = (operands[place] for place in _UPWARDS[str(plan.node(condition).data[0])])
     apart = {*_axes(plan, low)}.isdisjoint(_axes(plan, high))
@@ -53,7 +56,7 @@ def _axes(plan: Plan, key: Key) -> Iterator[int]:
 
 
 def _grows(plan: Plan, key: Key) -> bool:
-    """True if a whole number is never smaller at a later position."""
+    """Returns True if an integer never decreases with the position."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("iota", "size", "constant"):
         return True
@@ -81,14 +84,14 @@ class ContractionText:
     Args:
         shape: the axes.
         kernel: the kernel whose text is written.
-        operands: the arrays that are read in tiles.
-        wanted: names of further locals.
+        operands: names of the arrays that are read in tiles.
+        wanted: preferred names of further locals.
 
     Attributes:
         total: the C++ type of a sum.
         whole: by array, the local that is true if the array may be accessed in packs.
         packs: the pack type of each array.
-        structs: their declarations.
+        structs: the declarations of the pack types.
         lengths: the lengths of the axes, in C++.
         at: the position along each axis.
     """
@@ -122,11 +125,11 @@ class ContractionText:
             self.at[axis] = name
 
     def stored(self) -> list[str]:
-        """Returns the arrays that have an element for each sum."""
+        """Returns the arrays that have an element for each result of the contraction."""
         return [one.name for one in self.kernel.outputs()]
 
     def leaf(self, key: Key) -> str:
-        """Returns an element that is used beside the sum, at a result's row and column."""
+        """Returns the text of an element that is used outside the sum, at a result's row and column."""
         node = self.plan.node(key)
         if node.op == "iota":
             return f"static_cast<long long>({self.at[self.shape.position(key)]})"
@@ -143,16 +146,16 @@ class ContractionText:
         return self.shape.m if name in self.shape.left else self.shape.n
 
     def order(self, name: str) -> tuple[int | str, ...]:
-        """Returns the axes of an operand in memory order."""
+        """Returns the axis order of an operand in memory."""
         return (self.shape.left if name in self.shape.left else self.shape.right)[name]
 
     def along(self, name: str) -> int:
-        """Returns the axis along which a thread loads a pack: the last one of an operand, or the sum's."""
+        """Returns the axis along which a thread loads packs from an operand: its own axis or the summation axis."""
         last = next(axis for axis in reversed(self.order(name)) if isinstance(axis, int))
         return self.side(name) if last == self.side(name) else self.shape.k
 
     def blocks(self, m: int, n: int) -> str:
-        """Returns the number of blocks of m x n results, as a contract expression."""
+        """Returns the number of blocks with tiles of m x n results, as a contract expression."""
         sides = self.shape.axes.sides
         counts = [f"cdiv({sides[self.shape.m]}, {m})", f"cdiv({sides[self.shape.n]}, {n})"]
         return " * ".join([*counts, *(sides[one] for one in self.shape.batch)])
@@ -160,7 +163,7 @@ class ContractionText:
     def promise(self, m: int, n: int, beside: Iterable[str] = ()) -> str:
         """Describes the arithmetic at the headline size, and the traffic of tiles of m x n from global memory and L2.
 
-        `beside` are arrays that are read but for the sums.
+        `beside` are further arrays that are read once.
         """
         size = self.kernel.contract.sizes[0]
         count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
@@ -170,7 +173,7 @@ class ContractionText:
         return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
 
     def take_packs(self, arrays: Iterable[str], word: str, count: str) -> None:
-        """Assigns arrays a pack type of this many elements; arrays of equal elements share one."""
+        """Assigns arrays a pack type of `count` elements; arrays of equal element type share one."""
         arrays = list(arrays)
         met = dict.fromkeys(map(self.kernel.element, arrays))
         types = {one: self.kernel.names.fresh(word if len(met) == 1 else f"{type_word(one)}{word}") for one in met}
@@ -178,11 +181,11 @@ class ContractionText:
         self.structs += [line for element, pack in types.items() for line in pack_struct(pack, element, count)]
 
     def position_in_grid(self, *, grouped: bool = False, across: bool = True) -> list[str]:
-        """Emits extents, the number of tiles across (and down, with batches or grouping), and the batch index.
+        """Emits extents, the number of tiles along n (and along m, with batches or grouping), and the batch index.
 
         Args:
-            grouped: True if blocks need the number of tiles down.
-            across: False if a block takes all tiles across.
+            grouped: True if blocks need the number of tiles along m.
+            across: False if a block computes all tiles along n.
         """
         names, shape, lengths = self.names, self.shape, self.lengths
         lines = [*self.opening]
@@ -199,7 +202,7 @@ class ContractionText:
         return lines
 
     def untouched(self) -> list[str]:
-        """Emits the early exit of a block whose results all stay unchanged."""
+        """Emits the early exit of a block that computes no result, because all of them keep their contents."""
         shape, names = self.shape, self.names
         condition = computed_where(self.plan, self.plan.outputs[0], self.outputs[0])
         if condition is None or len(self.outputs) > 1:
@@ -217,7 +220,10 @@ class ContractionText:
         return ["// Of results that stay as they are, whole tiles are left out.", f"if (!({text})) return;"]
 
     def whole_lines(self, counts: Mapping[str, str]) -> list[str]:
-        """Emits the tests that each array's packs are aligned and end within a row, by the name of the number of elements per pack."""
+        """Emits tests that each array's packs are aligned and do not cross rows.
+
+        `counts` has the name of the constant with the elements per pack.
+        """
         lines = []
         for name, count in counts.items():
             axis = self.shape.n if name in self.outputs else self.along(name)
@@ -237,26 +243,26 @@ class ContractionText:
         return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 
     def placed(self) -> str:
-        """Returns the declaration of `place`, the index of a result."""
+        """Returns the declaration of the local with a result's offset."""
         return f"const size_t {self.names.place} = {address(tuple(self.shape.whole), self.lengths, self.at)};"
 
     def with_place(self, lines: list[str]) -> list[str]:
-        """Returns lines preceded by the declaration of a result's index, or with its expression if one line needs it once."""
+        """Returns lines after the declaration of a result's offset; an offset used once is inserted instead."""
         declared, name = self.placed(), self.names.place
         if len(re.findall(rf"\b{name}\b", " ".join(lines))) > 1:
             return [declared, *lines]
         return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
     def values(self, totals: Mapping[Key, str], factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
-        """Returns the text of each output's element, computed from the sums at its row and column.
+        """Computes the text of each output's element from the sums at its row and column.
 
         Args:
             totals: the text of each sum.
-            factors: factors of the only sum that are still missing.
+            factors: factors of the only sum that are applied after it.
 
         Returns:
-            Lines that precede the elements, some of which may need `place`, the element's index, and the text of each output's
-            element.
+            Lines that precede the elements, which may use `place`, the element's offset; and the text of each output's
+                element.
         """
         shape, kernel = self.shape, self.kernel
         lines: list[str] = []

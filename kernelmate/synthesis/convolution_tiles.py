@@ -1,4 +1,4 @@
-"""Tiles of convolutions: channels and positions of the result per block, and per thread."""
+"""Tile sizes of convolutions: output channels and positions per block and per thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.synthesis.window_plan import Windows
 BLOCK = 256
 
 SPAN = 4
-"""Neighbouring positions per thread."""
+"""Number of adjacent positions per thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ConvolutionTile:
 
     @property
     def threads(self) -> int:
-        """Threads per block."""
+        """Number of threads per block."""
         return self.out // self.side * math.prod(self.positions) // SPAN
 
 
@@ -46,5 +46,5 @@ def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> Convol
 
 
 def power_above(count: int) -> int:
-    """Returns the smallest power of two that is not smaller."""
+    """Returns the smallest power of two that is at least `count`."""
     return 1 << max(0, count - 1).bit_length()

@@ -1,7 +1,7 @@
-"""Recognises convolutions in a graph of windows: one sum over channels and taps, in whatever form the reference has it.
+"""Recognises convolutions in a graph of windows: one sum over channels and taps, whatever the reference's form.
 
-Loops over taps, stacked shifts and sliding windows all become the same: a list of products, each of an element of the input and one
-of the weights, at positions that are sums over the positions of the result, `__c` for the channel, and the numbers of the taps.
+Loops over taps, stacked shifts and sliding windows all become a list of products, each of an element of the input and
+one of the weights. Their positions are sums of result positions, the channel `__c`, and tap numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Spatial:
     """An axis along which windows move.
 
     Attributes:
-        variable: the variable of the results. axis: the axis of the input.
-        stride: the distance between neighbouring windows. first: the position of the earliest tap in the first window.
+        variable: the variable of the result's position. axis: the axis of the input.
+        stride: the distance between adjacent windows. first: the position of the earliest tap in the first window.
         span: the distance from the earliest to the last tap.
-        steps: the distance between neighbouring taps, for each axis of the taps.
+        steps: the distance between adjacent taps, for each axis of the taps.
     """
 
     variable: str
@@ -41,7 +41,7 @@ class Spatial:
     steps: tuple[int, ...]
 
     def tap(self, taps: Sequence[int]) -> Linear:
-        """Returns the offset of a tap from the earliest one, from the numbers `__k0`, `__k1`, ... along the tap axes."""
+        """Returns the offset of a tap from the earliest one, in terms of `__k0`, `__k1`, ... along the tap axes."""
         before = sum(min(0, step * (count - 1)) for step, count in zip(self.steps, taps, strict=True))
         return Linear.sum(((f"__k{axis}", step) for axis, step in enumerate(self.steps)), -before)
 
@@ -51,12 +51,13 @@ class Convolution:
     """A sum over channels and taps.
 
     Attributes:
-        root: the sum in the plan. rest: further values that are added to it.
-        source: the input. weights: the other array.
+        root: the key of the sum in the plan. rest: further values that are added to it.
+        source: the key of the input. weights: the key of the weights.
         channel: the input's axis of channels. out: the variable of the results' channels.
         batch: variables of the results along which each result has its own input.
-        spatial: the axes along which windows move, in the input's order. taps: the number of taps along each of their axes.
-        at: the index of the weights, as sums of `__c`, variables of the results, and numbers of taps.
+        spatial: the axes along which windows move, in the input's order. taps: the number of taps along each of their
+            axes.
+        at: the index of the weights, as sums of `__c`, result variables and tap numbers.
     """
 
     root: Key
@@ -73,7 +74,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An element of an array, with its guard; zero elsewhere."""
+    """A read of an array element, with the guards outside of which the value is zero."""
 
     key: Key
     at: tuple[Linear, ...]
@@ -81,7 +82,7 @@ class _Read:
 
 
 def convolution_of(plan: Windows) -> Convolution:
-    """Return the convolution from which a plan's outputs follow.
+    """Return the convolution that a plan's outputs are computed from.
 
     Raises:
         Refused: there is none, or there are several, or its taps are not a regular grid.
@@ -106,7 +107,7 @@ def convolution_of(plan: Windows) -> Convolution:
 
 
 def _roots(plan: Windows) -> list[Key]:
-    """Yields sums that have a reduction among their terms, outermost first; reductions below them are skipped."""
+    """Returns sums with a reduction among their terms, outermost first; reductions inside them are skipped."""
     found: dict[Key, None] = {}
     seen: set[Key] = set()
     stack = list(plan.outputs)
@@ -134,7 +135,7 @@ def bare(plan: Windows, key: Key) -> Key:
 
 
 def _flat(plan: Windows, key: Key) -> Iterator[Key]:
-    """Returns the terms of a sum, without zeros."""
+    """Yields the terms of a sum, without zeros."""
     key = bare(plan, key)
     node = plan.node(key)
     if node.op == "map" and node.data[0] == "add" and node.dtype.startswith("float"):
@@ -145,7 +146,7 @@ def _flat(plan: Windows, key: Key) -> Iterator[Key]:
 
 
 def _products(plan: Windows, key: Key) -> list[tuple[_Read, _Read]]:
-    """Returns the products of a reduction over channels and perhaps taps: one for each tap."""
+    """Returns the products that a reduction over channels, and possibly taps, sums: one for each tap."""
     variables: list[str] = []
     while plan.node(key).op == "reduce" and plan.node(key).data[0] == "sum":
         (inner,) = plan.operands(key)
@@ -166,7 +167,7 @@ def _products(plan: Windows, key: Key) -> list[tuple[_Read, _Read]]:
 
 
 def _by_taps(plan: Windows, key: Key, channel: str, taps: list[str]) -> Iterator[tuple[_Read, _Read]]:
-    """Returns the reads of a product for each tap number of its tap axes."""
+    """Yields the reads of a product for each combination of tap numbers."""
     counts = [plan.ranges[one].constant for one in taps]
     if math.prod(counts) > MOST_TAPS:
         raise Refused(f"its windows have more than {MOST_TAPS} elements")
@@ -216,7 +217,7 @@ def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tu
     """Return the convolution of products whose first factors come from the input.
 
     Raises:
-        Refused: the factors are none of an input and weights.
+        Refused: the factors are not elements of an input and of weights.
     """
     inputs, weights = [one for one, _ in pairs], [one for _, one in pairs]
     if len({one.key[0] for one in inputs}) > 1 or len({one.key[0] for one in weights}) > 1:
@@ -252,7 +253,7 @@ def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tu
 
 
 def _weights(reads: Sequence[_Read]) -> tuple[dict[int, str], dict[int, list[int]]]:
-    """Returns the variables of the weights' axes, and the tap numbers along the others."""
+    """Returns the variable along each axis of the weights, and the tap numbers along the other axes."""
     plain: dict[int, str] = {}
     numbers: dict[int, list[int]] = {}
     for axis, entries in enumerate(zip(*(one.at for one in reads), strict=True)):
@@ -270,7 +271,7 @@ def _weights(reads: Sequence[_Read]) -> tuple[dict[int, str], dict[int, list[int
 
 
 def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[int]]) -> tuple[Linear, ...]:
-    """Returns the index of a tap's weights, from the tap numbers along each axis."""
+    """Returns the index of a tap's weights, in terms of tap numbers."""
     at = []
     for axis in range(len(plain) + len(numbers)):
         if axis in plain:
@@ -282,7 +283,7 @@ def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[in
 
 
 def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
-    """Returns variable and factor of each axis of the input that has one."""
+    """Returns the variable and its factor for each axis of the input that has one."""
     found: dict[int, tuple[str, int]] = {}
     for axis, entries in enumerate(zip(*(one.at for one in reads), strict=True)):
         terms = {entry.terms for entry in entries}
@@ -298,13 +299,17 @@ def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
 
 
 def _is_plain(reads: Sequence[_Read], axis: int, side: tuple[str, int]) -> bool:
-    """True if an axis of the input is one of the results, element by element."""
+    """Returns True if an axis of the input equals an axis of the results, element by element."""
     guarded = any(re.search(rf"\b{side[0]}\b", guard) for one in reads for guard in one.guards)
     return side[1] == 1 and not guarded and not any(one.at[axis].constant for one in reads)
 
 
 def _refuse_other_guards(plan: Windows, reads: Sequence[_Read]) -> None:
-    """Refuses guards other than the input's borders."""
+    """Checks that the only guards are those of the input's borders.
+
+    Raises:
+        Refused: there are others.
+    """
     shape = plan.node(reads[0].key).shape
     for one in reads:
         inside = set()
@@ -315,7 +320,7 @@ def _refuse_other_guards(plan: Windows, reads: Sequence[_Read]) -> None:
 
 
 def _grid(numbers: dict[int, list[int]], count: int) -> tuple[tuple[int, ...], list[list[int]]]:
-    """Returns the counts of taps along each of their axes, and their positions; each combination must occur once."""
+    """Returns the number of taps along each axis of the taps, and their positions; each combination occurs once."""
     axes = [several for several in numbers.values() if len(set(several)) > 1]
     counts = tuple(max(several) - min(several) + 1 for several in axes)
     if len(set(_places(axes, count))) != math.prod(counts) or count != math.prod(counts):
@@ -324,7 +329,7 @@ def _grid(numbers: dict[int, list[int]], count: int) -> tuple[tuple[int, ...], l
 
 
 def _places(axes: Sequence[Sequence[int]], count: int) -> list[tuple[int, ...]]:
-    """Returns the position of each tap along the axes, from zero."""
+    """Returns the position of each tap along the tap axes, from zero."""
     return [tuple(several[tap] - min(several) for several in axes) for tap in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Rewrites squared distances in expanded form, |a|^2 + |b|^2 - 2 ab, as sums of squared differences, which are accurate for close points."""
+"""Rewrites squared distances |a|^2 + |b|^2 - 2 ab as sums of squared differences, which are more accurate."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.plan import sorted_graph
 
 Labels = tuple[object, ...]
-"""Meaning of each axis of an array: an axis of the result, `SUMMED`, or None for a single element."""
+"""For each axis of an array: the axis of the result, `SUMMED`, or None for length 1."""
 
 SUMMED = "summed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A sum of products along an axis, with its factor."""
+    """A sum of products along an axis, with a constant factor."""
 
     scale: float
     factors: tuple[tuple[int, Labels], ...]
 
 
 def with_differences(graph: Graph) -> Graph:
-    """Returns the graph with each such sum of three terms as one sum of squares."""
+    """Returns the graph with such sums of three terms replaced by sums of squares."""
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         if node.op != "map" or node.data[0] not in ("add", "subtract") or not node.dtype.startswith("float"):
@@ -47,7 +47,7 @@ def with_differences(graph: Graph) -> Graph:
 
 
 def _pair(terms: Sequence[_Term] | None) -> list[tuple[int, Labels]] | None:
-    """Returns the two arrays if the terms are their squares and twice their product."""
+    """Returns the two arrays if the terms are their squares and minus twice their product; else None."""
     if terms is None or len(terms) != 3 or any(len(one.factors) != 2 for one in terms):
         return None
     squares = [one.factors[0] for one in terms if one.factors[0] == one.factors[1] and one.scale == 1]
@@ -58,7 +58,7 @@ def _pair(terms: Sequence[_Term] | None) -> list[tuple[int, Labels]] | None:
 
 
 def _terms(graph: Graph, index: int, labels: Labels, scale: float) -> list[_Term] | None:
-    """Returns the summands; None unless all are sums of products along an axis."""
+    """Returns the terms of a sum; None unless all are sums of products along an axis."""
     node = graph.nodes[index]
     if node.op == "cast" and node.dtype.startswith("float"):
         return _terms(graph, node.args[0], labels, scale)
@@ -90,7 +90,7 @@ def _terms(graph: Graph, index: int, labels: Labels, scale: float) -> list[_Term
 
 
 def _factors(graph: Graph, index: int, labels: Labels) -> tuple[float, list[tuple[int, Labels]]]:
-    """Returns the constants of a product, and the other factors with the meaning of their axes."""
+    """Returns the constant factor of a product, and the other factors with their axis labels."""
     node = graph.nodes[index]
     value = _number(graph, index)
     if value is not None:

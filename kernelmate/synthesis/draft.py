@@ -23,15 +23,15 @@ C_TYPES = {
     "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short", "int32": "int",
     "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
 }  # fmt: skip
-"""C++ type of each supported dtype; only the two 16-bit types need a header."""
+"""C++ type of each supported dtype; only the 16-bit floating types need a header."""
 
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
 PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
-"""Sizes that no block or pack divides, by the number of names; limited by the example's sizes."""
+"""Prime sizes, which no block or pack divides, by the number of names; the example's sizes limit them."""
 
 MOST_STEPS = 4096
-"""Number of sizes near a desired one that are tried against `require`."""
+"""Maximum number of sizes near a desired one that are tried against `require`."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -41,11 +41,11 @@ class KernelRequest:
     """Request to write a kernel.
 
     Attributes:
-        path: the file that the kernel is for.
+        path: the file that the kernel is written to.
         name: the kernel's name.
-        sizes: sizes to list, the headline first; to a single one, a prime and a small one are added.
+        sizes: sizes to list, the headline first; a prime size and a small one are added to a single size.
         require: conditions of the contract.
-        results: pairs of result and dtype, for dtypes that are not to be inferred.
+        results: pairs of result name and dtype, for dtypes that are given.
     """
 
     function: PythonFunction
@@ -58,10 +58,10 @@ class KernelRequest:
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
-    """Return an empty kernel without results, used to let the worker determine the reference's results.
+    """Return an empty kernel without results, with which the worker determines the reference's results.
 
     Raises:
-        UsageError: an argument's dtype has no kernels yet. ContractError: a shape or `require` is wrong.
+        UsageError: an argument's dtype is not supported. ContractError: a shape or `require` is invalid.
     """
     names = list(asked.examples.size)
     scalars = [one for one in asked.examples.arguments if one.shape is None and one.name not in names]
@@ -90,7 +90,7 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
     """Return the empty kernel with an argument for each result, after its input arrays.
 
     Raises:
-        UsageError: a result has no name or dtype that a kernel can have.
+        UsageError: a result's dtype is not supported.
     """
     graph = Graph.of(results.graph or "")
     names = _result_names(asked, contract, len(graph.outputs))
@@ -117,7 +117,7 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
 
 
 def _is_summed_by_number(graph: Graph, index: int) -> bool:
-    """Returns True for counts and sums by index, to which several blocks add: they begin with zeros."""
+    """Returns True for counts and sums by index, which several blocks add to and which therefore start at zero."""
     node = graph.nodes[index]
     while node.op in ("reshape", "cast", "view"):
         node = graph.nodes[node.args[0]]
@@ -125,10 +125,10 @@ def _is_summed_by_number(graph: Graph, index: int) -> bool:
 
 
 def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
-    """Return the headline size, one of primes, and a small one; or the given sizes.
+    """Yields the given sizes; for a single size, also a prime one and a small one.
 
     Raises:
-        ContractError: the headline does not fulfil `require`, or gives an array no elements.
+        ContractError: the headline does not satisfy `require`, or leaves an array without elements.
     """
     headline = given[0] if given else contract.sizes[0]
     if not size_allowed(contract, headline) or not _has_elements(contract, headline):
@@ -154,7 +154,7 @@ def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
 
 
 def _allowed_near(contract: Contract, wanted: dict[str, int]) -> dict[str, int] | None:
-    """Returns the nearest size from `wanted` upward that `require` allows: all names grow, then each by itself."""
+    """Returns the nearest size from `wanted` upward that `require` allows; names grow together, or one at a time."""
     multiples = multiples_of(contract.require)
     for step in range(MOST_STEPS):
         for names in (list(wanted), *([name] for name in wanted)):
@@ -180,7 +180,7 @@ def _prime_below(number: int) -> int:
 
 
 def _bare(side: str) -> str:
-    """Returns an expression without parentheses around the whole."""
+    """Returns an expression without parentheses around the whole expression."""
     if not side.startswith("(") or not side.endswith(")"):
         return side
     depth = list(itertools.accumulate((one == "(") - (one == ")") for one in side))
@@ -188,7 +188,7 @@ def _bare(side: str) -> str:
 
 
 def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[str]:
-    """Returns the names of the results, from the function's text if valid."""
+    """Returns the names of the results: those in the function's text if valid, else `out`, `out2`, ..."""
     taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
     own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
     if len(set(own)) == count:
@@ -225,7 +225,7 @@ def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
 
 
 def _title(asked: KernelRequest) -> str:
-    """Returns the file's first line: the reference's own summary, or its name."""
+    """Returns the file's first line: the reference's summary, or its name."""
     summary = " ".join(asked.function.summary.split()).rstrip("\\ ")
     usable = summary.isascii() and summary.isprintable() and "///" not in summary and 0 < len(summary) <= 110
     fallback = f"Computes {asked.function.name} of {asked.function.path.name}."
@@ -241,7 +241,7 @@ def declared(argument: Argument) -> str:
 
 
 def result_dtypes(text: str) -> tuple[tuple[str, str], ...]:
-    """`out=float16, mask=bool` as pairs.
+    """Parses dtypes of results, such as `out=float16, mask=bool`, to pairs.
 
     Raises:
         UsageError: a part has another form.

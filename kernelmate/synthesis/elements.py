@@ -1,4 +1,4 @@
-"""Plan of element-wise evaluation with gathers: an index may contain, besides axes, values that select elements."""
+"""Plan of element-wise evaluation with gathers: besides axes, an index may contain keys of selecting values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_NUMBER = ("take", "pick", "along", "gather")
 """Operations that select elements of one axis by index."""
 
 ADDING = ("scatter", "segment")
-"""Operations that sum elements along an axis that their results lack."""
+"""Operations that sum elements along an axis that their results do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,24 @@ class Elements(Plan):
     """A plan whose indices may contain keys of integer values that select elements.
 
     Attributes:
-        inner: the axes along which a thread has several elements; values without them are computed once.
-        summed: the axis that sums by index reduce.
+        inner: the axes along which a thread has several elements; values that do not vary along them are computed once.
+        summed: the axis that sums by index remove.
     """
 
     inner: frozenset[int] = frozenset()
     summed: int = -1
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated."""
+        """Returns the keys of an operation's operands."""
         return _operands(self.graph, key, self.summed)
 
     def access(self, key: Key) -> str:
-        """Returns `inner` for values that differ between a thread's elements, else `outer`."""
+        """Returns `inner` for values that differ between a thread's elements; otherwise `outer`."""
         return "inner" if axes_in(key[1]) & self.inner else "outer"
 
 
 def axes_in(index: Iterable[Any]) -> set[int]:
-    """Yields the axes of an index, including those of selecting values in it."""
+    """Returns the axes of an index, including those of selecting values in it."""
     found: set[int] = set()
     for one in index:
         if isinstance(one, tuple):
@@ -54,7 +54,7 @@ def axes_in(index: Iterable[Any]) -> set[int]:
 
 
 def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
-    """Returns the axis of the first operand that is selected from, and the key of the selecting values, or their axis."""
+    """Returns the selected axis of the first operand, and the key of the selecting values, or their axis."""
     node, index = graph.nodes[key[0]], key[1]
     source, numbers = (graph.nodes[one] for one in node.args)
     axis = {"take": 0, "gather": len(source.shape) - 1}.get(node.op)
@@ -110,7 +110,7 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
 
 
 def _of_summand(node: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the index of a summand, or of its selecting values."""
+    """Returns the index of an element of an operand whose axes may be shorter than those of the result."""
     return tuple(None if side == "1" else one for side, one in zip(node.shape, index, strict=False))
 
 
@@ -120,14 +120,17 @@ def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Numbers:
-    """Locals that hold selecting values, and addresses that use them."""
+    """Writer of locals for selecting values, and of addresses that use them."""
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at
         self._ints = set[str]()
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
-        """Declares the selecting values that some values need: in `lines`, or before them if common to all elements."""
+        """Declares the selecting values that some values need.
+
+        The declarations go to `lines`, or before them if all elements have the values in common.
+        """
         for key in self._needed(roots, expressions.known):
             node = self.plan.node(key)
             place, chosen = chosen_by(self.plan.graph, key)
@@ -156,7 +159,7 @@ class Numbers:
             expressions.known[chosen] = text
 
     def _counts_int(self, side: str) -> bool:
-        """True if an axis has at most as many elements as an `int` can count, so that indices along it have this type."""
+        """Returns True if an `int` can count the elements of an axis, so that indices along it are `int`."""
         sizes = set(re.findall(r"[A-Za-z_]\w*", side))
         return all(one in self.kernel.arguments and self.kernel.arguments[one].dtype == "int32" for one in sizes)
 
@@ -181,7 +184,7 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Returns the gathers that some values need, operands first, without those behind known values."""
+        """Returns the gathers that some values depend on, operands first, without those behind known values."""
         found: list[Key] = []
         seen: set[Key] = set()
 
@@ -199,7 +202,7 @@ class Numbers:
         return found
 
     def address(self, key: Key, expressions: Expressions) -> str:
-        """Returns the index of an element in an array."""
+        """Returns the text of an element's offset in an array."""
         sides = self.plan.node(key).shape
         text = ""
         for one, side in zip(key[1], sides, strict=True):
@@ -217,7 +220,7 @@ class Numbers:
 
 
 def number_name(numbers: Node, names: Names, side: str = "") -> str:
-    """Returns a name for an element's index along a side: `column` of an array `columns`, or the reference's."""
+    """Returns a name for an index along an axis: `column` for an array `columns`, or the reference's name."""
     if numbers.op != "input":
         own = numbers.name not in RESERVED and names.is_free(numbers.name)
         return numbers.name if numbers.name and own else {"height": "in_row", "width": "in_col"}.get(side, "index")
@@ -227,13 +230,13 @@ def number_name(numbers: Node, names: Names, side: str = "") -> str:
 def may_be_negative(graph: Graph, index: int) -> bool:
     """Returns True if computed indices may be negative, counting from the end as in NumPy.
 
-    Indices from arrays are used unchanged.
+    Indices that are read from arrays are used unchanged.
     """
     return graph.nodes[index].op != "input" and not never_negative(graph, index)
 
 
 def never_negative(graph: Graph, index: int) -> bool:
-    """Returns True if a value is known to be zero or more."""
+    """Returns True if a value is known to be at least zero."""
     node = graph.nodes[index]
     known = (never_negative(graph, one) for one in node.args)
     match node.op:

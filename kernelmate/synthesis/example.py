@@ -10,7 +10,7 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract
 
 _BOUNDS = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
-"""Range of random integers in the example's arrays; 0 to 99 for wider types."""
+"""Ranges of random integers in the example's arrays; wider types have 0 to 99."""
 
 
 def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
@@ -91,7 +91,7 @@ def _passed(argument: Argument) -> str:
 
 
 def _on_host(argument: Argument) -> str:
-    """Returns an argument in the form that the reference gets: floating arrays in float64."""
+    """Returns the text of an argument in the form that the reference takes: floating arrays in float64."""
     if argument.shape is None:
         return argument.name
     return f"{argument.name}.get(){'.astype(np.float64)' if argument.dtype.startswith('float') else ''}"

@@ -1,4 +1,4 @@
-"""C++ expressions of a graph's operations; values used twice become locals at the outermost possible place."""
+"""Writes a graph's operations as C++ expressions; values used twice become locals as far outside loops as possible."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _STAYS_NARROW = frozenset(
         "where",
     }
 )
-"""Operations on narrow integers whose results need no more bits than the operands."""
+"""Operations on narrow integers whose results fit the operands' type."""
 _NARROW = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}
 _WRAPPED = frozenset({"add", "subtract", "multiply", "negative", "invert", "left_shift", "square"})
-"""Operations whose results of a narrow type are truncated to its bits, as in NumPy."""
+"""Operations whose results of a narrow integer type are truncated to its bits, as in NumPy."""
 _CALLS = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
@@ -67,10 +67,10 @@ class Expressions:
         plan: the graph, and the domain over which it is evaluated.
         kernel: the kernel whose parameters hold sizes.
         leaf: returns the text of an array's element, a scalar or a position.
-        varying: accesses that differ between the elements of a row; everything else is hoisted to `outer`.
+        varying: accesses that differ between the elements of a row; all other values are hoisted to `outer`.
 
     Attributes:
-        known: locals that already hold values. hints: the reference's names for values.
+        known: the locals of values that are already computed. hints: the reference's names for values.
         outer: lines to be written before the loop over elements.
         at: the text of the position of each gather.
     """
@@ -121,7 +121,7 @@ class Expressions:
         return texts
 
     def _repeats(self, key: Key) -> bool:
-        """Returns True if an operation's text contains its operand twice."""
+        """Returns True if an operation's text contains its first operand twice."""
         node = self.plan.node(key)
         repeated = self._whole_power(node) is not None or self._repeats_first(node)
         if node.op == "map" and node.data[0] == "floor_divide" and not node.dtype.startswith("float"):
@@ -129,13 +129,13 @@ class Expressions:
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
-        """True if it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, which the kernel may call, NaN stays NaN."""
+        """Returns True for a bound written as a comparison, which repeats its operand and keeps NaN, unlike `fmaxf`."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
         given = bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
         return given and not self._kernel.drops_nan and not self._is_number(node.args[0])
 
     def _is_number(self, index: int) -> bool:
-        """True if a value is computed from positions, sizes and numbers of the text alone, and so never NaN."""
+        """Returns True if a value depends only on positions, sizes and constants, and is therefore never NaN."""
         node = self.plan.graph.nodes[index]
         if node.op == "map" and node.data[0] == "divide":
             by = self.plan.graph.nodes[node.args[1]]
@@ -147,7 +147,7 @@ class Expressions:
         return node.op in ("iota", "size") or (whole and all(map(self._is_number, node.args)))
 
     def _is_given(self, index: int) -> bool:
-        """True if a value is a number of the text, an argument or a size, and so never NaN."""
+        """Returns True if a value is a constant, a scalar argument or a size, and is therefore never NaN."""
         node = self.plan.graph.nodes[index]
         while node.op in ("view", "reshape", "cast"):
             node = self.plan.graph.nodes[node.args[0]]
@@ -171,11 +171,11 @@ class Expressions:
         return key
 
     def bare(self, key: Key) -> Key:
-        """Returns the key of the same value behind views and casts."""
+        """Returns the key of the same value below views and casts without effect."""
         return self._bare(key)
 
     def named(self, key: Key, lines: list[str], wanted: str) -> str:
-        """Returns the local that holds a value from now on; `lines` get its declaration."""
+        """Returns a local that holds a value; a new local is declared in `lines`."""
         (text,) = self.locals_for([key], lines)
         key = self._bare(key)
         if not text.isidentifier():
@@ -185,7 +185,7 @@ class Expressions:
         return text
 
     def bare_number(self, key: Key) -> Key:
-        """An index without casts between types of whole numbers."""
+        """Returns the key of an integer below casts between integer types."""
         node = self.plan.node(key)
         while node.op in ("cast", "view") and self.plan.graph.nodes[node.args[0]].dtype[:3] in ("int", "uin"):
             key = self.plan.operands(key)[0]
@@ -243,7 +243,7 @@ class Expressions:
         return name, ATOM
 
     def _declaration(self, key: Key, name: str, text: str) -> str:
-        """Returns the declaration of a local, whose type may convert an integer."""
+        """Returns the declaration of a local; a cast that its type implies is left out."""
         kind = self.type_of(key)
         plain = re.fullmatch(rf"static_cast<{re.escape(kind)}>\(([\w.\[\]]+)\)", text)
         return f"const {kind} {name} = {text if plain is None or kind != self.real else plain[1]};"
@@ -290,7 +290,7 @@ class Expressions:
         return name
 
     def _said(self, key: Key) -> str:
-        """Returns the reference's name for a value if it is usable for a local; else an empty text."""
+        """Returns the reference's name for a value if it is usable for a local; else an empty string."""
         node = self.plan.node(key)
         name = self.hints.get(key, node.name if node.op == "map" else "")
         if not name or name == "value" or name in RESERVED:
@@ -303,16 +303,16 @@ class Expressions:
         return name if self.names.is_free(name) else ""
 
     def element_name(self, array: str, key: Key) -> str:
-        """Returns a name for an element of an array: of a row, of all elements, or of the loop's own."""
+        """Returns a name for an element of an array, according to how the element varies."""
         access = self.plan.access(key)
         return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, self.names.element_name(array))
 
     def _behind(self, node: Node) -> Node:
-        """Returns the node under views and casts."""
+        """Returns the node below views, reshapes and casts."""
         return self._behind(self.plan.graph.nodes[node.args[0]]) if node.op in ("view", "cast", "reshape") else node
 
     def _scaled(self, key: Key, uses: Mapping[Key, int]) -> str:
-        """Returns the array whose elements a value multiplies, if it has no other use; else an empty text."""
+        """Returns the name of the array whose elements a value scales, if it has no other use; else an empty string."""
         if self.varies(key) or self.plan.kind == "free":
             return ""
         found = set[str]()
@@ -328,7 +328,7 @@ class Expressions:
         return found.pop() if len(found) == 1 else ""
 
     def _sums_squares(self, index: int) -> bool:
-        """True if a value is a sum of squares, bounded or with a small number added."""
+        """Returns True if a value is a sum of squares, possibly bounded or with a term added."""
         node = self._viewed(index)
         if node.op == "map" and node.data[0] in ("add", "maximum"):
             return any(self._sums_squares(one) for one in node.args)
@@ -339,7 +339,7 @@ class Expressions:
         return self._viewed(node.args[0]) if node.op == "view" else node
 
     def squares(self, reduction: Node) -> bool:
-        """True if a reduction is over squares."""
+        """Returns True if the operand of a reduction is a square."""
         operand = self.plan.graph.nodes[reduction.args[0]]
         same = operand.op == "map" and operand.data[0] == "multiply" and operand.args[0] == operand.args[1]
         return same or (operand.op == "map" and operand.data[0] == "square")
@@ -352,7 +352,11 @@ class Expressions:
         return text, PRODUCT if text.startswith("-") else ATOM
 
     def number(self, value: float) -> str:
-        """Returns a number as a literal of the type of the arithmetic."""
+        """Returns a number as a literal in the type of the arithmetic.
+
+        Raises:
+            Refused: the number is NaN, or overflows the type.
+        """
         if math.isnan(value):
             raise Refused("it has a constant that is not a number")
         if math.isinf(value):
@@ -391,7 +395,11 @@ class Expressions:
         return text
 
     def _refuse_other_meaning(self, node: Node, name: str) -> None:
-        """Refuse operations on whole numbers that C++ defines otherwise than NumPy."""
+        """Checks that C++ defines an integer operation as NumPy does.
+
+        Raises:
+            Refused: it does not.
+        """
         if node.dtype.startswith("float"):
             return
         narrow = node.dtype in _NARROW and name not in (*_STAYS_NARROW, *_WRAPPED)
@@ -404,7 +412,7 @@ class Expressions:
             raise Refused("it shifts by a number of bits that is not known")
 
     def _is_counting(self, index: int) -> bool:
-        """True if a whole number cannot be negative."""
+        """Returns True if an integer cannot be negative."""
         node = self.plan.graph.nodes[index]
         if node.dtype.startswith("uint") or node.op in ("iota", "size"):
             return True
@@ -421,7 +429,7 @@ class Expressions:
         return node.op == "size" or (node.op == "constant" and not node.dtype.startswith("float") and int(node.data[0] or 0) > 0)  # fmt: skip
 
     def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """Returns an integer among floats, written as a float."""
+        """Returns an integer operand of a floating operation, written as a float if it is a constant."""
         node = self.plan.graph.nodes[index]
         position = re.fullmatch(r"static_cast<long long>\((\w+)\)", text[0])
         if position is not None and not node.dtype.startswith("float"):
@@ -432,9 +440,9 @@ class Expressions:
         return written, PRODUCT if written.startswith("-") else ATOM
 
     def _as_wide(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """Returns a 32-bit operand in the 64 bits that NumPy computes in.
+        """Returns an operand widened to the 64 bits that NumPy computes in.
 
-        Comparisons of signed with unsigned are refused.
+        Comparisons of signed with unsigned integers are refused.
         """
         arg = self.plan.graph.nodes[index]
         others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
@@ -448,13 +456,13 @@ class Expressions:
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
     def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """Returns an operand of `min` or `max`, whose overloads need equal types, if a size is an `int`."""
+        """Returns an operand of `min` or `max`, whose overloads need equal types, cast to `long long` if needed."""
         named = re.fullmatch(r"\w+|static_cast<long long>\(.*\)", text[0]) and text[1] == ATOM
         wide = named and self.plan.graph.nodes[index].op not in ("size", "iota", "constant")
         return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
 
     def _bounded(self, key: Key) -> bool:
-        """True if a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
+        """Returns True if a divisor is the same for a whole row, and its reciprocal is finite unless it is 0."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
         if self.varies(key) or (self.plan.kind == "map" and all(one.op != "repeat" for one in nodes)):
             return False
@@ -465,7 +473,7 @@ class Expressions:
         return node.op == "map" and node.data[0] == "sqrt"
 
     def _inverse(self, key: Key, uses: Mapping[Key, int]) -> str:
-        """Returns the local that holds a reciprocal: one division per row, products per element."""
+        """Returns the local that holds a reciprocal, so that each element takes a product and the row one division."""
         known = (-1 - self._bare(key)[0], ())
         if known not in self.known:
             divisor = self._text(key, self.outer, uses, within=False)
@@ -488,13 +496,13 @@ class Expressions:
         return f"inv_{word[1]}" if word is not None else "inverse"
 
     def _is_unsigned(self, node: Node) -> bool:
-        """Returns True if an integer quotient rounds equally in C++: a position divided by a number or size above zero."""
+        """Returns True if an integer quotient rounds equally in C++: a position by a positive number or a size."""
         number, by = (self.plan.graph.nodes[one] for one in node.args)
         positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
         return number.op == "iota" and positive
 
     def _converted(self, args: list[tuple[str, int]], kinds: Sequence[str]) -> list[tuple[str, int]]:
-        """Returns operands without casts of integers beside floats, since C++ converts them."""
+        """Returns operands without casts of integers next to floats, which C++ converts implicitly."""
         whole = [re.fullmatch(rf"static_cast<{self.real}>\(([\w.\[\]]+)\)", text) for text, _ in args]
         place = next((one for one in (1, 0) if whole[one] is not None and kinds[1 - one].startswith("float")), None)
         found = None if place is None else whole[place]
@@ -503,12 +511,12 @@ class Expressions:
         return [(found[1], ATOM) if one == place else arg for one, arg in enumerate(args)]
 
     def _added_to_zero(self, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int] | None:
-        """The other operand of a sum of floats with zero; None for anything else."""
+        """Returns the other operand of a floating sum with zero; None for other operations."""
         zeros = [one for one in (0, 1) if name == "add" and args[one][0] == self.number(0.0)]
         return args[1 - zeros[0]] if zeros and all(kind.startswith("float") for kind in kinds) else None
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
-        """Returns the text of a ufunc."""
+        """Returns the text of a ufunc's call on operands."""
         real = node.dtype.startswith("float")
         if name == "divide" and not any(kind.startswith("float") for kind in kinds):
             args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
@@ -546,7 +554,11 @@ class Expressions:
         return self._called(node, name, args), ATOM
 
     def _called(self, node: Node, name: str, args: list[tuple[str, int]]) -> str:
-        """Returns the call of CUDA's function for a ufunc."""
+        """Returns a call of the CUDA function for a ufunc.
+
+        Raises:
+            Refused: there is none.
+        """
         if name == "absolute" and node.dtype in ("int32", "int64"):
             return f"abs({args[0][0]})"
         if name == "bitwise_count":
@@ -560,10 +572,10 @@ class Expressions:
         return f"{_CALLS[name]}{suffix}({', '.join(texts)})"
 
     def _population(self, node: Node) -> str:
-        """Returns CUDA's function that counts the bits of an operand without a sign, whose upper bits are zero.
+        """Returns the CUDA function that counts the bits of an unsigned operand.
 
         Raises:
-            Refused: NumPy counts the bits of a signed number's magnitude.
+            Refused: the operand is signed; NumPy counts the bits of its magnitude.
         """
         given = np.dtype(self.plan.graph.nodes[node.args[0]].dtype)
         if given.kind != "u":
@@ -588,13 +600,13 @@ class Expressions:
 
 
 def _uncast(text: str, level: int) -> tuple[str, int]:
-    """Returns a position without its cast to a signed type."""
+    """Returns the text of a position without its cast to a signed type."""
     cast = re.fullmatch(r"\(?static_cast<long long>\((\w+|\(?\w+ \+ \w+\)?)\)\)?", text)
     return (text, level) if cast is None else (cast[1], ATOM if cast[1].isidentifier() else SUM)
 
 
 def _binary(args: Sequence[tuple[str, int]], sign: str, level: int) -> tuple[str, int]:
-    """Returns the text of an operation on two operands; sums and products of numbers are computed here."""
+    """Returns the text of a binary operation; sums and products of literals are evaluated."""
     if sign in ("+", "*") and all(text.isdigit() for text, _ in args):
         numbers = [int(text) for text, _ in args]
         return str(sum(numbers) if sign == "+" else math.prod(numbers)), ATOM

@@ -1,4 +1,4 @@
-"""Device functions of argmax and argmin, which combine pairs of a value and its position."""
+"""Device functions for argmax and argmin, which combine pairs of a value and its position."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from kernelmate.synthesis.reductions import Reductions
 
 EXTREMES = {"argmax": ("max", ">"), "argmin": ("min", "<")}
-"""Reductions to a position: the reduction that they follow, and the comparison."""
+"""For each reduction to a position, the corresponding value reduction, and the comparison."""
 
 LOWEST = {"int": "-2147483647 - 1", "long long": "-9223372036854775807LL - 1"}
 HIGHEST = {"int": "2147483647", "long long": "9223372036854775807LL"}
-"""Initial values of integer maxima and minima, by C++ type."""
+"""Initial values of integer minima, by C++ type."""
 
 
 class Extremes:
-    """Device functions for extremes and their positions in one kernel.
+    """Device functions that find extremes and their positions in one kernel.
 
     Args:
         reductions: the team of threads whose values are combined.
@@ -35,12 +35,12 @@ class Extremes:
         self._functions: dict[tuple[str, str, str], str] = {}
 
     def taken(self, kind: str, ctype: str, value: str, position: str, best: str, place: str) -> list[str]:
-        """Returns statements that keep the better of a value at a position and the best so far."""
+        """Returns statements that keep the better of a value with its position and the best pair so far."""
         test = self._test(kind, ctype)
         return block_of(f"if ({test}({value}, {position}, {best}, {place}))", [f"{best} = {value};", f"{place} = {position};"])  # fmt: skip
 
     def function(self, kind: str, ctype: str, index: str) -> str:
-        """Returns the name of the function that leaves the best value of all threads, and its position, in two variables."""
+        """Returns the name of a function that combines all threads' best values and positions into two variables."""
         self._test(kind, ctype)
         found = self._functions.get((kind, ctype, index))
         if found is None:
@@ -54,7 +54,7 @@ class Extremes:
         return self._tests[kind, ctype]
 
     def texts(self) -> list[str]:
-        """Returns definitions of the functions used, each followed by an empty line."""
+        """Returns definitions of the used functions, each followed by an empty line."""
         lines: list[str] = []
         indices = {(kind, ctype): index for kind, ctype, index in self._functions}
         for (kind, ctype), name in self._tests.items():
@@ -123,12 +123,12 @@ class Extremes:
 
 
 def is_extreme(kind: object) -> bool:
-    """True if a reduction finds a position."""
+    """Returns True if a reduction finds a position."""
     return kind in EXTREMES
 
 
 def start_of(kind: str, ctype: str, infinity: Sequence[str]) -> str:
-    """Returns the initial value of a reduction; `infinity` are the texts of negative and positive infinity."""
+    """Returns the initial value of a reduction; `infinity` has the texts of negative and positive infinity."""
     largest = kind in ("max", "argmax")
     if ctype in ("float", "double"):
         return infinity[0] if largest else infinity[1]

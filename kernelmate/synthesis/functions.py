@@ -37,7 +37,7 @@ def _count(a: Array, axis: Any) -> int:
 
 
 def mean(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-    """Computes the mean. Axes are kept last, so that a mean with kept axes is the same node as one without."""
+    """Computes the mean. Kept axes are added last, so that means with and without them share nodes."""
     found: Array = reduced(a, "sum", axis, dtype, out) / _count(a, axis)
     return with_axes_kept(found, a, axis) if keepdims else found
 
@@ -78,7 +78,7 @@ def _all(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> 
 
 
 def _counted(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
-    """Number of elements that are not zero."""
+    """Counts the elements that are not zero."""
     return reduced(cast(_truth(a), np.int64), "sum", axis, keepdims=keepdims)
 
 
@@ -87,7 +87,7 @@ def _truth(a: Array) -> Any:
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
-    """Limits values to two bounds."""
+    """Limits values to a lower and an upper bound."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     a = a if low is None else np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
@@ -101,7 +101,7 @@ def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
 
 
 def rot90(m: Array, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Turned by right angles in the plane of two axes."""
+    """Rotates an array by right angles in the plane of two axes."""
     turns = operator.index(k) % 4
     first, second = (operator.index(one) % m.ndim for one in axes)
     if turns % 2 == 0:
@@ -110,7 +110,7 @@ def rot90(m: Array, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 
 def fill_diagonal(a: Array, val: Any, wrap: Any = False) -> None:
-    """Assigns a number to the elements of a matrix on its diagonal."""
+    """Assigns a number to the diagonal of a matrix."""
     if a.ndim != 2 or wrap or (isinstance(val, Array) and val.ndim):
         raise Untraceable("np.fill_diagonal of other than a matrix by a number")
     rows, columns = (a.builder.add("iota", (), [side], np.int64) for side in a.shape)
@@ -126,7 +126,7 @@ def squeeze(a: Array, axis: Any = None) -> Array:
 
 
 def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
-    """Takes elements of an axis by index; one per row is a separate gather operation."""
+    """Takes elements of an axis by index; a single index per row becomes a `gather` operation."""
     if axis is None or indices.ndim != arr.ndim:
         raise Untraceable("np.take_along_axis of an array whose axes it merges")
     if axis not in (-1, arr.ndim - 1) or text_of(indices.shape[-1]) != "1":
@@ -151,7 +151,7 @@ def _summed(product_: Array, *axes: int) -> Array:
 
 
 def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
-    """Multiplies over all letters, and sums over those that the result lacks."""
+    """Computes `np.einsum`: products over all letters, summed over those that the result lacks."""
     if not isinstance(subscripts, str):
         raise Untraceable("np.einsum with lists of axes")
     given, arrow, result = subscripts.replace(" ", "").partition("->")
@@ -188,7 +188,7 @@ def _spelled_out(term: str, rank: int) -> str:
 
 
 def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:
-    """Returns an array of one value, in the shape of another one or a given one."""
+    """Returns an array filled with a value, in another array's shape or a given one."""
     sides = like.shape if shape is None else tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if isinstance(value, Array | Dim):
         return broadcast_to(cast(like.builder.lift(value), dtype or like.dtype), sides)
@@ -206,7 +206,7 @@ def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array
 
 
 def ravel(a: Array, *_: Any, **__: Any) -> Array:
-    """Flattens an array of one axis."""
+    """Flattens an array."""
     return reshape(a, -1)
 
 
@@ -246,7 +246,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "trapezoid": trapezoid, "trapz": trapezoid,
     **PARTS, **INDEXED, **MASKS,
 }  # fmt: skip
-"""Functions of NumPy by name."""
+"""Implementations of NumPy functions, by name."""
 
 
 def _round(a: Array, decimals: Any) -> Any:
@@ -259,4 +259,4 @@ METHODS: dict[str, Callable[..., Any]] = {
     **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(ravel(a)),
 }  # fmt: skip
-"""Methods of arrays by name."""
+"""Implementations of array methods, by name."""

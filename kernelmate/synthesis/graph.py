@@ -1,6 +1,7 @@
 """Graph of a traced reference: a few typed array operations with symbolic shapes, as data.
 
-A dimension is an expression of the contract's language over its sizes (`rows`, `(2 * cols)`, `1`). Operations:
+A dimension is an expression of the contract's language over its sizes (`rows`, `(2 * cols)`, `1`). The operations, with
+their data, are:
 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
@@ -39,14 +40,14 @@ from kernelmate.synthesis.index_maps import ABOVE, OTHERWISE, REFLECT, SYMMETRIC
 Datum = str | int | float | bool | None
 
 BITWISE: Mapping[str, np.ufunc] = {"xor": np.bitwise_xor, "and": np.bitwise_and, "or": np.bitwise_or}
-"""NumPy's ufuncs of the reductions of bits."""
+"""NumPy's ufuncs for bitwise reductions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation; `args` are indices of earlier nodes, `dtype` is NumPy's name.
+    """One operation; `args` are indices of earlier nodes, and `dtype` is the dtype's name in NumPy.
 
-    `name` is the reference's own local for its result, where it has one; nodes are equal whatever their names.
+    `name` is the reference's local variable for the result, if it has one; names do not affect the equality of nodes.
     """
 
     op: str
@@ -61,20 +62,24 @@ class Node:
 class Graph:
     """Nodes in topological order.
 
-    `outputs` are the nodes of the contract's out and inout arguments, in their order.
+    `outputs` are the nodes of the contract's out and inout arguments, in argument order.
     """
 
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
 
     def text(self) -> str:
-        """Returns the graph as JSON, to be sent from the worker; equal graphs have equal texts."""
+        """Returns the graph as JSON, which the worker sends; equal graphs have equal texts."""
         nodes = [[node.op, node.args, node.shape, node.dtype, node.data, node.name] for node in self.nodes]
         return json.dumps({"nodes": nodes, "outputs": self.outputs})
 
     @staticmethod
     def of(text: str) -> Graph:
-        """Reads a graph from the result of `text`."""
+        """Reads a graph from the result of `text`.
+
+        Raises:
+            ValueError: a constant is not a number.
+        """
         held = json.loads(text)
         nodes = [
             Node(op, tuple(args), tuple(shape), dtype, tuple(data), name)
@@ -86,7 +91,7 @@ class Graph:
 
 
 def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """Returns the graph of some results, without nodes that they do not need."""
+    """Returns the graph of some outputs, without nodes that these do not depend on."""
     needed: set[int] = set()
     stack = list(outputs)
     while stack:
@@ -100,18 +105,18 @@ def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
 
 
 def ufunc_of(name: str) -> Any:
-    """Returns NumPy's ufunc of a `map` node, or the function of `math` for each element."""
+    """Returns the NumPy ufunc of a `map` node, or an element-wise version of the function in `math`."""
     return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[float])
 
 
 def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
-    """Evaluates the outputs by NumPy for arrays and scalars by name; this defines a graph's semantics."""
+    """Evaluates the outputs with NumPy, for arrays and scalars by name; this defines a graph's semantics."""
     evaluation = _GraphEvaluation(graph, values, size, {})
     return [evaluation.value(index) for index in graph.outputs]
 
 
 class _GraphEvaluation:
-    """Evaluation of a graph's nodes, with the values of some states given."""
+    """Evaluation of a graph's nodes, in which the values of some `state` nodes may be given."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Any], size: Size, states: Mapping[tuple[Datum, ...], Any]) -> None:  # fmt: skip
         self._graph, self._values, self._size, self._states = graph, values, size, states
@@ -130,7 +135,7 @@ class _GraphEvaluation:
         return self._known[index]
 
     def _recurrence(self, node: Node) -> Any:
-        """Evaluates a recurrence by repetition: after each evaluation of all iterations, one more iteration is right."""
+        """Evaluates a recurrence by repetition: each evaluation of all iterations makes one more iteration correct."""
         loop, number, kind, axis, backwards, count = node.data
         place, turns = int(axis or 0), int(evaluate_expression(str(count), self._size))
         half = len(node.args) // 2
@@ -156,7 +161,7 @@ class _GraphEvaluation:
 
 
 def _delayed(start: Any, after: Any, place: int, backwards: bool) -> Any:
-    """Returns the carried values before each iteration, given those after it."""
+    """Returns the carried values before each iteration, from those after it."""
     turned = np.flip(after, place) if backwards else after
     shape = list(after.shape)
     shape[place] = 1
@@ -166,7 +171,7 @@ def _delayed(start: Any, after: Any, place: int, backwards: bool) -> Any:
 
 
 def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Returns the value of a scan, or of an operation with selected elements."""
+    """Returns the value of a scan, or of an operation that selects elements by index."""
     if node.op == "scan":
         return _scan(node, args[0])
     if node.op == "repeat":

@@ -1,6 +1,6 @@
-"""Heads that share keys and values: an axis by which `np.repeat` chooses is taken apart into groups and their members.
+"""Grouped heads in attention: an axis along which `np.repeat` repeats elements is split into groups and members.
 
-A repeated array then has one axis for the groups, and costs no memory.
+A repeated array then has only the axis of the groups, and takes no additional memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Place = tuple[int, int]
 
 
 def with_groups(graph: Graph) -> Graph:
-    """Returns the graph with an axis for groups and one for members in place of each axis that repeats elements.
+    """Returns the graph with each axis that repeats elements split into an axis of groups and one of members.
 
     The graph is unchanged if no axis repeats elements.
     """
@@ -30,7 +30,7 @@ def with_groups(graph: Graph) -> Graph:
 
 
 def _repeated(graph: Graph, node: Node) -> tuple[int, str, str] | None:
-    """Returns the axis along which a node repeats elements, the number of distinct ones, and the repetitions of each."""
+    """Returns the axis along which a node repeats elements, the number of groups, and the members of each; or None."""
     if node.op not in ("pick", "take"):
         return None
     axis = int(node.data[0] or 0) if node.data else 0
@@ -76,7 +76,7 @@ class _Groups:
             self._of[roots[0]] = roots[1]
 
     def _links(self, index: int, node: Node) -> list[tuple[int, Place]]:
-        """Returns the axes of a node with the corresponding axes of its operands."""
+        """Returns pairs of a node's axis and the corresponding axis of an operand."""
         sources = [(one, self.nodes[one].shape) for one in node.args]
         found: list[tuple[int, Place]] = []
         match node.op:
@@ -95,12 +95,12 @@ class _Groups:
         return found
 
     def _parts(self, index: int) -> list[tuple[str, str] | None]:
-        """Returns, for each axis of a node, the groups and members that it is split into; None for an axis that stays."""
+        """Returns, for each axis of a node, the numbers of groups and members of its split; None for a kept axis."""
         sides = self.nodes[index].shape
         return [self.split.get(self._root((index, axis))) if side != "1" else None for axis, side in enumerate(sides)]
 
     def _axes(self, index: int) -> list[list[int]]:
-        """Returns the new axes in place of each old one."""
+        """Returns, for each old axis, the new axes that replace it."""
         found: list[list[int]] = []
         for parts in self._parts(index):
             first = found[-1][-1] + 1 if found else 0
@@ -108,7 +108,7 @@ class _Groups:
         return found
 
     def _whole(self, index: int) -> tuple[str, ...]:
-        """Returns the new shape of a node with all members of its groups."""
+        """Returns the new shape of a node, with groups and members."""
         found: list[str] = []
         for side, parts in zip(self.nodes[index].shape, self._parts(index), strict=True):
             found += [side] if parts is None else parts
@@ -139,7 +139,7 @@ class _Groups:
             raise Refused("it stores elements that it repeats")
 
     def _taken_apart(self, index: int, node: Node) -> Node:
-        """Returns an operation on split axes."""
+        """Returns an operation on the split axes."""
         split = any(parts is not None for one in (index, *node.args) for parts in self._parts(one))
         if index in self.repeats:
             return self._view(node, [self._axes(node.args[0])[axis] + [None] * (axis == self.repeats[index][0]) for axis in range(len(node.shape))])  # fmt: skip
@@ -171,7 +171,7 @@ class _Groups:
         return Node("view", node.args[:1], shape, node.dtype, data, node.name)
 
     def _positions(self, index: int, node: Node) -> Node:
-        """Returns positions along a split axis, from those of groups and of members."""
+        """Returns positions along a split axis, computed from those of groups and of members."""
         groups, members = self._whole(index)
         first = self._add(Node("iota", (), (groups,), node.dtype))
         across = self._add(Node("view", (first,), (groups, "1"), node.dtype, (0, None)))
@@ -182,7 +182,7 @@ class _Groups:
         return Node("map", (start, within), (groups, members), node.dtype, ("add",), node.name)
 
     def _mapped(self, index: int, node: Node) -> Node:
-        """Returns an element-wise operation; operands with an axis for groups get one of length 1 for members."""
+        """Returns an element-wise operation; operands that have only the groups get a members' axis of length 1."""
         parts, args = self._parts(index), []
         for one in node.args:
             first = len(node.shape) - len(self.nodes[one].shape)

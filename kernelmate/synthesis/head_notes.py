@@ -1,4 +1,4 @@
-"""Comments in a kernel's parameter list, which a generated kernel keeps beside the same parameters."""
+"""Comments in a kernel's parameter list, which a generated kernel keeps at the same parameters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @dataclass(slots=True)
 class ParameterNotes:
-    """Comments of one parameter: those on lines of their own above it, and the one behind it."""
+    """Comments of one parameter: those on separate lines above it, and the one after it."""
 
     above: list[str] = field(default_factory=list)
     behind: list[str] = field(default_factory=list)
 
 
 def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
-    """Returns the comments of each parameter; empty if there is none, or the list cannot be read.
+    """Returns the comments of each parameter; empty if there are none, or if the list cannot be parsed.
 
     Args:
-        source: the text from behind the list's opening parenthesis on.
-        names: the names of the parameters in their order.
+        source: the text that follows the list's opening parenthesis.
+        names: the names of the parameters, in order.
     """
     plain = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
     end = _closing(plain)
@@ -48,7 +48,7 @@ def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
 
 
 def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[ParameterNotes]) -> str:
-    """Returns a function's head with a line for each parameter, and the comments behind them in one column."""
+    """Returns a function's head with one parameter per line, and the comments after them aligned."""
     indent = " " * (len(front) - front.rfind("\n") - 1)
     codes = [f"{part}{',' if number + 1 < len(parts) else ')'}" for number, part in enumerate(parts)]
     column = max((len(code) for code, note in zip(codes, notes, strict=True) if note.behind), default=0)

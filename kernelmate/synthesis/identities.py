@@ -1,4 +1,4 @@
-"""Identities between expressions of sizes, tried at many sizes that a contract allows."""
+"""Identities between size expressions, tested at many sizes that a contract allows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PROBES, MOST_DRAWN = 64, 2000
 
 
 def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
-    """Returns True if a condition holds at the listed sizes and at many others, those with a side of zero among them.
+    """Returns True if a condition holds at the listed sizes and at many others, including some with a size of zero.
 
-    False if `require` allows too few to test.
+    The result is False if `require` allows too few sizes to test.
     """
     random, names = np.random.default_rng(0), list(contract.sizes[0])
     multiples = multiples_of(contract.require)
@@ -40,8 +40,8 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
 def always_equal(contract: Contract, first: str, second: str) -> bool:
     """Returns True if two expressions are equal at the listed sizes and at others.
 
-    Three of these are tried whatever `require` says, but for sizes that are multiples of others there; those with a side of
-    zero only where it allows them.
+    Three of the others are tested whatever `require` says, except that they are multiples where it demands that. Those
+    with a size of zero are tested only if it allows them.
     """
 
     def equal(size: Size) -> bool:
@@ -59,7 +59,7 @@ def always_equal(contract: Contract, first: str, second: str) -> bool:
 
 
 def _with_zero(contract: Contract) -> Iterator[Size]:
-    """Yields the listed sizes with one side of zero, if `require` allows that and an output has elements there."""
+    """Yields the listed sizes with one size set to zero, if `require` allows that and outputs still have elements."""
     for listed in contract.sizes:
         for name in listed:
             size = {**listed, name: 0}
@@ -74,7 +74,7 @@ def _has_results(contract: Contract, size: Size) -> bool:
 
 
 def _holds_where_defined(holds: Callable[[Size], bool], size: Size) -> bool:
-    """Returns True if a condition holds at a size, or has no value there."""
+    """Returns True if a condition holds at a size, or is undefined there."""
     try:
         return holds(size)
     except (ContractError, ArithmeticError):
@@ -82,14 +82,14 @@ def _holds_where_defined(holds: Callable[[Size], bool], size: Size) -> bool:
 
 
 def without_floors(contract: Contract, expression: str) -> str:
-    """Returns an expression without each `max(size, 1)` of a size that is positive wherever a result depends on it."""
+    """Returns an expression without each `max(size, 1)` whose size is at least 1 wherever a result depends on it."""
     return (
         ast.unparse(_Floors(contract).visit(ast.parse(expression, mode="eval"))) if "max(" in expression else expression
     )
 
 
 def divided_first(contract: Contract, expression: str) -> str:
-    """Returns an expression in which a factor that is always divisible is divided before others are multiplied.
+    """Returns an expression in which a factor that is always divisible is divided before the multiplication.
 
     `channels * pixels // groups` may exceed an `int` where `channels // groups * pixels` does not.
     """
@@ -105,7 +105,7 @@ class _Quotients(ast.NodeTransformer):
         self.contract = contract
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        """Replaces a product's quotient by a quotient's product."""
+        """Replaces the quotient of a product by the product with a factor's quotient."""
         self.generic_visit(node)
         if not isinstance(node.op, ast.FloorDiv) or not isinstance(node.left, ast.BinOp):
             return node

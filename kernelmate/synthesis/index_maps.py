@@ -1,4 +1,4 @@
-"""Index maps of windows: the position along a source's axes of an element of a slice, a padded or a joined array."""
+"""Index maps of windows: positions in the source of an element of a slice, of a padded or of a joined array."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 ORDINARY, OTHERWISE, ABOVE, EDGE, WRAP = "inside", "otherwise", "above", "edge", "wrap"
 REFLECT, SYMMETRIC = "reflect", "symmetric"
-"""Values beyond the ends of an axis.
+"""Behaviours for positions beyond the ends of an axis.
 
-They mean: positions never leave the axis; the second operand is used; likewise only above the end; the nearest element;
-wrapped to the other end; mirrored at the element of the border, or at its outer side, within one length of the axis.
+In order: positions never leave the axis; the second operand is used; the second operand is used, and positions leave
+only above the end; the nearest element is used; positions wrap around; positions are mirrored at the border element, or
+at its outer side, within one length of the axis.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A sum of whole multiples of terms, and a constant.
+    """A sum of integer multiples of terms, and an integer constant.
 
-    Terms are expressions of the contract's sizes that are not sums themselves, and variables, which begin with two underscores.
+    Terms are size expressions that are not sums, and variables, whose names begin with two underscores.
     """
 
     terms: tuple[tuple[str, int], ...] = ()
@@ -30,7 +31,7 @@ class Linear:
 
     @staticmethod
     def sum(terms: Iterable[tuple[str, int]], constant: int = 0) -> Linear:
-        """Returns a sum in normal form: terms in order, each once."""
+        """Returns a sum in normal form: sorted terms, each once."""
         found: dict[str, int] = {}
         for name, factor in terms:
             found[name] = found.get(name, 0) + factor
@@ -44,7 +45,7 @@ class Linear:
         return Linear.sum((*self.terms, *more), self.constant + other.constant * times)
 
     def times(self, factor: int) -> Linear:
-        """This expression times an integer."""
+        """Returns this sum times an integer."""
         return Linear().plus(self, factor)
 
     def text(self) -> str:
@@ -67,7 +68,7 @@ class Linear:
 
 
 def linear(text: str) -> Linear:
-    """Reads an expression of sizes as a sum."""
+    """Parses an expression of sizes as a sum."""
     return _linear(ast.parse(text.strip(), mode="eval").body)
 
 
@@ -94,7 +95,7 @@ def _linear(node: ast.expr) -> Linear:
 
 
 def existing(side: str) -> Linear:
-    """Returns the length of an axis that is not empty: `n` for `max(n, 0)`."""
+    """Returns the length of an axis as if it is not empty: `n` for `max(n, 0)`."""
     node = ast.parse(side.strip(), mode="eval").body
     match node:
         case ast.Call(func=ast.Name(id="max"), args=[first, ast.Constant(value=0)]):
@@ -107,8 +108,7 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
 
     Args:
         value: the sum; sizes are at least zero.
-        ranges: the lengths of the axes along which variables move; each variable is at least 0 and less than its
-            length.
+        ranges: the exclusive upper bound of each variable, which is at least 0.
     """
     ranges = ranges or {}
     lowest = Linear((), value.constant)
@@ -124,9 +124,10 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
 
 
 def _adds_up(value: Linear, *, exact: bool) -> bool:
-    """Return True if no term is negative.
+    """Return True if no term of a sum is negative.
 
-    Quotients lie between the bounds that whole division has; those that are added are at least zero, too, where not `exact`.
+    Quotients are replaced by their bounds in real division. Unless `exact`, added quotients are also taken to be at
+    least zero.
     """
     total: dict[str, Fraction] = {}
     constant = Fraction(value.constant)
@@ -152,7 +153,7 @@ class AxisMap:
     """Index map along one axis of a source: `(offset + sum of step * position) / every`, where that is an integer.
 
     Attributes:
-        offset: an expression of sizes.
+        offset: a size expression.
         terms: axes of the result, with the step along each.
         beyond: one of the constants above.
     """
@@ -163,19 +164,19 @@ class AxisMap:
     every: int = 1
 
     def text(self) -> str:
-        """Returns its form as an entry of a node's data."""
+        """Returns the map's text, an entry of a node's data."""
         terms = ",".join(f"{axis}*{step}" for axis, step in self.terms)
         return f"{self.beyond}|{self.every}|{self.offset}|{terms}"
 
     @staticmethod
     def of(text: Any) -> AxisMap:
-        """Reads a map from the result of `text`."""
+        """Parses a map from the result of `text`."""
         beyond, every, offset, terms = str(text).split("|")
         pairs = (one.split("*") for one in terms.split(",") if one)
         return AxisMap(offset, tuple((int(axis), int(step)) for axis, step in pairs), beyond, int(every))
 
     def position(self, at: Mapping[int, Linear]) -> Linear:
-        """Returns the sum before the division by `every`, from positions along the result's axes."""
+        """Returns the sum before the division by `every`, for positions along the result's axes."""
         result = linear(self.offset)
         for axis, step in self.terms:
             result = result.plus(at[axis], step)
@@ -183,7 +184,7 @@ class AxisMap:
 
 
 def length_of(start: Linear, stop: Linear, step: int) -> str:
-    """Returns the number of positions from `start` to before `stop`, as a non-negative expression."""
+    """Returns the number of positions from `start` to before `stop` by `step`, as a non-negative expression."""
     apart = stop.plus(start, -1) if step > 0 else start.plus(stop, -1)
     size = abs(step)
     whole = apart if size == 1 else _divided(apart.plus(size - 1), size)
@@ -193,7 +194,7 @@ def length_of(start: Linear, stop: Linear, step: int) -> str:
 
 
 def _divided(value: Linear, by: int) -> Linear:
-    """Returns a sum divided by a number, rounded down."""
+    """Returns a sum divided by an integer, rounded down."""
     common = math.gcd(by, *(factor for _, factor in value.terms))
     if common == by:
         return Linear(tuple((name, factor // by) for name, factor in value.terms), value.constant // by)

@@ -1,4 +1,4 @@
-"""NumPy's scans, counts, sums by index and gathers on traced arrays."""
+"""NumPy's scans, counts, sums by index, and gathers on traced arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _scan(a: Array, kind: str, axis: int, *, backwards: bool) -> Array:
 
 
 def turned(a: Array, axis: Any = None) -> Array:
-    """Returns the array with some axes reversed; a reversed scan becomes a scan from the end."""
+    """Returns the array with some axes reversed; reversing a scan gives a scan from the end."""
     axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         a = _turned(a, int(one) % a.ndim)
@@ -53,7 +53,7 @@ def _turned(a: Array, axis: int) -> Array:
 
 
 def _turned_back(a: Array, axis: int) -> Array:
-    """Reverses an array; for a map, reverses its operands, so that two reversals cancel."""
+    """Reverses an array; a map's operands are reversed instead, so that double reversals cancel."""
     node = a.builder.nodes[a.node]
     if text_of(a.shape[axis]) == "1":
         return a
@@ -66,7 +66,7 @@ def _turned_back(a: Array, axis: int) -> Array:
 
 
 def along(a: Array, index: Array, axis: int) -> Array:
-    """Takes elements of an axis by an index array, as `take_along_axis` does."""
+    """Takes elements of an axis by an index array, as `np.take_along_axis` does."""
     same = [int(x) == int(y) for place, (x, y) in enumerate(zip(a.shape, index.shape, strict=True)) if place != axis]
     if index.dtype.kind not in "iu" or not all(same):
         raise Untraceable("np.take_along_axis with an index of another shape than the array's")
@@ -74,9 +74,9 @@ def along(a: Array, index: Array, axis: int) -> Array:
 
 
 def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
-    """Counts occurrences of each number, or sums its weights.
+    """Counts occurrences of each index, or sums its weights (`np.bincount`).
 
-    Numbers are below `minlength`, as the contract's shapes imply.
+    Indices are assumed to be below `minlength`, as the contract's shapes imply.
     """
     if isinstance(x, Segments):
         return x.summed(weights, minlength)
@@ -93,7 +93,7 @@ def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
 
 
 def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
-    """`np.add.at` and its like: each value is added to the element that its number names, or bounds it."""
+    """Implements `np.add.at`, `np.subtract.at`, `np.maximum.at` and `np.minimum.at` on a traced target."""
     if ufunc.__name__ in ("maximum", "minimum") and isinstance(target, Array):
         found = _extremes(ufunc.__name__[:3], target, index, values)
         neutral = -np.inf if ufunc.__name__ == "maximum" else np.inf
@@ -128,7 +128,7 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
 
 
 def _extremes(kind: str, target: Array, index: Any, values: Any) -> Array:
-    """The largest or smallest of the values of each number, in the shape of a target."""
+    """Returns the maximum or minimum of the values of each index, in the target's shape."""
     if isinstance(index, Segments):
         return index.reduced(values, target.shape[0], kind)
     index, values = target.builder.lift(index), target.builder.lift(values)
@@ -141,7 +141,7 @@ def _extremes(kind: str, target: Array, index: Any, values: Any) -> Array:
 
 
 def _filling(a: Array) -> Any:
-    """The number that all elements of an array are, as of `np.full`; None for others."""
+    """Returns the value of a constant array, such as that of `np.full`; None for other arrays."""
     nodes = a.builder.nodes
     node = nodes[a.node]
     if node.op == "map" and node.data[0] == "add" and nodes[node.args[1]].data[:1] == (0,):
@@ -150,7 +150,7 @@ def _filling(a: Array) -> Any:
 
 
 def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
-    """Sums elements, or whole rows, by index, in the shape of a target."""
+    """Sums elements, or rows, by index, in the target's shape."""
     rest = target.shape[1:]
     if index.ndim > 1 or (target.ndim > 1 and values.ndim != index.ndim + len(rest)):
         values = broadcast_to(values, (*index.shape, *rest))
@@ -166,32 +166,32 @@ def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
 
 
 def _added(target: Array, sums: Array) -> Array:
-    """Adds sums to an array's earlier contents; returns the sums alone for an array of zeros."""
+    """Adds sums to an array's earlier contents; for an array of zeros, returns only the sums."""
     node = target.builder.nodes[target.node]
     return sums if node.op == "constant" and node.data[0] == 0 else target + sums
 
 
 class Segments:
-    """`np.repeat(np.arange(rows), np.diff(offsets))`: the row of each element of a CSR matrix."""
+    """The row of each element of a CSR matrix: `np.repeat(np.arange(rows), np.diff(offsets))`."""
 
     def __init__(self, offsets: Array, rows: int) -> None:
         self.offsets, self.rows = offsets, rows
 
     def summed(self, values: Any, rows: Any) -> Array:
-        """The sum of each row's values, or their number."""
+        """Returns the sum of each row's values; without values, the number of elements."""
         if values is None and int(rows) == int(self.rows):
             lengths: Array = difference(self.offsets)
             return lengths
         return self.reduced(values, rows, "sum")
 
     def reduced(self, values: Any, rows: Any, kind: str) -> Array:
-        """The sum, the maximum or the minimum of each row's values."""
+        """Returns the sum, the maximum or the minimum of each row's values."""
         if int(rows) != int(self.rows):
             raise Untraceable("sums by row with another number of rows than the offsets have")
         return segmented(self.offsets, values, self.rows, kind)
 
     def of(self, values: Array) -> RowValues:
-        """`values[self]`: the value of its row for each element."""
+        """Returns `values[self]`: for each element, the value of its row."""
         if not values.ndim or int(values.shape[0]) != int(self.rows) or values.loops:
             raise Untraceable("indexing by the row of each element, of an array with another number of rows")
         return RowValues(values, self.offsets)
@@ -208,7 +208,7 @@ class Segments:
 
 
 def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
-    """Returns differences of neighbours; for integer vectors, which may be row offsets, by index."""
+    """Computes `np.diff`; for integer vectors, which may be row offsets, as a difference of picked elements."""
     if a.ndim != 1 or n != 1 or a.dtype.kind not in "iu" or more:
         return diff(a, n, axis, **more)
     front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
@@ -216,7 +216,7 @@ def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
 
 
 def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """Repeats elements: by a number, or as rows of a CSR matrix."""
+    """Computes `np.repeat` with a number, or with the row lengths of a CSR matrix."""
     if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
         offsets = _offsets(repeats)
         if offsets is not None and int(a.shape[0]) == int(repeats.shape[0]) and (a.ndim == 1 or axis == 0):
@@ -229,7 +229,7 @@ def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _offsets(lengths: Array) -> Array | None:
-    """Returns the vector whose differences are the given lengths of rows."""
+    """Returns the vector of row offsets whose differences are the given lengths; None without one."""
     nodes = lengths.builder.nodes
     node = nodes[lengths.node]
     while node.op == "cast":
@@ -248,7 +248,7 @@ def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None,
 
 
 def reduced_at(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
-    """Computes a ufunc's `reduceat` by ascending offsets along the first axis.
+    """Computes a ufunc's `reduceat` for ascending offsets along the first axis.
 
     As in NumPy, an empty segment gives one element.
     """
@@ -263,7 +263,7 @@ def reduced_at(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: 
 
 
 def _all_offsets(indices: Array) -> Array:
-    """Returns the vector `p` for offsets `p[:-1]`; other offsets themselves."""
+    """Returns the vector `p` for offsets `p[:-1]`; other offsets are returned unchanged."""
     nodes = indices.builder.nodes
     node = nodes[indices.node]
     while node.op == "cast":
@@ -276,9 +276,9 @@ def _all_offsets(indices: Array) -> Array:
 
 
 def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Handles `image[:, rows, columns]`: elements by several arrays of numbers for neighbouring axes, with whole axes besides.
+    """Implements `image[:, rows, columns]`: index arrays for adjacent axes, and `:` for all others.
 
-    The axes become a single one. Returns None for other keys.
+    The indexed axes become a single axis. The result is None for other keys.
     """
     places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
@@ -291,7 +291,7 @@ def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def _joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Returns numbers of elements along the one axis that neighbouring axes become, from numbers along each of them."""
+    """Returns indices along the axis that adjacent axes are merged into, from index arrays along each of them."""
     if any(one.dtype.kind not in "iu" for one in several):
         raise Untraceable("indexing by other than whole numbers")
     joint: Any = None
@@ -305,14 +305,14 @@ def _joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Handles `x[:, index]`, with whole axes besides; None for other keys."""
+    """Implements `x[:, index]`: one index array, and `:` for all other axes; None for other keys."""
     places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
     return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
 
 
 def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Handles a scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
+    """Implements `[:, ::-1]` on a scan; None for other keys and arrays."""
     axes = [place for place, one in enumerate(keys) if _is_slice(one, -1)]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in axes)
     scans = a.builder.nodes[a.node].op == "scan"
@@ -336,4 +336,4 @@ INDEXED: dict[str, Callable[..., Any]] = {
     "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "repeat": repeated,
     "flip": lambda m, axis=None: turned(m, axis), "fliplr": lambda m: turned(m, 1), "flipud": lambda m: turned(m, 0),
 }  # fmt: skip
-"""Functions of NumPy by name."""
+"""Implementations of NumPy functions, by name."""

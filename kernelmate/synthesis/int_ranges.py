@@ -1,4 +1,4 @@
-"""Ranges of the 64-bit integers of a graph; those that fit an `int` are computed in 32 bits."""
+"""Value ranges of a graph's 64-bit integers; those that fit an `int` are computed in 32 bits."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Range = tuple[int, int]
 
 
 def fits_int(graph: Graph, index: int) -> bool:
-    """True if the values of a node and of all its operands fit an `int`, whatever the arrays contain."""
+    """Returns True if the values of a node and of its operands fit an `int`, whatever the arrays contain."""
     return _range(graph, index) is not None
 
 
 def needs_no_cast(graph: Graph, index: int) -> bool:
-    """True if a narrow integer need not be widened to 64 bits, because results computed from it fit an `int` as well."""
+    """Returns True if a narrow integer need not be widened, because all results computed from it fit an `int`."""
     users = [one for one, node in enumerate(graph.nodes) if index in node.args]
     return bool(users) and all(graph.nodes[one].op == "map" and fits_int(graph, one) for one in users)
 
 
 def is_shift_of(graph: Graph, index: int, bits: int) -> bool:
-    """True if a node's values are numbers of bits by which an integer of that many bits can be shifted."""
+    """Returns True if a node's values are valid shift counts for integers of `bits` bits."""
     found = _range(graph, index, positions=True)
     return found is not None and found[0] >= 0 and found[1] < bits
 
 
 def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None:
-    """Returns the smallest and largest value of a node.
+    """Returns the minimum and maximum of a node's values.
 
     The result is None if these values, or those of an operand, are unknown or do not fit an `int`. Positions along an axis,
     which are written in 64 bits, are known only if `positions` is True and the axis has a constant length.

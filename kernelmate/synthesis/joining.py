@@ -1,4 +1,4 @@
-"""Padded, concatenated and stacked arrays, and the table of functions that take arrays apart and join them."""
+"""Padded, concatenated and stacked arrays, and the table of functions that split and join arrays."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from kernelmate.synthesis.slices import flip, roll, sliding_window_view, window
 
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
-    """Pad with a constant, or with the nearest, opposite or mirrored elements.
+    """Pad an array with a constant, or with the nearest, wrapped or mirrored elements.
 
     Raises:
-        Untraceable: another mode, or a value for each side.
+        Untraceable: the mode is another one, or each side has its own value.
     """
     beyond = {"constant": OTHERWISE, "edge": EDGE, "wrap": WRAP, "reflect": REFLECT, "symmetric": SYMMETRIC}.get(mode)
     if beyond is None or not isinstance(constant_values, int | float):
@@ -48,7 +48,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
 
 
 def _pairs(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:
-    """Returns the widths before and after each axis, from NumPy's forms."""
+    """Returns the widths before and after each axis, from any of NumPy's forms of `pad_width`."""
     if isinstance(pad_width, int):
         return [(pad_width, pad_width)] * rank
     several = list(pad_width)
@@ -68,10 +68,10 @@ def _added(*texts: str) -> str:
 
 
 def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype: Any = None, **_: Any) -> Array:
-    """Concatenate along an axis.
+    """Concatenate arrays along an axis.
 
     Raises:
-        Untraceable: into `out`, or without an axis.
+        Untraceable: `out` is given, or `axis` is None.
     """
     if out is not None or axis is None:
         raise Untraceable("np.concatenate with out or without an axis")
@@ -102,7 +102,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
 
 
 def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any) -> Array:
-    """Stacks along a new axis."""
+    """Stacks arrays along a new axis."""
     made = collected(arrays)
     if made is not None:
         order = list(range(1, made.ndim))
@@ -112,12 +112,12 @@ def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any
 
 
 def hstack(tup: Sequence[Any], **keywords: Any) -> Array:
-    """Joins along the second axis; vectors along their only one."""
+    """Joins arrays along the second axis; vectors along their only axis."""
     return concatenate(tup, min(1, tup[0].ndim - 1), **keywords)
 
 
 def vstack(tup: Sequence[Any], **keywords: Any) -> Array:
-    """Joins along the first axis; vectors are rows."""
+    """Joins arrays along the first axis; vectors become rows."""
     return (stack if tup[0].ndim == 1 else concatenate)(tup, 0, **keywords)
 
 
@@ -125,4 +125,4 @@ PARTS: dict[str, Callable[..., Any]] = {
     "pad": pad, "concatenate": concatenate, "stack": stack, "hstack": hstack, "vstack": vstack, "flip": flip, "roll": roll,
     "flipud": lambda m: flip(m, 0), "fliplr": lambda m: flip(m, 1), "sliding_window_view": sliding_window_view,
 }  # fmt: skip
-"""Functions of NumPy by name."""
+"""Implementations of NumPy functions, by name."""

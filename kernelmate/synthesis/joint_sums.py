@@ -1,8 +1,8 @@
-"""Plans of results from several sums along one axis: products of matrices that share an operand, and sums of rows or columns beside them.
+"""Plans of results from several sums along one axis: matrix products that share an operand, and row or column sums.
 
-Gated products (`silu(x @ w1) * (x @ w2)`), products of complex matrices, and products over the norms of their rows and columns are
-such results. Slices of a product become products of slices, factors that all terms of a sum have in common are applied after it, and
-an array that is met along different axes gets a name for each.
+Examples are gated products (`silu(x @ w1) * (x @ w2)`), products of complex matrices, and products divided by row and
+column norms. Slices of a product become products of slices, factors that all terms of a sum have in common are applied
+after it, and an array used along different axes gets a name for each use.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kernelmate.synthesis.plan import Key, Plan, Refused, long_sides, sorted_gra
 
 @dataclass(frozen=True, slots=True)
 class JointSums(Plan):
-    """A plan whose sums are all along the last axis of its domain, which no result has."""
+    """A plan whose sums all run along the last axis of its domain, which no result has."""
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated; for a sum, along the last axis."""
+        """Returns the keys of an operation's operands; for a sum, along the last axis."""
         node, index = self.node(key), key[1]
         if node.op != "reduce":
             return Plan.operands(self, key)
@@ -33,14 +33,14 @@ class JointSums(Plan):
 
 
 def joint_sums(graph: Graph, taken: Sequence[str]) -> tuple[JointSums, dict[str, str]]:
-    """Return the plan of such results, and the array that each further name stands for.
+    """Return the plan of a graph with joint sums, and the array that each additional name stands for.
 
     Args:
-        graph: as it was traced.
-        taken: names that another one of an array may not have.
+        graph: the graph as traced.
+        taken: names that additional names must differ from.
 
     Raises:
-        Refused: the results are others.
+        Refused: the results are not of this form.
     """
     if not any(node.op == "reduce" for node in graph.nodes):
         raise Refused("it sums nothing")
@@ -63,12 +63,12 @@ def joint_sums(graph: Graph, taken: Sequence[str]) -> tuple[JointSums, dict[str,
 
 
 def without_common_factors(graph: Graph) -> Graph:
-    """Returns the graph with factors that all terms of a sum have in common applied after it."""
+    """Returns the graph in which factors that all terms of a sum have in common are applied after the sum."""
     return _Factors(graph).outside()
 
 
 def _with_plain_sides(graph: Graph) -> Graph:
-    """Returns the graph with sides such as `n` for `max(n, 0)`, which a slice with a step has."""
+    """Returns the graph with plain axis lengths, such as `n` for the `max(n, 0)` of a slice with a step."""
 
     def plain(side: str) -> str:
         length = existing(side)
@@ -95,7 +95,7 @@ def _plan(graph: Graph) -> JointSums:
 
 
 def _with_names(plan: JointSums, others: dict[str, str], taken: Sequence[str]) -> tuple[JointSums, dict[str, str]]:
-    """Returns the plan with a node for each key, equal ones once, and a name for each order of axes of an array."""
+    """Returns the plan with one node per distinct key, and with a name for each axis order of an array."""
     nodes: list[Node] = []
     places: dict[Key, int] = {}
     known: dict[tuple[Node, object], int] = {}
@@ -128,7 +128,7 @@ def _alias(name: str, taken: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Positions along an axis: `length` of them from `offset` on, `step` apart."""
+    """Positions along an axis: `length` positions from `offset`, `step` apart."""
 
     offset: str
     step: int
@@ -136,16 +136,17 @@ class _Slice:
 
 
 class _SlicedSums:
-    """Slices of computed arrays, moved to the arrays that they are computed from."""
+    """Moves slices of computed arrays to the arrays that they are computed from."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, list(graph.nodes)
 
     def sunk(self) -> Graph:
-        """Returns the graph with slices of arguments alone.
+        """Returns the graph in which only arguments are sliced.
 
         Raises:
-            Refused: other elements are taken than slices, or slices of other operations than sums and element-wise ones.
+            Refused: elements are selected by other means than slices, or slices are taken of operations other than sums
+                and element-wise ones.
         """
         for index, node in enumerate(self.graph.nodes):
             if node.op == "window" and self.nodes[node.args[0]].op != "input":
@@ -154,7 +155,7 @@ class _SlicedSums:
         return sorted_graph(self.nodes, self.graph.outputs)
 
     def _slices(self, index: int) -> list[_Slice | None]:
-        """Returns the slice of each axis of a window's source; None for whole axes."""
+        """Returns the slice along each axis of a window's source; None for a whole axis."""
         node = self.nodes[index]
         source = self.nodes[node.args[0]]
         if len(node.args) != 1 or len(node.shape) != len(source.shape):
@@ -170,7 +171,7 @@ class _SlicedSums:
         return found
 
     def _moved(self, index: int, slices: Sequence[_Slice | None]) -> int:
-        """Returns the node of slices of a value."""
+        """Returns the node of a sliced value."""
         node = self.nodes[index]
         if not any(slices):
             return index
@@ -203,19 +204,19 @@ class _SlicedSums:
 
 
 def _aligned(slices: Sequence[_Slice | None], arg: Node) -> list[_Slice | None]:
-    """Returns the slices of an operand under NumPy's broadcasting."""
+    """Returns the slices of an operand, by NumPy's broadcasting rules."""
     behind = slices[len(slices) - len(arg.shape) :]
     return [None if side == "1" else one for one, side in zip(behind, arg.shape, strict=True)]
 
 
 class _Factors:
-    """Factors and divisors that all terms of a sum have in common, moved behind the sum."""
+    """Moves factors and divisors that all terms of a sum have in common behind the sum."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, list(graph.nodes)
 
     def outside(self) -> Graph:
-        """Returns the graph with sums of what differs from term to term."""
+        """Returns the graph whose sums have only factors that vary along the summation axis."""
         for index, node in enumerate(self.graph.nodes):
             if node.op != "reduce" or node.data[0] != "sum" or not node.dtype.startswith("float"):
                 continue
@@ -237,7 +238,7 @@ class _Factors:
         return sorted_graph(self.nodes, self.graph.outputs)
 
     def _split(self, index: int, axis: int) -> tuple[int, list[tuple[str, int]]]:
-        """Returns what differs along an axis, and the other factors and divisors in the order of their use."""
+        """Returns the part of a value that varies along an axis, and the other factors and divisors in order of use."""
         node = self.nodes[index]
         if not node.dtype.startswith("float"):
             return index, []
@@ -272,12 +273,12 @@ class _Factors:
         return self._full(len(self.nodes) - 1, rank), found
 
     def _differs(self, index: int, from_end: int) -> bool:
-        """True if a value has more than one element along an axis, which is counted from the last one."""
+        """Returns True if a value has more than one element along an axis; the axis is counted from the last one."""
         shape = self.nodes[index].shape
         return -from_end <= len(shape) and shape[from_end] != "1"
 
     def _full(self, index: int, rank: int) -> int:
-        """Returns a value with new first axes of length 1, up to a rank."""
+        """Returns a value with leading axes of length 1 added up to a rank."""
         own = len(self.nodes[index].shape)
         return index if own == rank else self._viewed(index, [*[None] * (rank - own), *range(own)])
 
@@ -290,14 +291,14 @@ class _Factors:
 
 
 def _broadcast(*shapes: Sequence[str]) -> tuple[str, ...]:
-    """Returns the shape of an operation on arrays of some shapes."""
+    """Returns the broadcast shape of arrays."""
     rank = max(map(len, shapes))
     full = [("1",) * (rank - len(one)) + tuple(one) for one in shapes]
     return tuple(next((side for side in sides if side != "1"), "1") for sides in zip(*full, strict=True))
 
 
 def _with_sums_of_terms(graph: Graph) -> Graph:
-    """Returns the graph with sums and differences of two sums, used for nothing else, as one sum."""
+    """Returns the graph with sums and differences of two sums, used for nothing else, merged into one sum."""
     nodes = list(graph.nodes)
     uses = Counter([*(arg for node in nodes for arg in node.args), *graph.outputs])
     for index, node in enumerate(graph.nodes):

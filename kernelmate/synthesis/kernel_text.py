@@ -1,4 +1,4 @@
-"""The text around a kernel's work: its head, names, types and packs, and how it gets into the user's file."""
+"""Text around a kernel's body: its head, names, types and packs, and its insertion into the user's file."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
     "uint32": 4, "int64": 8, "uint64": 8, "bool": 1,
 }  # fmt: skip
-"""Bytes of an element of each dtype that is written here."""
+"""Bytes per element of each supported dtype."""
 
 WIDEST = 16
-"""Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
+"""Bytes of the widest load of a thread (PTX ISA, ld, 128-bit vectors)."""
 
 _TO_FLOAT = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
 _FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"}
 
 
 _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")
-"""An integer that is widened twice; the second cast suffices."""
+"""Pattern of an integer that is cast twice; the outer cast suffices."""
 
 
 GUARD = "__syncthreads();  // an earlier call may still be reading"
-"""The barrier before a function's write to its shared memory, by which any number of calls of it is right."""
+"""Barrier before a function writes to its shared memory, so that the function may be called repeatedly."""
 
 STATIC_BYTES = 48 * 1024
-"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
+"""Static shared memory limit of a block in bytes (CUDA C++ Programming Guide, Technical Specifications)."""
 
 MULTIPROCESSORS = 132
-"""Multiprocessors of an H100 SXM: NVIDIA H100 Tensor Core GPU Architecture."""
+"""Number of multiprocessors of an H100 SXM (NVIDIA H100 Tensor Core GPU Architecture)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class WrittenKernel:
         schedule: the schedule's name, which is part of the candidate's author.
         why: the reason for this schedule, in one sentence.
         definition: the kernel's text.
-        helpers: device functions above it, may be empty.
-        grid: sides as contract expressions.
-        block: number of threads, or of threads along each side; expressions of the contract too.
-        another: True for a variant of an open choice of the schedule, which is worth a measurement but no prediction.
-        grid_comment: the unit of the grid's numbers.
-        shared: dynamic shared memory of a block, in bytes; an expression of the contract if it depends on sizes.
-        capability: the minimum compute capability, 80 for 8.0.
+        helpers: device functions above the kernel; may be empty.
+        grid: the grid's sides as contract expressions.
+        block: the number of threads per block, or along each side, as contract expressions.
+        another: True for a variant whose benefit only a measurement can decide, not a prediction.
+        grid_comment: a comment on what the grid counts.
+        shared: dynamic shared memory of a block in bytes, as a contract expression.
+        capability: the minimum compute capability; 80 stands for 8.0.
     """
 
     schedule: str
@@ -77,7 +77,7 @@ class WrittenKernel:
 
     @property
     def method(self) -> str:
-        """Returns the kernel's method as a sentence of a comment: the reason without its figures."""
+        """Returns the kernel's method as a sentence for a comment: the reason without its figures."""
         sentence = re.sub(r"^Written from the reference[^:]*: ", "", self.why).partition(". ")[0].rstrip(".")
         sentence = re.sub(r"^((?:one|an?|each) block) of \d+ threads\b", r"\1", sentence)
         return f"{sentence[:1].upper()}{sentence[1:]}."
@@ -86,10 +86,10 @@ class WrittenKernel:
 def those_written(
     makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
 ) -> Iterator[WrittenKernel]:
-    """Yield the texts that can be written; those of `others` are marked as worth a measurement beside them.
+    """Yield the kernels that can be written; those of `others` are marked as variants to be measured.
 
     Raises:
-        Refused: no text of `makers` can be written; the reason is the first one's.
+        Refused: no kernel of `makers` can be written; the reason is the first one's.
     """
     reason: Refused | None = None
     count = 0
@@ -111,7 +111,7 @@ def those_written(
 
 
 def c_type(dtype: str, real: str) -> str:
-    """Returns the C++ type in which values of a dtype are computed."""
+    """Returns the C++ type that values of a dtype are computed in; `real` is the type of floating values."""
     if dtype.startswith("float"):
         return real
     known = {"bool": "bool", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long"}
@@ -119,17 +119,17 @@ def c_type(dtype: str, real: str) -> str:
 
 
 class KernelText:
-    """Context of a kernel's text: the baseline's parameters, style and types.
+    """Context for writing a kernel: the baseline's parameters, style and types.
 
     Args:
         kernel: the baseline.
         contract: its contract.
-        others: further names of array arguments, if several parts of one are accessed.
-        launched: sizes that are sides of the grid and that no parameter holds.
-        finds_sizes: True if more such sizes may be found.
+        others: additional names of array arguments, for several parts of one array.
+        launched: sizes that no parameter holds and that are sides of the grid.
+        finds_sizes: True if further such sizes may be used.
 
     Raises:
-        Refused: the kernel has a form for which no text is generated.
+        Refused: the kernel's form is not supported.
     """
 
     def __init__(
@@ -161,7 +161,8 @@ class KernelText:
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
-        """True if the baseline compares, so that it may return NaN where fmaxf returns a number."""
+        """True if bounds are written as comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`.
+        """
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
         self.thread_constant = ""
         self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None
@@ -182,18 +183,18 @@ class KernelText:
             self.sizes[size] = self.names.fresh(size)
 
     def again(self, others: Mapping[str, str] | None = None) -> KernelText:
-        """Returns a new context for another text of the kernel: all names are free, and `others` names parts of arrays."""
+        """Returns a new context for another kernel: all names are free, and `others` gives names of array parts."""
         parts = self.others if others is None else others
         return KernelText(self.kernel, self.contract, parts, self.launched, finds_sizes=self.finds_sizes)
 
     def finds(self, size: str) -> bool:
-        """Returns True if a size that no parameter holds can be found as a side of the grid."""
+        """Returns True if a size that no parameter holds can be read as a side of the grid."""
         grid = self.contract.grid
         return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
 
     @property
     def adds_atomically(self) -> bool:
-        """True if results may differ by the order of additions: the baseline adds atomically, or has no statement yet."""
+        """True if results may depend on the order of additions: the baseline adds atomically, or has no body yet."""
         return "atomicAdd" in self.kernel.source or re.search(r"\{\s*\}\s*\Z", self.kernel.source) is not None
 
     def _refuse(self) -> None:
@@ -205,10 +206,10 @@ class KernelText:
                 raise Refused(f"the parameter {name} is a {parameter.type} for {argument.dtype}")
 
     def size(self, expression: str) -> str:
-        """Return a size's expression in C++: a parameter that always equals it, else arithmetic on parameters.
+        """Return a size expression in C++: a parameter that always equals it, else arithmetic on parameters.
 
         Raises:
-            Refused: the kernel does not get a size.
+            Refused: no parameter holds a size that the expression needs.
         """
         for one in self.contract.args:
             if one.shape is None and one.dtype.startswith(("int", "uint")):
@@ -218,11 +219,14 @@ class KernelText:
         return size_text(divided_first(self.contract, without_floors(self.contract, expression)), self.sizes)
 
     def size_name(self, text: str, wanted: str) -> str:
-        """Returns an unused name for a local that holds a size: the name that the baseline gives to the same C++ expression, or else `wanted`."""
+        """Returns an unused name for a local that holds a size.
+
+        It is the baseline's name for the same C++ expression, else `wanted`.
+        """
         return self.names.fresh(size_locals(self.kernel.source).get(plain_size(text), wanted))
 
     def count(self, sides: Sequence[str]) -> str:
-        """Returns the number of elements of a shape as a `size_t`."""
+        """Returns the number of elements of a shape as an expression of type `size_t`."""
         try:
             whole = self.size(" * ".join(sides) or "1")
         except Refused:
@@ -234,13 +238,13 @@ class KernelText:
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
     def threads(self, count: int) -> tuple[str, list[str]]:
-        """Returns the name of the constant with the threads per block, and its declaration."""
+        """Returns the name of the constant for the threads per block, and its declaration."""
         name, declared = self.constant("Threads", count, "threads per block")
         self.thread_constant = name
         return name, declared
 
     def bounds(self, threads: str | int, resident: int) -> tuple[str, list[str]]:
-        """Returns launch bounds that keep registers for several resident blocks, and the constant of their number."""
+        """Returns launch bounds for a number of resident blocks, which limit registers, and their constant."""
         if resident == 1:
             return f"__launch_bounds__({threads}) ", []
         name, declared = self.constant(
@@ -249,13 +253,16 @@ class KernelText:
         return f"__launch_bounds__({threads}, {name}) ", declared
 
     def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:
-        """Returns the name of a new file-level constant, qualified by the kernel's name if the file has several, and its declaration."""
+        """Returns the name of a new file-level constant, and its declaration.
+
+        If the file has several kernels, the name contains the kernel's name.
+        """
         several = len(re.findall(r"\b__global__\b", without_comments(self.kernel.unit.text))) > 1
         name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
         return name, [f"constexpr int {name} = {count};  // {comment}"]
 
     def local_constant(self, wanted: str, value: int, word: str, comment: str) -> tuple[str, list[str]]:
-        """Returns the name of the file's constant of that value and with that word in its name, or of a new local, and its declaration."""
+        """Returns the name of the file's constant with this value and word, or of a new local, and its declaration."""
         own = file_constant(self.kernel, str(value), word)
         if own is not None:
             return own, []
@@ -263,7 +270,7 @@ class KernelText:
         return name, [f"constexpr int {name} = {value};  // {comment}"]
 
     def promise(self, read: Iterable[str]) -> str:
-        """Returns a sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
+        """Returns a sentence on the bytes moved at the headline size: the arrays that are read, and the results."""
         size = self.contract.sizes[0]
         shapes = argument_shapes(self.contract, size)
         written = dict.fromkeys(self.others.get(one.name, one.name) for one in self.outputs())
@@ -273,15 +280,15 @@ class KernelText:
         return f" At {at} it moves {moved / 1e6:.3g} MB."
 
     def outputs(self) -> list[Argument]:
-        """Returns the out and inout arguments in their order."""
+        """Returns the out and inout arguments, in argument order."""
         return [one for one in self.contract.args if one.direction in ("out", "inout")]
 
     def at(self, name: str, index: str) -> str:
-        """Returns the text of the element of an output that belongs to one row, column or whole array."""
+        """Returns the text of an output's element at an index."""
         return f"{name}[{index}]"
 
     def element(self, name: str) -> str:
-        """Returns the type of an array's elements in the file's spelling."""
+        """Returns the type of an array's elements, as written in the file."""
         return self.parameters[self.others.get(name, name)].base
 
     def loaded(self, name: str, text: str) -> str:
@@ -291,7 +298,7 @@ class KernelText:
         return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip
 
     def stored(self, name: str, text: str, kind: str) -> str:
-        """Converts a computed value of a dtype to an element of an array."""
+        """Returns the text that converts a computed value to an array's element type."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
         text = _unwrapped(text)
@@ -311,7 +318,7 @@ class KernelText:
         return text if is_cast else f"{front}{text})"
 
     def head(self, bounds: str = "") -> str:
-        """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` where valid."""
+        """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` if valid."""
         source, bare = self.kernel.source, self.kernel.name.rpartition("::")[2]
         match = re.search(rf"\b{bare}\s*\(", source)
         if match is None:
@@ -345,7 +352,7 @@ class KernelText:
         return [self._declared(self.parameters[name]) for name in names]
 
     def row_guard(self, row: str, sides: Sequence[str], body: Sequence[str]) -> list[str]:
-        """Returns the early exit of blocks past the last row, if the body does not use the number of rows; else no lines."""
+        """Returns the early exit of blocks past the last row; empty if the body already uses the number of rows."""
         try:
             count = self.count(sides)
         except Refused:
@@ -354,13 +361,13 @@ class KernelText:
         return [f"if ({row} >= {count}) return;"] if needed else []
 
     def used(self, body: Sequence[str]) -> list[str]:
-        """Returns the kernel's parameters that a helper's lines use, in their order."""
+        """Returns the kernel's parameters that a helper's lines use, in parameter order."""
         words = words_of(" ".join(body))
         words |= {word for name, other in self.others.items() if name in words for word in words_of(other)}
         return [one for one in self.parameters if one in words]
 
     def definition(self, head: str, body: Sequence[str]) -> str:
-        """Returns a function from its head and lines, in the file's style of braces and indentation."""
+        """Returns a function from its head and lines, with the file's brace style and indentation."""
         for name, one in self.others.items():  # parts of an array, whose offsets the lines have
             body = [re.sub(rf"\b{name}\b", one, line) for line in body]
         if self.template is not None and "__global__" in head:
@@ -381,7 +388,7 @@ class KernelText:
         return "\n".join([*lines[:begins], *pieces])
 
     def _with_lanes(self, body: Sequence[str]) -> list[str]:
-        """Returns a function's lines, with names for the lane and the warp if they occur more than once."""
+        """Returns a function's lines, with locals for lane and warp if these are computed more than once."""
         body = list(body)
         for sign, wanted in (("%", "lane"), ("/", "warp")):
             found = rf"threadIdx\.x {sign} 32\b"
@@ -403,7 +410,7 @@ class KernelText:
     def _styled_pieces(self, pieces: Sequence[str]) -> Iterator[str]:
         """Yields the lines of a statement in the file's indentation.
 
-        Continuation lines keep their column under the first.
+        Continuation lines keep their column relative to the first line.
         """
         lead, goes_on = 0, False
         for piece in pieces:
@@ -417,14 +424,17 @@ class KernelText:
             goes_on = bool(code) and not ended and not code.startswith(("//", "#"))
 
     def styled(self, text: str) -> str:
-        """Returns lines that are indented by two blanks per level in the file's own indentation."""
+        """Converts lines indented by two spaces per level to the file's indentation."""
         if self.indent == "  ":
             return text
         return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
 
 
 def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNamespace:
-    """Returns names for locals, as close to the desired ones as the user's text allows; `spelled` ones under other attributes."""
+    """Returns unused names for locals, close to the wanted ones.
+
+    Keyword arguments give wanted names for attributes with another name.
+    """
     spelled = {name: name for name in wanted} | spelled
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
 
@@ -448,7 +458,7 @@ def _template_head(front: str) -> tuple[str, str]:
 
 
 def _unwrapped(text: str) -> str:
-    """Returns an expression without parentheses around the whole."""
+    """Returns an expression without parentheses around the whole expression."""
     if not text.startswith("(") or not text.endswith(")"):
         return text
     depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text)]
@@ -456,7 +466,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _without_bodies(text: str) -> str:
-    """Returns the text outside braces and parentheses, and all macros."""
+    """Returns the text outside braces and parentheses, followed by the names of all macros."""
     macros = re.findall(r"#\s*define\s+\w+", text)
     before = ""
     while text != before:
@@ -484,10 +494,10 @@ _TYPE_WORDS = {"unsigned char": "Byte", "uint8_t": "Byte", "signed char": "Int8"
 
 
 def type_word(element: str) -> str:
-    """Returns a word for an element's type, for names of packs: `Int8` of `int8_t`."""
+    """Returns the word for an element type in names of packs: `Int8` for `int8_t`."""
     return _TYPE_WORDS.get(element) or camel(element.removesuffix("_t"))
 
 
 def camel(element: str) -> str:
-    """Converts the name of a type or a kernel to camel case."""
+    """Converts a name to camel case."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)

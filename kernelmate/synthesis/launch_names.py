@@ -1,4 +1,4 @@
-"""Names that a file gives to the numbers of a kernel and its launches."""
+"""Names that a file gives to constants of a kernel and of its launches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernelmate.synthesis.names import without_comments
 
 _GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
 _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
-"""Numbers that are written literally, even if a constant has that value."""
+"""Numbers that are always written as literals, even if a constant has their value."""
 
 
 def has_own_block(kernel: Kernel) -> bool:
-    """Returns True if all launches use one constant above the kernel as block size, and nothing else uses it."""
+    """Returns True if all launches use one constant above the kernel as block size, and nothing else uses that."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""
@@ -31,7 +31,10 @@ def has_own_block(kernel: Kernel) -> bool:
 
 
 def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
-    """Returns the integer constant of a value above a kernel, outside functions, whose name contains one of some words."""
+    """Returns the file-level integer constant with a value above a kernel, whose name contains one of some words.
+
+    `word` is a regular expression of alternatives.
+    """
     text = without_comments(kernel.unit.text[: kernel.start])
     head = r"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int|uint32_t|size_t)"
     own = re.search(rf"{head} (\w*(?:{word})\w*) = {value}u?;", text, re.MULTILINE | re.IGNORECASE)
@@ -39,7 +42,7 @@ def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
 
 
 def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
-    """Returns the text of a number of the kernel's type: by the source's constants, or their difference from 1."""
+    """Returns texts of floating numbers, by value: constants that the kernel uses, or 1 minus one of them."""
     text = without_comments(kernel.unit.text)
     used = {one.rpartition("::")[2]: one for one in re.findall(r"[A-Za-z_][\w:]*", without_comments(kernel.source))}
     given = [(used[found[1]], float(found[2])) for found in _GIVEN.finditer(text) if found[1] in used]
@@ -55,7 +58,7 @@ def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
 
 
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
-    """Return a generated kernel and its helpers with named constants for warp size and full lane mask.
+    """Return a generated kernel and its helpers with named constants for the warp size and the full lane mask.
 
     The file's own constants are used if it has them, else new ones are declared above the helpers.
     """
@@ -104,4 +107,4 @@ _WARP = (
     ),
     ("0xffffffff", "kAllLanes", "constexpr unsigned int", ((r"\b0xffffffffu", "@"),)),
 )
-"""Warp size and full lane mask: usual name, declaration head, and the pattern of each use."""
+"""For the warp size and the full lane mask: value, usual name, declaration, and patterns of uses."""

@@ -1,4 +1,4 @@
-"""Sizes that no parameter of a kernel holds and that the kernel reads as sides of its grid."""
+"""Sizes that no parameter of a kernel holds, and that the kernel reads as sides of its grid."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LETTERS = "xyz"
 
 
 def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKernel:
-    """Return a text whose grid has `kernel.launched` as sides, beside one for the rest of the blocks.
+    """Return a kernel whose grid has `kernel.launched` as sides, and one more side for the remaining blocks.
 
     Args:
-        written: a text that names the sizes, with a grid of one side.
-        kernel: gives the names.
+        written: a kernel that uses the sizes' names, with a grid of one side.
+        kernel: the context, with the sizes and names.
 
     Raises:
-        Refused: its grid has several sides, so that there is no room for more.
+        Refused: its grid has several sides already.
     """
     several = re.search(r"\bgridDim\b|\bblockIdx\.[yz]", written.definition)
     if len(written.grid) != 1 or several or re.search(r"\bgridDim\b|\bblockIdx\b", written.helpers):

@@ -1,4 +1,4 @@
-"""Subscripts by the index of a loop over a size: reads, assignments and accumulations for all iterations at once."""
+"""Subscripts by the index of a loop over a size: reads, assignments and accumulations, for all iterations at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Place:
 
 
 def _place(key: Any) -> _Place | None:
-    """Returns the loop of an index that grows evenly with it."""
+    """Returns an index as a linear function of a loop's index; None for other keys."""
     if not isinstance(key, Array) or key.ndim or not key.loops or key.dtype.kind not in "iu":
         return None
     found = _linear_of(key.builder, key.node)
@@ -68,13 +68,13 @@ def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear,
 
 
 def depends(keys: Sequence[Any]) -> bool:
-    """Returns True if an index or a slice's bound differs between iterations."""
+    """Returns True if an index or a slice's bound varies between iterations."""
     bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
 
 def chosen(a: Array, keys: Sequence[Any]) -> Any:
-    """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
+    """Implements `a[i]`, `a[i + 1, :]` and `a[i : i + 3]`, for all iterations."""
     row = row_elements(a, keys)
     if row is not None:
         return row
@@ -112,10 +112,12 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
 
 
 def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
-    """Finds the number of elements of all rows that a loop over those of one row counts: the length of what it indexes.
+    """Records the number of elements of all rows for a loop over the elements of one row.
+
+    The number is the length of the array that the loop indexes.
 
     Raises:
-        Again: no earlier trace has found it.
+        Again: no earlier trace has recorded it.
     """
     for key, side in zip(keys, a.shape, strict=False):
         for loop in _loops_of(key):
@@ -125,7 +127,7 @@ def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
 
 
 def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
-    """Returns the index map of one key along an axis; `inner` receives the extent of a kept axis."""
+    """Returns the index map of one key along an axis; the extent of a kept axis is appended to `inner`."""
     if isinstance(key, slice) and depends([key]):
         start, stop = _place(key.start), _place(key.stop)
         first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
@@ -149,7 +151,7 @@ def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: li
 
 
 def _permutation(a: Array, maps: Sequence[AxisMap], sides: Sequence[str]) -> list[int] | None:
-    """Returns the source axis of each result axis, if all are complete and each occurs once."""
+    """Returns the source axis of each result axis if the maps are a permutation of whole axes; else None."""
     found: dict[int, int] = {}
     texts = a.builder.nodes[a.node].shape
     for place, one in enumerate(maps):
@@ -169,7 +171,7 @@ def _loops_of(key: Any) -> Iterator[TracedLoop]:
 
 
 def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
-    """Refuses an iteration that reads what another one writes, other than the one before it."""
+    """Checks that an iteration does not read elements that another one writes, except the one or two before it."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         signature = _signature_in(loop, keys)
         lags: dict[int, int] = {}
@@ -193,7 +195,7 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
 
 
 def _signature_in(loop: TracedLoop, keys: Sequence[Any]) -> tuple[tuple[int, int | str], ...]:
-    """Returns the keys that depend on a loop, with their places."""
+    """Returns the keys that depend on a loop, with their positions."""
     return tuple((place, _signature(one)) for place, one in enumerate(keys) if loop in _loops_of(one))
 
 
@@ -203,7 +205,7 @@ def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
-    """Returns the number of iterations since an element that is read was assigned: one or two, else zero."""
+    """Returns the number of iterations since a read element was assigned: one or two; otherwise 0."""
     if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
         return 0
     if not all(isinstance(one[0][1], int) for one in (read, write)):
@@ -218,7 +220,7 @@ def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
 
 
 def _shift(builder: Builder, write: Any) -> int:
-    """Returns the offset of an assigned element from the iteration's index."""
+    """Returns the constant offset of an assigned element from the iteration's index; 0 if it is not constant."""
     found = _linear_of(builder, write[0][1])
     assert found is not None
     assert found[0] is not None
@@ -227,7 +229,10 @@ def _shift(builder: Builder, write: Any) -> int:
 
 
 def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
-    """Returns how many iterations earlier the element was read at the iteration's own number; zero unless the loop has additional first iterations."""
+    """Returns how many iterations earlier an element was read by its own iteration.
+
+    The result is zero unless the loop has additional first iterations.
+    """
     places = [_place(one) for one in keys if loop in _loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
         return 0
@@ -251,7 +256,7 @@ def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Arr
 
 
 def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Returns the state for an element that the previous iteration assigned, if an earlier trace has found that."""
+    """Returns the state for an element that an earlier iteration assigned, if an earlier trace has found that."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
         lateness = _lateness(loop, keys) if known is None else 0
@@ -294,7 +299,7 @@ def _before(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, newest
 
 
 def _element_before(loop: TracedLoop, a: Array, keys: Sequence[Any], lag: int) -> Array:
-    """Returns the element read in the first iteration; with additional first iterations, the element that the first of them has."""
+    """Returns the element that is read in the first iteration, or in the first of the additional iterations."""
     place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
     at = loop.first_position() if loop.peeled else loop.first_position() - (-lag if loop.backwards else lag)
     return Array(a.builder, Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])].node)
@@ -305,10 +310,10 @@ def _signature(key: Any) -> int | str:
 
 
 def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
-    """Handles `a[index[i]] += value` for all turns, as `np.add.at` does; returns False for other assignments.
+    """Implements `a[index[i]] += value` for all iterations, as `np.add.at`; returns False for other assignments.
 
     Raises:
-        Untraceable: turns read what others have added.
+        Untraceable: an iteration reads what another one added.
     """
     builder, loops = a.builder, a.builder.open
     computed = [isinstance(one, Array) and bool(one.loops) and _place(one) is None for one in keys]
@@ -332,7 +337,7 @@ def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
 
 
 def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> None:
-    """Adds the values of all iterations at the rows that the first index gives; the other indices cover whole axes."""
+    """Adds the values of all iterations to the rows that the first index selects; other indices cover whole axes."""
     index, *rest = keys
     places = [_place(one) for one in rest]
     order = [*index.loops, *(place.loop for place in places if place is not None)]
@@ -355,7 +360,7 @@ def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> Non
 
 
 def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop]) -> tuple[TracedLoop, ...]:
-    """Returns the loops, other than those of an array's indices, whose iterations all add to the assigned elements."""
+    """Returns the loops whose iterations all add to the assigned elements, except loops of the array's indices."""
     nodes, found = a.builder.nodes, []
     for loop in a.builder.open:
         sums = [before for _, before, after in loop.sums if after == value.node and loop not in known]
@@ -366,7 +371,7 @@ def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop
 
 
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
-    """Handles `a[i] = value`, for all iterations."""
+    """Implements `a[i] = value`, for all iterations."""
     row = row_elements(a, keys, assigned=True)
     if row is not None:
         row.written_to(a, value)
@@ -414,7 +419,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
 def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
     """Returns the assigned value, which the next iteration reads.
 
-    In an additional first iteration the existing contents.
+    In an additional first iteration, it is the existing contents.
     """
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         for state in loop.states:
@@ -431,7 +436,7 @@ def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
 
 
 def accumulated(target: Array, other: Any, kind: str) -> Any:
-    """Accumulates the sum or product over all iterations into an earlier array."""
+    """Accumulates the sum or product over all iterations into an array from before the loop."""
     value = target.builder.lift(other)
     extra = [loop for loop in value.loops if loop not in target.loops]
     if not extra:
@@ -451,7 +456,7 @@ def accumulated(target: Array, other: Any, kind: str) -> Any:
 
 
 def collected(several: Sequence[Any]) -> Array | None:
-    """Stacks the results of all iterations of a finished loop along a new first axis; None for another list."""
+    """Stacks the results of all iterations of a finished loop along a new first axis; None for other lists."""
     if len(several) != 1 or not isinstance(several[0], Array) or not any(loop.finished for loop in several[0].loops):
         return None
     one = several[0]

@@ -1,8 +1,8 @@
 """Loops over sizes in references: the body is traced once for all iterations, along an additional axis.
 
-What depends on a loop's number is *batched*: its node has an axis for each such loop before its own ones, which the
-stand-in does not show. Assignments by loop index, sums over all iterations and lists of results turn them into ordinary
-axes again. An iteration that depends on another one is refused.
+A value that depends on a loop's index is *batched*: its node has an additional leading axis for each such loop, which
+the traced array does not show. Assignments by loop index, sums over all iterations and lists of results turn these into
+ordinary axes again. Loops in which an iteration depends on another one are refused, unless they are recurrences.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from kernelmate.synthesis.sizes import Dim, Untraceable, text_of
 
 @dataclass(slots=True, eq=False)
 class TracedLoop:
-    """One loop: its place among the reference's loops, its number of iterations, and whether it has ended.
+    """One loop: its position among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
         builder: the graph's builder. first_number: the smallest index.
-        carried: facts that earlier traces have found about the loop. backwards: whether its index falls.
-        peeled: number of additional iterations, at most two, that come first and compute nothing.
+        carried: facts that earlier traces have found about the loop. backwards: True if its index decreases.
+        peeled: number of additional first iterations, at most two, that compute nothing.
         reads, writes: arrays that iterations read or assign to, with the indices that they use.
-        others: the other indices of each read.
+        others: the indices of each read that do not depend on the loop.
         picks: arrays of which iterations read elements at computed indices, with the values read.
         sums: arrays into which all iterations accumulate, with their nodes before and after. states: carried values.
-        rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index then
-            counts the elements of all rows.
+        rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index
+            then counts the elements of all rows.
     """
 
     number: int
@@ -76,7 +76,7 @@ class TracedLoop:
 
 
 def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False, rows: tuple[Array, TracedLoop] | None = None) -> Iterator[Array]:  # fmt: skip
-    """Yields all numbers from `start` to before `stop`, as a single iteration; `rows` as of `TracedLoop`."""
+    """Yields the loop's index from `start` to before `stop` once, for all iterations; `rows` as in `TracedLoop`."""
     loop = _opened(builder, start, stop, backwards=backwards)
     loop.rows = rows
     frame = _frame(builder.file)
@@ -92,7 +92,10 @@ def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False, r
 
 
 def _opened(builder: Builder, start: int, stop: int, *, backwards: bool) -> TracedLoop:
-    """Returns a new loop; one that begins at the second element because it carries the first has a turn for that, too."""
+    """Returns a new loop.
+
+    A loop that starts late, because elements before its start are given, gets additional iterations for these.
+    """
     carried = builder.carried.setdefault(builder.loop_count, Carried())
     peeled = 0
     if carried.locals or carried.reads:
@@ -110,10 +113,10 @@ def _opened(builder: Builder, start: int, stop: int, *, backwards: bool) -> Trac
 
 
 def _learn(loop: TracedLoop, before: dict[str, Any], nodes: dict[str, int], after: dict[str, Any]) -> None:
-    """Finds locals that a turn has changed.
+    """Finds locals that an iteration has changed.
 
     Raises:
-        Again: there are some that no earlier trace has found.
+        Again: there are locals that no earlier trace has found.
     """
     new: dict[str, tuple[tuple[str, ...], str]] = {}
     for name, value in before.items():
@@ -133,7 +136,7 @@ def _learn(loop: TracedLoop, before: dict[str, Any], nodes: dict[str, int], afte
 
 
 def _is_changed(loop: TracedLoop, value: Array, before: int) -> bool:
-    """True if an array is changed in place by more than what is assigned by a turn's number, or summed over all turns."""
+    """Returns True if an array is changed in place other than by assignments by loop index, or sums over iterations."""
     if loop in value.adding or value.node == before or any(one is value for one, _ in loop.writes):
         return False
     summed = [(old, new) for one, old, new in loop.sums if one is value]
@@ -145,7 +148,7 @@ def _is_changed(loop: TracedLoop, value: Array, before: int) -> bool:
 
 
 def _frame(file: str) -> types.FrameType | None:
-    """Returns the innermost running function of a file."""
+    """Returns the frame of the innermost running function of a file."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
@@ -153,7 +156,7 @@ def _frame(file: str) -> types.FrameType | None:
 
 
 def _numbers(frame: types.FrameType | None) -> dict[str, Any]:
-    """Returns local variables of a function that hold valid arrays or numbers."""
+    """Returns a function's local variables that are valid arrays or numbers."""
     held = {} if frame is None else frame.f_locals
     kinds = (Array, int, float)
     dead = [
@@ -165,7 +168,7 @@ def _numbers(frame: types.FrameType | None) -> dict[str, Any]:
 
 
 def loop_range(builder: Builder, *bounds: Any) -> Any:
-    """Returns a `range` that yields a single iteration if a bound is a size."""
+    """Replaces `range`: a range whose bound is a size yields one index for all iterations."""
     if any(isinstance(one, Array) for one in bounds):
         rows = row_bounds(builder, *bounds) if len(bounds) == 2 else None
         if rows is None:
@@ -209,14 +212,14 @@ def over(array: Array) -> Iterator[Any]:
 
 
 def loop_enumerate(values: Any, start: Any = 0) -> Any:
-    """`enumerate`; over a traced array as a single iteration."""
+    """Replaces `enumerate`; over a traced array, all iterations are one."""
     if not isinstance(values, Array) or _is_short(values):
         return enumerate(values, start)
     return ((index + start if start else index, values[index]) for index in turns(values.builder, 0, values.shape[0]))
 
 
 def loop_zip(*several: Any, **keywords: Any) -> Any:
-    """`zip`; over traced arrays as a single iteration."""
+    """Replaces `zip`; over traced arrays, all iterations are one."""
     arrays = [one for one in several if isinstance(one, Array) and not _is_short(one)]
     if not arrays:
         return zip(*several, **keywords)  # noqa: B905 -- as it was called
@@ -231,7 +234,7 @@ def _is_short(array: Array) -> bool:
 
 
 def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
-    """The result of an operation on arrays of which some are batched."""
+    """Returns the result of an operation on arrays of which some are batched."""
     args = _in_elements(args)
     loops = _merged(args)
     lead, more = [loop.count for loop in loops], len(loops)
@@ -266,7 +269,7 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
 
 
 def _in_elements(args: Sequence[Array]) -> Sequence[Array]:
-    """Operands of which values of a row are repeated for its elements where others are of a loop over these."""
+    """Returns operands in which values of rows are repeated for each of the rows' elements, where needed."""
     for inner in {loop for one in args for loop in one.loops if loop.rows is not None}:
         assert inner.rows is not None
         offsets, outer = inner.rows
@@ -288,7 +291,7 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
 
 
 def _window(builder: Builder, args: Sequence[Array], loops: tuple[TracedLoop, ...], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
-    """Returns parts of batched arrays, or of others with a batched index."""
+    """Returns a window of batched arrays, or of other arrays by a batched index."""
     source, *rest = args
     more, sides = len(loops), [*(loop.count for loop in loops), *shape]
     moved = [AxisMap.of(one) for one in data]

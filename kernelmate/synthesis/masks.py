@@ -1,4 +1,4 @@
-"""Elements that a mask chooses, read and assigned to, and NumPy's functions that choose by masks."""
+"""Elements selected by a mask, read and assigned, and NumPy's functions with masks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kernelmate.synthesis.sizes import Untraceable
 
 
 class Masked(NDArrayOperatorsMixin):
-    """The masked elements of an array, stored at their places.
+    """The elements of an array that a mask selects, kept at their positions.
 
     Args:
-        values: the array, changed where `mask` is true; its other elements are meaningless.
+        values: an array with the elements; its elements where `mask` is False are meaningless.
         mask: booleans in the array's shape.
     """
 
@@ -29,7 +29,7 @@ class Masked(NDArrayOperatorsMixin):
         self.values, self.mask = values, mask
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
-        """Applies an operation to masked elements, with numbers and others under the same mask."""
+        """Applies an operation to masked elements and numbers, or to elements under the same mask."""
         alike = all(one.mask.node == self.mask.node for one in inputs if isinstance(one, Masked))
         others = [one for one in inputs if isinstance(one, Array)]
         if method != "__call__" or keywords or not alike or any(one.ndim for one in others):
@@ -59,13 +59,13 @@ class Masked(NDArrayOperatorsMixin):
 
 
 def masked(a: Array, key: Any) -> Masked | None:
-    """Handles `a[mask]`, or `a[:, mask]`, with whole axes besides; None for other keys."""
+    """Implements `a[mask]` and `a[:, mask]`; None for other keys."""
     mask = _mask(a, key)
     return None if mask is None else Masked(a, mask)
 
 
 def _mask(a: Array, key: Any) -> Array | None:
-    """Returns the mask among the keys, in the shape of the array that it selects from."""
+    """Returns the mask among the keys, broadcast to the array's shape; None without one."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if sum(isinstance(one, Array) and one.dtype.kind == "b" for one in keys) != 1:
         return None
@@ -82,7 +82,7 @@ def _mask(a: Array, key: Any) -> Array | None:
 
 
 def assign_masked(a: Array, key: Any, value: Any) -> bool:
-    """Assigns to masked elements; returns False if no mask is among the keys."""
+    """Assigns to masked elements; returns False if the keys have no mask."""
     mask = _mask(a, key)
     if mask is None:
         return False
@@ -97,7 +97,7 @@ def assign_masked(a: Array, key: Any, value: Any) -> bool:
 
 
 def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
-    """Handles `a[np.arange(rows), index] = value`, one element per row; returns False for other keys."""
+    """Implements `a[np.arange(rows), index] = value`, one element per row; returns False for other keys."""
     if len(keys) != 2 or a.ndim != 2 or not all(isinstance(one, Array) and one.ndim == 1 for one in keys):
         return False
     row, index = keys
@@ -110,7 +110,7 @@ def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """Returns the choice of the first condition that holds."""
+    """Computes `np.select`: for each element, the choice of the first condition that holds."""
     result = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         result = where(condition, choice, result)
@@ -118,7 +118,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
-    """Assigns an array, or assigns it under a mask."""
+    """Computes `np.copyto`: assigns an array, optionally under a mask."""
     _target(dst, "copyto")
     if where is True:
         dst.assign(dst.builder.lift(src))
@@ -127,7 +127,7 @@ def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Assigns a number under a mask."""
+    """Computes `np.putmask` with a number."""
     _target(a, "putmask")
     if isinstance(values, Array) and values.ndim:
         raise Untraceable("np.putmask with an array")
@@ -140,7 +140,7 @@ def _target(a: Any, name: str) -> None:
 
 
 def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """Replaces NaN, and infinities if given, by other numbers."""
+    """Computes `np.nan_to_num`: replaces NaN and infinities by given numbers."""
     if posinf is None or neginf is None or not copy:
         raise Untraceable("np.nan_to_num without posinf and neginf")
     found = where(np.isnan(x), nan, x)
@@ -164,4 +164,4 @@ MASKS: dict[str, Callable[..., Any]] = {
     "putmask": putmask,
     "nan_to_num": nan_to_num,
 }
-"""Functions of NumPy by name."""
+"""Implementations of NumPy functions, by name."""

@@ -1,4 +1,4 @@
-"""Neighbouring axes that a graph treats as one: batches and channels of images need no lengths of their own."""
+"""Merges adjacent axes that a graph treats alike, such as the batches and channels of images."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernelmate.synthesis.sizes import joined
 
 
 class _CannotMerge(Exception):
-    """An operation distinguishes the two axes."""
+    """Raised if an operation treats the two axes differently."""
 
 
 def merged(graph: Graph) -> Graph:
-    """Returns the graph with leading result axes merged, as many as no operation distinguishes."""
+    """Returns the graph with its leading result axes merged, as many as no operation treats differently."""
     while True:
         if any(len(graph.nodes[one].shape) < 2 for one in graph.outputs):
             return graph
@@ -50,7 +50,7 @@ class _Merging:
         return Graph(tuple(self._nodes), tuple(outputs))
 
     def _written(self, index: int, pair: int | None) -> int:
-        """Returns the index of a node with the axes `pair` and `pair + 1` merged; unchanged for None."""
+        """Returns the new index of a node with the axes `pair` and `pair + 1` merged; with None, no axes are merged."""
         if (index, pair) not in self._known:
             node = self._graph.nodes[index]
             data, pairs = (node.data, [None] * len(node.args)) if pair is None else self._merging(node, pair)
@@ -61,7 +61,7 @@ class _Merging:
         return self._known[index, pair]
 
     def _merging(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
-        """Returns a node's data with one axis in place of two, and the place of the pair in each operand."""
+        """Returns a node's data with two axes merged, and the position of the pair in each operand."""
         match node.op:
             case "input" | "constant":
                 return node.data, []
@@ -84,7 +84,7 @@ class _Merging:
         raise _CannotMerge
 
     def _aligned(self, node: Node, arg: int, pair: int) -> int | None:
-        """Returns the pair of axes in an operand under NumPy's broadcasting."""
+        """Returns the position of the pair of axes in an operand, by NumPy's broadcasting rules."""
         shape = self._graph.nodes[arg].shape
         place = pair - len(node.shape) + len(shape)
         sides = [shape[one] if one >= 0 else "1" for one in (place, place + 1)]

@@ -1,6 +1,6 @@
 """Sums and centred sums of squares in one pass.
 
-Partial results of a few values in registers, combined without cancellation.
+Each thread computes partial results from a few values in registers; they are combined without cancellation.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kernelmate.synthesis.reductions import WARP, Reductions
 
 @dataclass(frozen=True, slots=True)
 class Centred:
-    """A sum, and the sum of squared differences from the mean that follows from it.
+    """A sum, and the sum of squared differences from the mean.
 
     Attributes:
-        total: the sum. squares: the sum of squared differences. value: the element that both are computed from.
+        total: the sum. squares: the sum of squared differences. value: the elements that both are computed from.
     """
 
     total: Key
@@ -29,7 +29,7 @@ class Centred:
 
 
 def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) -> Centred | None:
-    """Returns the two sums if they are all that a plan's passes compute; else None."""
+    """Returns the two sums if a plan's reductions are exactly these; else None."""
     if [len(keys) for keys in levels] != [1, 1]:
         return None
     (total,), (squares,) = levels
@@ -49,7 +49,7 @@ def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) 
 
 
 def _is_mean(plan: Plan, contract: Contract, key: Key, total: Key) -> bool:
-    """True if a value is a sum over the number of its elements."""
+    """Returns True if a value is a sum divided by the number of its elements."""
     if plan.node(key).op != "map" or plan.node(key).data[0] != "divide":
         return False
     above, below = (behind(plan, one) for one in plan.operands(key))
@@ -60,16 +60,16 @@ def _is_mean(plan: Plan, contract: Contract, key: Key, total: Key) -> bool:
 
 
 class Moments:
-    """The type and the device functions of one kernel's moments.
+    """The type and the device functions that compute the moments in one kernel.
 
     Args:
         reductions: the reductions of the same kernel.
-        columns: name of the constant with the neighbouring columns of a block.
-        ahead: name of the constant with the values that a thread loads before it uses the first.
+        columns: name of the constant with the number of columns per block.
+        ahead: name of the constant with the number of values that a thread loads before it uses the first.
 
     Attributes:
-        type: of the moments. part: the function that computes those of some values.
-        block: the function that combines those of the threads of each column.
+        type: name of the type of moments. part: name of the function that computes the moments of some values.
+        block: name of the function that combines the moments of all threads of a column.
     """
 
     def __init__(self, reductions: Reductions, columns: str, ahead: str) -> None:
@@ -141,7 +141,7 @@ class Moments:
         ]
 
     def _exchange(self) -> list[str]:
-        """Combines the moments of a warp's threads with the same column, at halved distances."""
+        """Returns statements that combine the moments of a warp's threads with the same column, at halved distances."""
         offset, found = self.names.offset, self.names.found
         fields = {one: getattr(self.names, one) for one in ("total", "squares", "count")}
         condition = f"{offset} > 0" if self.columns == "1" else f"{offset} >= {self.columns}"

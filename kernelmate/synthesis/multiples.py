@@ -1,4 +1,4 @@
-"""Sizes that are multiples of others by a contract's `require`: `cols == 2 * half`."""
+"""Sizes that a contract's `require` makes multiples of others, as in `cols == 2 * half`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Multiple = tuple[str, int, str]
 
 
 def multiple_text(multiple: Multiple) -> str:
-    """Returns the condition of a contract."""
+    """Returns the condition as written in a contract."""
     name, factor, of = multiple
     return f"{name} == {factor} * {of}"
 
@@ -24,9 +24,10 @@ def multiples_of(require: Iterable[str]) -> tuple[Multiple, ...]:
 
 
 def with_multiples(size: Size, multiples: Sequence[Multiple]) -> dict[str, int]:
-    """Returns a size with each multiple set anew, and with a smaller size where the larger one is already set by another.
+    """Returns a size that satisfies the conditions, as far as possible.
 
-    Not all conditions may be met by it.
+    Each multiple is computed anew; if another condition has fixed it already, the size that it is a multiple of is
+    computed instead.
     """
     made, fixed = dict(size), set[str]()
     for name, factor, of in sorted(multiples, key=lambda one: -one[1]):

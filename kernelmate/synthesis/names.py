@@ -1,4 +1,4 @@
-"""Identifiers for generated kernels that do not collide with the user's text or with each other."""
+"""Identifiers for generated kernels, which do not collide with the user's text or with each other."""
 
 from __future__ import annotations
 
@@ -140,15 +140,15 @@ RESERVED = frozenset(
         "sum",
     ]
 )
-"""Words of C++ and functions of CUDA that a name from the reference must not hide; `sum` is a local of the schedules."""
+"""Keywords of C++ and functions of CUDA that a name must not hide; also `sum`, a local of the schedules."""
 
 
 COUNTERS = "ijkrst"
-"""Names of counters of loops, in the order in which they are taken."""
+"""Names of loop counters, in order of preference."""
 
 
 class Names:
-    """Unused identifiers.
+    """Identifiers that are not used yet.
 
     Args:
         outer: names at the outermost level, which a local may not hide.
@@ -167,7 +167,7 @@ class Names:
         return frozenset(self._outer)
 
     def outermost(self, wanted: str) -> str:
-        """Returns a name for a function or constant beside the kernel."""
+        """Returns an unused name for a function or constant at the outermost level."""
         name, number = wanted, 2
         while name in self._taken | self._every:
             name, number = f"{wanted}_{number}", number + 1
@@ -180,7 +180,7 @@ class Names:
         return self.fresh(self.element_name(array))
 
     def element_name(self, array: str) -> str:
-        """Returns the name that suits one element of an array: `sample` of `samples`, `x_i` of `x`."""
+        """Returns the name for one element of an array: `sample` for `samples`, `x_i` for `x`."""
         single = one_of(array)
         return single if single and self.is_free(single) else f"{array}_i"
 
@@ -189,7 +189,7 @@ class Names:
         return name.isascii() and name.isidentifier() and name not in self._taken
 
     def fresh(self, wanted: str) -> str:
-        """Returns the name, with a numeric suffix if it is used; another letter in the place of the name of a counter."""
+        """Returns the wanted name, with a numeric suffix if it is used; a used counter gives the next counter."""
         if wanted in COUNTERS and wanted in self._taken:
             wanted = next((one for one in COUNTERS if one not in self._taken), wanted)
         name, number = wanted, 2
@@ -201,11 +201,11 @@ class Names:
         return name
 
     def release(self, name: str) -> None:
-        """Releases a name for another use, because its declaration is elsewhere."""
+        """Releases a name for other uses."""
         self._taken.discard(name)
 
     def unnumbered(self, function: str) -> str:
-        """Removes numeric suffixes of a function's locals where no collision results."""
+        """Removes numeric suffixes from a function's locals where that causes no collision."""
         words = words_of(without_comments(function))
         for name in dict.fromkeys(re.findall(r"\b[A-Za-z]\w*_\d+\b", function)):
             wanted = self._numbered.get(name, "")
@@ -221,20 +221,20 @@ def singular(side: str, otherwise: str) -> str:
 
 
 def one_of(several: str) -> str:
-    """Returns the singular of a plural's name: `sample` for `samples`; empty for other names."""
+    """Returns the singular of a plural: `sample` for `samples`; empty for other names."""
     regular = re.fullmatch(r"[a-z_]{2,}[^aiosu_]s", several) and not re.search(r"(?:ie|[cshxz]e)s$", several)
     return several[:-1] if regular and several[:-1] not in RESERVED else ""
 
 
 def position_name(side: str) -> str:
-    """Returns a name for the position along an outer axis: of rows and columns of an image, else as of one of several."""
+    """Returns a name for the position along an outer axis: `out_row` for `height`, `row` for `rows`."""
     words = set(re.findall(r"[A-Za-z_]\w*", side))
     word = words.pop() if len(words) == 1 else ""
     return {"height": "out_row", "width": "out_col", "batch": "batch"}.get(word) or singular(word, "outer")
 
 
 def without_comments(text: str) -> str:
-    """Returns C++ with a blank in place of each comment."""
+    """Returns C++ text with a space in place of each comment."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Online softmax: sums of exponentials of differences from a row's maximum, found in the same pass as the maximum.
+"""Online softmax: sums of exp(x - maximum of the row), computed in the same pass as the maximum.
 
 Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
@@ -13,15 +13,15 @@ import numpy as np
 from kernelmate.synthesis.plan import Key, Plan, behind, walk
 
 LOWEST = {"float": float(np.finfo(np.float32).min), "double": float(np.finfo(np.float64).min)}
-"""Initial value of a maximum by C++ type; finite, because the difference of two infinities is not a number."""
+"""Initial value of a maximum by C++ type; finite, since the difference of two infinities is NaN."""
 
 
 def online_of(plan: Plan, levels: Sequence[Sequence[Key]]) -> dict[int, int]:
-    """Return, for each sum that can be computed in the pass of its maximum, that maximum, as node indices.
+    """Return the maximum for each sum that can be computed in the same pass, as node indices.
 
     Args:
-        plan: of rows.
-        levels: its reductions in the order of their passes.
+        plan: a plan of rows.
+        levels: the plan's reductions, by pass.
     """
     found: dict[int, int] = {}
     for before, keys in itertools.pairwise(levels):
@@ -39,7 +39,7 @@ def _is_real(plan: Plan, key: Key, kind: str) -> bool:
 
 
 def _maximum(plan: Plan, key: Key, largest: dict[int, Key], needing: set[Key]) -> int | None:
-    """Returns the maximum subtracted in the only exponential of a sum, if nothing else in the sum needs one."""
+    """Returns the maximum that is subtracted in the only exponential of a sum; None if other factors need one."""
     if not _is_real(plan, key, "sum"):
         return None
     factors = _factors(plan, plan.operands(key)[0])
@@ -57,7 +57,7 @@ def _factors(plan: Plan, key: Key) -> list[Key]:
 
 
 def _subtracted(plan: Plan, key: Key, largest: dict[int, Key]) -> int | None:
-    """Returns the maximum in exp(x - maximum) if it is that of x."""
+    """Returns the maximum in `exp(x - maximum)` if it is the maximum of `x`; else None."""
     if plan.node(key).op != "map" or plan.node(key).data[0] != "exp":
         return None
     difference = behind(plan, plan.operands(key)[0])
@@ -68,7 +68,7 @@ def _subtracted(plan: Plan, key: Key, largest: dict[int, Key]) -> int | None:
 
 
 def _following(plan: Plan, reductions: set[int]) -> set[Key]:
-    """Returns all values that depend on some reductions, and these themselves."""
+    """Returns all values that depend on some reductions, including these."""
     found: set[Key] = set()
     for key in walk(plan):
         if key[0] in reductions or not found.isdisjoint(plan.operands(key)):

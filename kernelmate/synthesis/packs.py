@@ -1,4 +1,4 @@
-"""Packs: neighbouring elements of an array that are loaded and stored in one access of up to 16 bytes."""
+"""Packs: adjacent elements of an array that are loaded or stored in one access of up to 16 bytes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from kernelmate.synthesis.names import Names
 
 ALIGNED = "// Packed accesses need aligned arrays; other arrays, and the tail, go element by element."
 ALIGNED_ROWS = "// Packed accesses need aligned rows; other rows go element by element."
-"""Comments above the condition under which packs are used."""
+"""Comment above the condition under which packs are used."""
 
 
 def pack_struct(name: str, element: str, count: str) -> list[str]:
-    """Returns the struct of neighbouring elements that are loaded and stored in one access."""
+    """Returns the definition of the struct for a pack."""
     return [f"struct alignas({count} * sizeof({element})) {name} {{", f"  {element} at[{count}];", "};"]
 
 
 class Packs:
-    """Pack types of the arrays that are accessed element after element.
+    """Pack types of the arrays that a kernel accesses contiguously.
 
     Args:
-        kernel: the kernel's text.
+        kernel: the context of the kernel.
         arrays: names of the arrays.
-        names: names that are taken in it.
-        wide: the name of the number of elements of a pack, of which helpers are templates.
+        names: the names of locals.
+        wide: the name of the constant for the elements per pack, a template parameter of helpers.
 
     Attributes:
-        shared: the declarations of the pack types, if they stand beside the functions.
+        shared: the declarations of the pack types if they are at file level.
     """
 
     def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names, wide: str = "") -> None:
@@ -46,7 +46,7 @@ class Packs:
         return self.types[self.kernel.element(array)]
 
     def share(self, count: str) -> None:
-        """Declares the pack types beside the functions, for several of them: as templates of the number of elements."""
+        """Declares the pack types at file level; if a pack has several elements, as templates of their number."""
         if self.width > 1:
             for name in self.types.values():
                 self.kernel.names.release(name)
@@ -64,14 +64,14 @@ class Packs:
         return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
 
     def constant(self) -> str:
-        """Returns the declaration of the number of elements of a pack, for a kernel whose helpers have the packs."""
+        """Returns the declaration of the number of elements per pack, for a kernel whose helpers use the packs."""
         return f"constexpr int {self.wide} = {self.width};  // neighbouring elements per access"
 
     def aligned(self, count: str = "") -> str:
-        """Returns the condition that every array begins at an address of whole packs; empty where the contract promises it.
+        """Returns the condition that every array is aligned to its pack size; empty if the contract guarantees it.
 
         Args:
-            count: the name of the number of elements of a pack, where its type is not known.
+            count: the name of the constant for the elements per pack, if the type is not visible.
         """
         groups: dict[str, list[str]] = {}
         for one in dict.fromkeys(self.kernel.others.get(one, one) for one in self.arrays):
@@ -86,7 +86,7 @@ class Packs:
         return " && ".join(tests)
 
     def bytes_at_once(self) -> str:
-        """Returns the bytes of one access, as text; several numbers are joined by "or" if arrays have different types."""
+        """Returns the bytes of one access as text; several values are joined by "or" if arrays have different types."""
         several = sorted({self.width * ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.arrays})
         return " or ".join(map(str, several))
 

@@ -15,7 +15,7 @@ MOST_PARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Part `number` of `count` along an axis of an array; if it is strided, every `count`-th element from `number` on."""
+    """Part `number` of `count` equal parts along an axis; if strided, every `count`-th element from `number` on."""
 
     axis: int
     number: int
@@ -24,17 +24,18 @@ class _Part:
 
 
 def with_parts(graph: Graph, taken: Sequence[str], *, strided: bool = False) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with such slices as views of arrays that have one more axis, of the length `#1/3`.
+    """Return the graph with slices as views of arrays with one more axis, whose length is `#1/3` for part 1 of 3.
 
-    Position 1 of 3.
+    The original axis is split into the new axis and an axis for the positions within a part.
 
     Args:
-        graph: as it was traced.
-        taken: names that another one of an array may not have.
-        strided: True if slices with a step are such parts, too.
+        graph: the graph as traced.
+        taken: names that additional names must differ from.
+        strided: True if slices with a step count as parts.
 
     Returns:
-        The graph, and the array that each further name stands for; None if other windows are left, or nothing was found.
+        The graph, and the array that each additional name stands for; None if other windows remain, or there are no
+            parts.
     """
     graph = _casts_last(graph)
     nodes, users = list(graph.nodes), _users(graph)
@@ -66,14 +67,14 @@ def with_parts(graph: Graph, taken: Sequence[str], *, strided: bool = False) -> 
 
 
 def with_both_sides(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with two names for an array that is multiplied by itself along other axes, as in `x @ x.T`.
+    """Return the graph with two names for an array that is multiplied by itself, as in `x @ x.T`.
 
     Args:
-        graph: as it was traced.
-        taken: names that another one of an array may not have.
+        graph: the graph as traced.
+        taken: names that the additional name must differ from.
 
     Returns:
-        The graph, and the array that the further name stands for; None if there is no such product.
+        The graph, and the array that the additional name stands for; None if there is no such product.
     """
     nodes, others = list(graph.nodes), dict[str, str]()
     for node in graph.nodes:
@@ -103,7 +104,7 @@ def with_both_sides(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str
 
 
 def _down_to_input(graph: Graph, index: int) -> list[int]:
-    """Returns the views and casts from a node down to an array, which is the last; empty for anything else."""
+    """Returns the chain of views and casts from a node to an input, which comes last; empty for other nodes."""
     found = [index]
     while graph.nodes[found[-1]].op in ("view", "cast"):
         found.append(graph.nodes[found[-1]].args[0])
@@ -111,7 +112,7 @@ def _down_to_input(graph: Graph, index: int) -> list[int]:
 
 
 def _casts_last(graph: Graph) -> Graph:
-    """The graph with slices of converted arrays as converted slices."""
+    """Returns the graph in which slices of cast arrays are casts of slices."""
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         source = graph.nodes[node.args[0]] if node.args else node
@@ -136,7 +137,7 @@ def _users(graph: Graph) -> list[list[int]]:
 
 
 def _part_of(graph: Graph, index: int, *, strided: bool) -> _Part | None:
-    """Returns the part that a window takes; None if it takes anything else."""
+    """Returns the part that a window selects; None for other windows."""
     node = graph.nodes[index]
     source = graph.nodes[node.args[0]]
     if len(node.args) != 1 or source.op != "input" or len(source.shape) != len(node.shape):
@@ -165,7 +166,7 @@ def _part_of(graph: Graph, index: int, *, strided: bool) -> _Part | None:
 
 
 def _place(before: Sequence[str], shape: Sequence[str]) -> int | None:
-    """Returns the first place in a shape before which there are as many elements as before the axis of the parts."""
+    """Returns the first position in a shape before which there are as many elements as before the split axis."""
     wanted = _product(before)
     return next((place for place in range(len(shape) + 1) if _product(shape[:place]) == wanted), None)
 

@@ -1,4 +1,4 @@
-"""From a written kernel to the user's file: definition, helpers, contract and launches changed together."""
+"""Places a generated kernel in the user's file: definition, helpers, contract and launches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     """Return the user's file with the generated kernel in place of its own, and with launches and contract adapted.
 
     Raises:
-        KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
+        KernelmateError: a launch in the file cannot be adapted, or is invalid at a listed size.
     """
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
@@ -49,11 +49,11 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
 
 
 _HEADERS = {"std::is_same_v": "type_traits", "__half2float": "cuda_fp16.h"}
-"""Headers of names that written kernels use without an argument of the header's types."""
+"""Headers of names that generated kernels use even if no parameter has a type of the header."""
 
 
 def _with_headers(kernel: Kernel) -> Kernel:
-    """The file with the headers that the kernel needs and the file does not include."""
+    """Returns the kernel with missing headers of names in `_HEADERS` added to its file."""
     for name, header in _HEADERS.items():
         if name in kernel.source and not re.search(rf"#\s*include\s*[<\"]{re.escape(header)}[>\"]", kernel.unit.text):
             kernel = _with_header(kernel, header)
@@ -61,7 +61,7 @@ def _with_headers(kernel: Kernel) -> Kernel:
 
 
 def _with_header(kernel: Kernel, header: str) -> Kernel:
-    """The file with one more header."""
+    """Returns the kernel with a header added to its file."""
     text = kernel.unit.text
     # Before the first one, which is above the kernel whatever conditions others stand under.
     included = re.search(r"^[ \t]*#[ \t]*include[ \t]*[<\"]", text, re.MULTILINE)
@@ -79,7 +79,7 @@ def _with_header(kernel: Kernel, header: str) -> Kernel:
 
 
 def _used_constants(definition: str, helpers: str) -> str:
-    """Returns the helpers without constants that no other line of the kernel or its helpers uses, unless a launch may."""
+    """Returns the helpers without constants that nothing else uses; constants that a launch may use are kept."""
     lines = helpers.split("\n")
     kept = [line for line in lines if not _is_unused(line, definition + helpers)]
     return "\n".join(kept).strip("\n")
@@ -95,7 +95,7 @@ def _is_unused(line: str, text: str) -> bool:
 
 
 def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
-    """Returns a kernel and its helpers without those that the file has already from an earlier generated kernel."""
+    """Returns a kernel and its helpers without helpers that the file has from an earlier generated kernel."""
     above = kernel.unit.text[: kernel.start]
     for piece in helpers.split("\n\n"):
         numbered = re.search(r"^(?:static )?__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
@@ -109,7 +109,7 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
 
 
 def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
-    """Returns the kernel with launches that name its constants for tiles and packs instead of numbers."""
+    """Returns the kernel with launches that use its constants for tiles and packs instead of literals."""
     if not _is_seen(kernel):
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
@@ -124,7 +124,7 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
 
 
 def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
-    """Returns a launch's grid with constants' names in place of their numbers, in the order of both."""
+    """Returns a launch's grid with literals replaced by the names of constants, in order."""
     left = list(named)
     for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
         name = next((name for name, value in left if value == found), None)
@@ -138,7 +138,7 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
-    """Adds a comment on the grid's unit behind it in the contract, or above it where the line would be too long."""
+    """Adds a comment on what the grid counts to the contract: after the grid, or above it if the line is too long."""
     if not written.grid_comment or kernel.contract_span is None or len(grid) != 1:
         return kernel
     start, end = kernel.contract_span
@@ -153,7 +153,7 @@ def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, 
 
 
 def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the grid without needless parentheses; the contract's expressions if they are equal."""
+    """Returns the grid without redundant parentheses, or the contract's grid if it is always equal."""
     sides = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)
     if block == contract.block and len(sides) == len(contract.grid):
         length = dict(zip(("block_x", "block_y", "block_z"), [*block, "1", "1"], strict=False))
@@ -178,13 +178,13 @@ def _filled(expression: str, names: dict[str, str]) -> str:
 
 
 def _is_seen(kernel: Kernel) -> bool:
-    """Returns True if all launches are where a constant above the kernel is visible."""
+    """Returns True if a constant above the kernel is visible at all launches."""
     outside = "namespace" not in kernel.unit.text and kernel.unit.language == "cuda"
     return outside and all(site.start > kernel.end for site in kernel.launches)
 
 
 def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
-    """Returns the kernel with launches that name its constant for the threads of a block."""
+    """Returns the kernel with launches that use its constant for the threads per block."""
     text = kernel.unit.text
     spans, edits = set[tuple[int, int]](), list[tuple[int, int, str]]()
     for site in kernel.launches if name else ():
@@ -207,7 +207,7 @@ _LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re
 
 
 def _above_comment(text: str, start: int) -> int:
-    """Returns the offset above the comments directly before an offset, unless they are the licence that begins the file."""
+    """Returns the offset above the comments directly before an offset; a licence at the file's start is skipped."""
     place = start
     while place > 0:
         before = text.rfind("\n", 0, place - 1) + 1

@@ -1,4 +1,4 @@
-"""Chooses the evaluation of a graph: an element-wise map, or operations on rows.
+"""Assigns a domain to a graph: an element-wise map, or operations on rows or columns.
 
 Other graphs are refused with the reason.
 """
@@ -13,34 +13,35 @@ from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.sizes import joined
 
 Index: TypeAlias = "tuple[int | str | None, ...]"
-"""For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
+"""For each axis of a node, the domain axis that indexes it, or None for length 1; or `FLAT` alone.
 
-`@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
-`#1/3` is position 1 of an axis of length 3: a part of an array. `flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, divided by
-`pixels`, the number of elements behind the axis, and then modulo `channels`, its length (the first axis has no modulo).
+`@7` stands for the value of node 7, which selects an element or a row. `#1/3` is position 1 of an axis of length 3,
+which selects a part of an array. `flat/pixels%channels` is an axis of an array of another shape: the element's number
+in the whole domain, divided by `pixels`, the number of elements per step of the axis, modulo `channels`, the axis's
+length (the first axis has no modulo).
 """
 
 FLAT = "flat"
-"""The element's index in the whole domain, used for arrays with as many elements and any shape."""
+"""Index by element number in the whole domain, for arrays of any shape with as many elements."""
 
 Key: TypeAlias = "tuple[int, Index]"
 """A node and the index at which it is evaluated."""
 
 
 class Refused(Exception):
-    """No schedule computes the graph; the message gives the reason in a sentence."""
+    """Raised if a schedule does not support a graph; the message gives the reason in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph laid out over a domain of rows and columns.
+    """A graph with the domain of rows and columns over which it is evaluated.
 
     Attributes:
-        domain: the axes of the work, without those of length 1. split: the first axis of the columns.
+        domain: lengths of the axes, without those of length 1. split: the number of leading axes that are rows.
         outputs: the key at which each output is evaluated.
         gone: the axes that reductions remove.
-        kind: `rows` if those are the last axes (a single row if `split` is 0), `columns` for others, `map` without any;
-            `free` if arrays have any order of the domain's axes, which the schedule lays out itself.
+        kind: `rows` if `gone` are the last axes (a single row if `split` is 0), `columns` if they are others, `map` if
+            there are none; `free` if arrays may have any order of the axes, which the schedule handles itself.
         pitches: arrays whose rows are padded, with the distance from one row to the next in elements.
     """
 
@@ -59,12 +60,12 @@ class Plan:
 
     @property
     def columns(self) -> str:
-        """Returns the number of elements in a row, as an expression."""
+        """The number of elements in a row, as an expression of the contract."""
         return _product(self.domain[self.split :])
 
     @property
     def reduced(self) -> list[int]:
-        """Returns the axes of a reduction's result."""
+        """The axes of a reduction's result."""
         return [axis for axis in range(len(self.domain)) if axis not in self.gone]
 
     def node(self, key: Key) -> Node:
@@ -72,15 +73,15 @@ class Plan:
         return self.graph.nodes[key[0]]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated; for a reduction, along its row."""
+        """Returns the keys of an operation's operands; for a reduction, along its row."""
         return _operands(self.graph, key, self.domain)
 
     def access(self, key: Key) -> str:
         """Returns how the kernel accesses a leaf of the graph.
 
-        It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, `@N` (the row, at the value of
-        node N), `slab` (the columns of a row that some of the rows' axes, or a value, choose), or `across` (one axis of another shape
-        of the whole).
+        The result is `flat` (by row and column), `row`, `part` (by some of the row axes), `column`, `once`, `@N` (by
+        row, at the value of node N), `slab` (all columns, of a row selected by some row axes or by a value), or
+        `across` (by one axis of another shape of the domain).
         """
         if any(str(one).startswith(f"{FLAT}/") for one in key[1]):
             if self.kind != "rows" or sum(one is not None for one in key[1]) > 1:
@@ -100,7 +101,7 @@ class Plan:
         return _access(key[1], self.domain, self.split)
 
     def _is_slab(self, index: Sequence[int | str]) -> bool:
-        """True for the columns of other rows than the plan's own: those of some axes, or of one that a value chooses."""
+        """Returns True for all columns of a row that some row axes, or a value, select."""
         columns = [*range(self.split, len(self.domain))]
         front = index[: len(index) - len(columns)]
         whole = bool(columns) and [*index[len(front) :]] == columns and bool(front)
@@ -112,7 +113,7 @@ def plan_of(graph: Graph) -> Plan:
     """Return the plan of a graph.
 
     Raises:
-        Refused: it is neither a map nor operations on rows.
+        Refused: the graph is neither a map nor operations on rows or columns.
     """
     reductions = [index for index, node in enumerate(graph.nodes) if node.op == "reduce"]
     _refuse_one_pass(graph)
@@ -136,7 +137,11 @@ def plan_of(graph: Graph) -> Plan:
 
 
 def _refuse_reuse(plan: Plan) -> None:
-    """Refuse arrays that lack axes of the rows if no other has them all: tiles read these less often, as in matrix products."""
+    """Checks that some array has all axes of the rows, since tiles serve reuse better, as in matrix products.
+
+    Raises:
+        Refused: none has.
+    """
     keys = [*walk(plan)]
     met = [key for key in keys if plan.node(key).op == "input"]
     whole = any(_is_whole(key[1], plan.domain) or key[1] == (FLAT,) for key in [*met, *plan.outputs])
@@ -152,7 +157,7 @@ def free_plan(graph: Graph) -> Plan:
     The reduction removes the domain axes that its results do not have.
 
     Raises:
-        Refused: there are several reductions, or its outputs have different shapes.
+        Refused: the graph has several reductions, or outputs of different shapes.
     """
     graph = without_reshapes(graph)
     nodes = graph.nodes
@@ -177,7 +182,7 @@ def free_plan(graph: Graph) -> Plan:
 
 
 def without_reshapes(graph: Graph) -> Graph:
-    """Returns the graph with arrays and results in the shapes before or after reshapes: the memory is the same."""
+    """Returns the graph without reshapes of inputs and results, which do not change memory."""
     nodes, outputs = list(graph.nodes), list(graph.outputs)
     for index, node in enumerate(nodes):
         if node.op == "reshape" and nodes[node.args[0]].op == "input":
@@ -204,7 +209,7 @@ def reshapes_last(graph: Graph) -> Graph:
 
 
 def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """Returns a graph from nodes in any order."""
+    """Returns a graph from nodes in any order, without those that the outputs do not need."""
     order: dict[int, int] = {}
     stack = [(one, False) for one in reversed(outputs)]
     while stack:
@@ -219,7 +224,7 @@ def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
 
 
 def walk(plan: Plan) -> Iterator[Key]:
-    """Yields every operation with its index, each once, operands first."""
+    """Yields every key of a plan once, operands first."""
     seen: set[Key] = set()
     stack: list[tuple[Key, bool]] = [(key, False) for key in reversed(plan.outputs)]
     while stack:
@@ -233,7 +238,7 @@ def walk(plan: Plan) -> Iterator[Key]:
 
 
 def behind(plan: Plan, key: Key) -> Key:
-    """Returns the key of the operand behind views and casts between floats."""
+    """Returns the key of the operand below views and casts between floats."""
     node = plan.node(key)
     widened = node.op == "cast" and node.dtype in ("float32", "float64")
     if node.op == "view" or (widened and plan.graph.nodes[node.args[0]].dtype in ("float32", "float64")):
@@ -280,7 +285,7 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
 
 
 def _reduced_index(graph: Graph, key: Key, domain: tuple[str, ...], root: Node) -> Index:
-    """Returns the index of a reduction's operand: the domain, or the reduced axis and those that the result has."""
+    """Returns the index of a reduction's operand: the domain, or the reduced axis and the result's axes."""
     if long_sides(root) == domain:
         return whole_index(root, domain)
     node, index = graph.nodes[key[0]], key[1]
@@ -293,7 +298,7 @@ def _reduced_index(graph: Graph, key: Key, domain: tuple[str, ...], root: Node) 
 
 
 def _aligned(arg: Node, node: Node, index: Index) -> Index:
-    """Returns the index of an operand under NumPy's broadcasting."""
+    """Returns the index of an operand, by NumPy's broadcasting rules."""
     if index == (FLAT,):
         if arg.shape == node.shape:
             return index
@@ -303,7 +308,7 @@ def _aligned(arg: Node, node: Node, index: Index) -> Index:
 
 
 def _across(arg: Node, node: Node) -> Index:
-    """Returns the index of an operand that has some axes of a node addressed by element number."""
+    """Returns the index of an operand of lower rank if the node is indexed by element number."""
     sides = node.shape
     found: list[str | None] = []
     for axis, side in enumerate(arg.shape, len(sides) - len(arg.shape)):
@@ -329,7 +334,7 @@ def _viewed(source: Node, node: Node, index: Index) -> Index:
 
 
 def _operand(graph: Graph, reduction: int) -> int:
-    """Returns the operand of a chain of reductions of one kind along the last axis."""
+    """Returns the operand of a chain of reductions of one kind."""
     node = graph.nodes[reduction]
     inner = graph.nodes[node.args[0]]
     if inner.op == "reduce" and inner.data[0] == node.data[0] and not str(node.data[0]).startswith("arg"):
@@ -338,7 +343,7 @@ def _operand(graph: Graph, reduction: int) -> int:
 
 
 def whole_index(node: Node, domain: tuple[str, ...]) -> Index:
-    """Returns the index of a node that covers the domain."""
+    """Returns the index of a node that has the whole domain."""
     if long_sides(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
     axes = iter(range(len(domain)))
@@ -417,7 +422,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
 
 
 def _is_part(graph: Graph, root: int, domain: Sequence[str], gone: Sequence[int]) -> bool:
-    """True for a reduction along the domain's reduced axis of an array that lacks some of the other axes, as of weights or a mask."""
+    """Returns True for a reduction along the domain's reduced axis of an array that lacks some other axes."""
     node = graph.nodes[root]
     operand = graph.nodes[node.args[0]]
     sides, reduced = long_sides(operand), operand.shape[int(node.data[1] or 0)]
@@ -430,7 +435,7 @@ def _is_whole_reduction(plan: Plan, key: Key) -> bool:
 
 
 def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
-    """True if an output has the domain's number of elements in another shape."""
+    """Returns True if an output has the domain's elements in another shape."""
     stack, seen = [output], {output}
     while stack:
         node = graph.nodes[stack.pop()]
@@ -444,7 +449,7 @@ def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
 
 
 def long_sides(node: Node) -> tuple[str, ...]:
-    """Returns the extents of a node, without those of length 1."""
+    """Returns the lengths of a node's axes that are not 1."""
     return tuple(side for side in node.shape if side != "1")
 
 
@@ -461,7 +466,11 @@ def _reduced_axes(graph: Graph, reduction: int) -> list[int]:
 
 
 def _refuse_one_pass(graph: Graph) -> None:
-    """Refuse a variance as the mean of squares less the square of the mean: it loses the digits of offset data."""
+    """Checks that no variance is the mean of squares minus the squared mean, which cancels for data with an offset.
+
+    Raises:
+        Refused: there is one.
+    """
 
     def mean_of(index: int) -> int | None:
         node = graph.nodes[index]

@@ -1,4 +1,4 @@
-"""Basic operations of traced arrays, on which all others are built."""
+"""Basic operations of traced arrays, from which all others are composed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def traced_of(*values: Any) -> Array:
-    """Returns the first traced array among arguments, which knows the graph."""
+    """Returns the first traced array among the arguments, whose builder records operations."""
     return next(value for value in values if isinstance(value, Array))
 
 
@@ -42,7 +42,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
 
 
 def axes_of(array: Array, axis: Any) -> list[int]:
-    """Returns the axes that an argument names, as positions from the front."""
+    """Returns the axes that an `axis` argument names, counted from the front."""
     if axis is None:
         return list(range(array.ndim))
     several = axis if isinstance(axis, tuple | list) else (axis,)
@@ -50,7 +50,7 @@ def axes_of(array: Array, axis: Any) -> list[int]:
 
 
 def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Array:  # fmt: skip
-    """Reduces over one or more axes, the last one first."""
+    """Reduces an array over one or more axes, the last axis first."""
     if kind in BITWISE and out is None and where is True and dtype is None and initial in (None, np._NoValue):
         return _bits_reduced(a, kind, axis, keepdims=bool(keepdims))
     another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
@@ -75,7 +75,7 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
 
 
 def _bits_reduced(a: Array, kind: str, axis: Any, *, keepdims: bool) -> Array:
-    """Reduces whole numbers by an operation on their bits, in 32 bits at least."""
+    """Reduces integers by a bitwise operation, in at least 32 bits."""
     if a.dtype.kind not in "biu":
         raise Untraceable(f"the reduction {BITWISE[kind].__name__} of {a.dtype}")
     result = a if a.dtype.itemsize >= np.dtype(np.int32).itemsize else cast(a, np.int32)
@@ -85,14 +85,14 @@ def _bits_reduced(a: Array, kind: str, axis: Any, *, keepdims: bool) -> Array:
 
 
 COMBINATIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-"""Ufuncs that combine two elements of a reduction."""
+"""Ufuncs that combine two elements, by reduction."""
 
 
 _NEUTRAL = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}
 
 
 def _is_neutral(kind: str, initial: Any) -> bool:
-    """Returns True if a reduction has no initial value, or one that changes nothing."""
+    """Returns True if a reduction has no initial value, or the neutral one."""
     if initial is None or initial is np._NoValue:
         return True
     return isinstance(initial, int | float) and initial == _NEUTRAL[kind]
@@ -105,7 +105,7 @@ def with_axes_kept(result: Array, a: Array, axis: Any) -> Array:
 
 
 def reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
-    """Reduces over one axis, to its own dtype or a given one; for a transposed array, transposes its reduction."""
+    """Reduces over one axis; the reduction of a transposed array is the transposed reduction."""
     node = a.builder.nodes[a.node]
     if (
         node.op == "view"
@@ -123,7 +123,7 @@ def reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
 
 
 def reshape(a: Array, *shape: Any, order: str = "C", **_: Any) -> Array:
-    """Reshapes; a view if only axes of length 1 are added or removed."""
+    """Reshapes an array; the result is a view if only axes of length 1 are added or removed."""
     wanted = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
     if order != "C":
         raise Untraceable("np.reshape in another order than C")
@@ -143,7 +143,7 @@ def reshape(a: Array, *shape: Any, order: str = "C", **_: Any) -> Array:
 
 
 def _left_over(a: Array, rest: list[Any]) -> int:
-    """Returns the extent that -1 denotes."""
+    """Returns the extent that -1 stands for."""
     mine, theirs = [text_of(one) for one in a.shape], [text_of(one) for one in rest]
     for one in theirs:
         if one in mine:
@@ -170,7 +170,7 @@ def expand_dims(a: Array, axis: Any) -> Array:
 
 
 def picked(a: Array, index: Any, axis: int) -> Array:
-    """Takes elements of an axis by index: the axes of the index replace the axis."""
+    """Takes elements of an axis by index; the axes of the index replace the axis."""
     index = a.builder.lift(index)
     if index.dtype.kind not in "iu":
         raise Untraceable("indexing by other than whole numbers")
@@ -189,21 +189,22 @@ def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
 
 
 def gathered(a: Array, index: Array) -> Array:
-    """Takes one element of each row."""
+    """Takes one element of each row by index."""
     if index.dtype.kind not in "iu" or index.ndim != a.ndim - 1:
         raise Untraceable("indexing of this shape")
     return a.builder.add("gather", [a, index], index.shape, a.dtype)
 
 
 def segmented(offsets: Array, values: Any, rows: Any, kind: str = "sum", fewest: int = 0) -> Array:
-    """Reductions of an array's elements, or of its rows, between neighbouring offsets.
+    """Reduces an array's elements, or its rows, between consecutive offsets.
 
     Args:
-        offsets: a vector of rows + 1 whole numbers, or of as many as rows, of which the last one's elements go on to the end.
-        values: an array of which the first axis is reduced.
+        offsets: a vector of rows + 1 integers; or of `rows` integers, in which case the last segment extends to the
+            end.
+        values: an array whose first axis is reduced.
         rows: the number of results along that axis.
         kind: `sum`, `max` or `min`.
-        fewest: the number of elements from an offset on that are taken even if the next one is not behind them.
+        fewest: the minimum number of elements of a segment, whatever the next offset.
     """
     made = offsets.builder.lift(values)
     if not made.ndim or (kind != "sum" and made.dtype.kind != "f"):
@@ -213,9 +214,9 @@ def segmented(offsets: Array, values: Any, rows: Any, kind: str = "sum", fewest:
 
 
 def spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
-    """Returns the node of an array with an axis for each loop, and `rank` of its own.
+    """Returns the node of an array with an axis for each loop, and `rank` axes of its own.
 
-    New axes of length 1 are put before its own.
+    New axes of length 1 precede its own axes.
     """
     if not arg.loops:
         return arg.node
@@ -225,7 +226,7 @@ def spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
 
 
 def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tuple[TracedLoop, ...]) -> Array:
-    """Returns a view of a node with all its axes, batched by the loops of the first ones."""
+    """Returns a view of a node, whose first axes are those of loops."""
     source = builder.nodes[node]
     if builder.batches.get(node, ()) == loops and list(axes) == list(range(len(source.shape))):
         return Array(builder, node)

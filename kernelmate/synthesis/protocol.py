@@ -1,4 +1,4 @@
-"""Operations by which traced arrays answer to Python's and NumPy's protocols."""
+"""Operations that implement Python's and NumPy's protocols for traced arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def function_named(name: str) -> Callable[..., Any] | None:
 
 
 def element(a: Array, key: Any) -> Any:
-    """The elements of an array that a key names."""
+    """Returns the elements of an array that a key selects."""
     if isinstance(key, Segments):
         return key.of(a)
     return key.taken_from(a) if isinstance(key, CsrRows) else subscript(a, key)
@@ -35,4 +35,4 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "at": added_at, "reduceat": reduced_at, "matmul": matmul, "logaddexp": logaddexp, "logsumexp": logsumexp,
     "accumulate_in_turns": accumulated_in_turns,
 }  # fmt: skip
-"""Operations by the names that `arrays` calls them by."""
+"""Operations by the names under which `arrays` calls them."""

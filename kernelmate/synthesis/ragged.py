@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix in CSR that a loop accesses by slices or by an inner loop, and reductions over them."""
+"""Rows of a CSR matrix that a loop accesses by slices or an inner loop, and reductions over them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CsrRows(NDArrayOperatorsMixin):
         values: an array whose first axis has the elements of all rows.
         offsets: offsets at which the rows begin.
         loop: the loop over rows.
-        whole: the array of which these are the elements, and not copies of them.
+        whole: the array that these are elements of; None for copies.
     """
 
     __array_priority__ = 2000
@@ -41,7 +41,7 @@ class CsrRows(NDArrayOperatorsMixin):
         """The elements of all rows.
 
         Raises:
-            Untraceable: they are a part of an array that was changed since.
+            Untraceable: they are elements of an array that has been changed since.
         """
         if self._whole is not None and self._whole.node != self._seen:
             raise Untraceable("a row's elements of an array that was changed after they were taken")
@@ -67,7 +67,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return self._with(mapped(self.values.builder, ufunc, several))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Applies reductions and products."""
+        """Applies a reduction or a product."""
         name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
         if name in ("dot", "vdot", "inner") and len(args) == 2:
             return _product(*args)
@@ -81,7 +81,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return getattr(self, name)(*args[1:], **kwargs)
 
     def _repeated(self, value: Array) -> CsrRows:
-        """A value of the turn's row, for each of its elements."""
+        """Returns a value of the iteration's row for each element of the row."""
         if value.loops != (self.loop,) or value.ndim not in (0, self.ndim - 1):
             raise Untraceable(_ELSE)
         rows = view_of(value.builder, value.node, range(value.ndim + 1), ())
@@ -89,7 +89,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return self._with(repeated_for(self.offsets, wide, self.values.shape[0]))
 
     def changed(self, other: Any) -> CsrRows:
-        """Takes the elements of another row, as an assignment in place does."""
+        """Replaces the elements by those of another row, as an in-place operation does."""
         if not isinstance(other, CsrRows) or other.ndim != self.ndim:
             raise Untraceable(_ELSE)
         self._values = cast(other.values, self.values.dtype)
@@ -100,7 +100,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return self
 
     def written_to(self, a: Array, value: Any) -> None:
-        """Assigns to the turn's row of an array, whose row this is."""
+        """Assigns values to this row of an array."""
         if isinstance(value, Array) and value.loops:
             value = self._repeated(value)
         if isinstance(value, CsrRows) and value.offsets.node != self.offsets.node:
@@ -111,7 +111,7 @@ class CsrRows(NDArrayOperatorsMixin):
         a.assign(value.values if isinstance(value, CsrRows) else a.builder.lift(value))
 
     def __getitem__(self, key: Any) -> CsrRows:
-        """Selects parts of the further axes of each element."""
+        """Indexes the further axes of each element."""
         keys = key if isinstance(key, tuple) else (key,)
         if not is_whole(keys[0]):
             raise Untraceable("some of a row's elements between two offsets")
@@ -122,7 +122,7 @@ class CsrRows(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """The number of axes, as of a NumPy array."""
+        """The number of axes, as in NumPy."""
         return self.values.ndim
 
     def astype(self, dtype: Any, **_: Any) -> CsrRows:
@@ -130,7 +130,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return self._with(cast(self.values, dtype))
 
     def taken_from(self, a: Array) -> CsrRows:
-        """Takes elements of an array by these numbers, along its first axis."""
+        """Returns the elements of an array at these indices, along its first axis."""
         if not a.ndim or a.loops or self.values.dtype.kind not in "iu" or self.ndim != 1:
             raise Untraceable("rows of an array by the numbers between two offsets")
         return self._with(take(a, self.values, 0))
@@ -181,7 +181,11 @@ class CsrRows(NDArrayOperatorsMixin):
 
 
 def note_row(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Array, object]]) -> None:
-    """Adds a row to what a turn reads or writes, unless a turn meets elements of the same array by other numbers, too."""
+    """Adds a row to the reads or writes of an iteration.
+
+    Raises:
+        Untraceable: iterations also access elements of the array by other indices.
+    """
     signature = ((0, f"rows at {offsets.node}"),)
     if any(one is a and said != signature for one, said in (*loop.reads * (places is loop.writes), *loop.writes)):
         raise Untraceable("a loop over a size in which a turn needs what another one has left")
@@ -191,12 +195,12 @@ def note_row(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Arra
 
 
 def _below(a: Array, rows: CsrRows) -> bool:
-    """True if an array has no axis beside the one of a row's elements, other than of length 1."""
+    """Returns True if an array broadcasts along the axis of a row's elements."""
     return a.ndim < rows.ndim or (a.ndim == rows.ndim and text_of(a.shape[0]) == "1")
 
 
 def _product(first: Any, second: Any) -> Any:
-    """Computes the sums of products along a row's elements, of two vectors or of a vector and a matrix."""
+    """Computes sums of products along a row's elements, of two vectors or of a vector and a matrix."""
     if not isinstance(first, CsrRows) or not isinstance(second, CsrRows) or first.ndim != 1:
         raise Untraceable(_ELSE)
     wide = first[(slice(None), *[None] * (second.ndim - 1))]
@@ -204,7 +208,7 @@ def _product(first: Any, second: Any) -> Any:
 
 
 def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLoop] | None:
-    """Returns the offsets between which `range(offsets[r], offsets[r + 1])` runs, and the loop over rows; None for other bounds."""
+    """Returns offsets and the loop over rows for `range(offsets[r], offsets[r + 1])`; None for other bounds."""
     first, last = _offset(builder, start), _offset(builder, stop)
     if first is None or last is None or first[0] != last[0] or (first[1], last[1]) != (0, 1) or len(start.loops) != 1:
         return None
@@ -235,10 +239,10 @@ def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
 
 
 def row_elements(a: Array, keys: Sequence[Any], *, assigned: bool = False) -> CsrRows | None:
-    """Handles `a[offsets[r] : offsets[r + 1]]`, read or assigned in a loop over all rows; None for other keys.
+    """Implements `a[offsets[r] : offsets[r + 1]]` in a loop over all rows `r`; None for other keys.
 
     Raises:
-        Untraceable: the bounds are values of other arrays, or the loop is over some of the rows.
+        Untraceable: the bounds are other values, or the loop does not cover all rows.
     """
     bounded = [one for one in keys if isinstance(one, slice) and _is_read(a.builder, one.start)]
     if not bounded:
@@ -262,7 +266,7 @@ def _is_read(builder: Builder, bound: Any) -> bool:
 
 
 def _offset(builder: Builder, bound: Any) -> tuple[int, int] | None:
-    """Returns the vector of which a bound is an element, and the bound's offset from the iteration's index."""
+    """Returns the vector that a bound is an element of, and the bound's offset from the loop's index; else None."""
     if not isinstance(bound, Array):
         return None
     node = builder.nodes[bound.node]

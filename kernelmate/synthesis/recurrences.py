@@ -1,9 +1,9 @@
 """Values that a loop over a size carries between iterations: sums, products and extremes become scans, others `recur`.
 
-A loop's body runs once for all turns, and a local's start value shows in it like any other array. So a reference whose body changes such
-a local is traced again, with a `state` node in the local's place: the value before each turn. Reads of `y[t - 1]` beside an assignment
-to `y[t]` are states likewise. Some loops begin at 1 because the first element is given: those are traced from 0, with a choice in the
-first turn, so that every array is met along its whole axis.
+A loop's body is traced once for all iterations. A reference whose body changes a local from before the loop is
+therefore traced again, with a `state` node in place of the local: its value before each iteration. Reads of `y[t - 1]`
+together with an assignment to `y[t]` are states as well. A loop that begins at 1 because the first element is given is
+traced from 0, with a selection in the first iteration, so that every array is indexed along its whole axis.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 _COMBINING = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 ALL, BEFORE, LAST = "all", "before", "last"
-"""Results of a recurrence: the value after each turn, the value before each turn, the value after the last turn."""
+"""Results of a recurrence: the values after all iterations, the values before them, and the value after the last one.
+"""
 
 
 class Again(Exception):
-    """The reference must be traced again, because the trace found another value that a loop carries."""
+    """Raised if the reference must be traced again, because the trace found another value that a loop carries."""
 
 
 @dataclass(slots=True)
@@ -42,8 +43,9 @@ class Carried:
 
     Attributes:
         locals: shape and dtype of each carried local by name.
-        reads: shape and dtype of reads of elements that earlier iterations assigned, by position among the loop's reads.
-        lags: by such a read, the number of iterations since the assignment.
+        reads: shape and dtype of reads of elements that earlier iterations assigned, by position among the loop's
+            reads.
+        lags: for each such read, the number of iterations since the assignment.
         in_place: the names of carried arrays that are changed in place.
         shift: the offset of an assigned element from the iteration's index.
         elements: for a loop over a row's elements between offsets, the number of elements of all rows.
@@ -57,7 +59,7 @@ class Carried:
     elements: str = ""
 
     def learn(self, where: dict[Any, Any], key: Any, value: tuple[tuple[str, ...], str]) -> None:
-        """Adds a carried value, or its new shape.
+        """Records a carried value, or its new shape and dtype.
 
         Raises:
             Again: always.
@@ -101,7 +103,7 @@ def begun(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, bef
 
 
 def _rebind(frame: types.FrameType, values: Mapping[str, Any]) -> None:
-    """Changes local variables of a running function."""
+    """Changes the values of local variables of a running function."""
     held = frame.f_locals
     held.update(values)
     if sys.version_info < (3, 13):  # from 3.13 on, `f_locals` writes through (PEP 667)
@@ -121,7 +123,10 @@ def state_of(
 
 
 def first_or(loop: TracedLoop, start: Array, state: State) -> Array:
-    """Returns the value before an iteration; a start that is an element of an array is selected in the first iteration."""
+    """Returns the value before an iteration.
+
+    A start value that is an element of an array is selected in the first iteration.
+    """
     placeholder = Array(start.builder, state.placeholder.node)
     if loop.peeled:
         return placeholder
@@ -142,10 +147,10 @@ def _where_first(loop: TracedLoop, first: Array, other: Array) -> Array:
 
 
 def ended(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, after: Mapping[str, Any]) -> None:
-    """Finds the value of each state after a turn, and gives its local the value after the last one.
+    """Determines each state's value after an iteration, and sets its local to the value after the loop.
 
     Raises:
-        Again: a state has another shape or dtype than was known.
+        Again: a state has another shape or dtype than recorded.
     """
     for state in loop.states:
         kind, key = state.key
@@ -193,7 +198,7 @@ def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
 
 
 def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
-    """Records the values that replace a state and its successor; returns the value after the last iteration."""
+    """Records the replacements of a state and its next value; returns the value after the last iteration."""
     assert state.following is not None
     found = _scanned(loop, builder, state)
     if found is not None:
@@ -232,7 +237,7 @@ def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> A
 
 
 def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
-    """Returns the node of a start value with an axis of length 1 for each loop; a number stays one."""
+    """Returns the node of a start value with an axis of length 1 for each loop; numbers are unchanged."""
     start, rank = state.start, state.placeholder.ndim
     if start.loops or not start.ndim:
         return spread(start, loops, rank)
@@ -240,7 +245,7 @@ def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
 
 
 def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
-    """Returns the last value of a state that is only summed, multiplied or bounded, and makes its other values a scan.
+    """Converts a state that is only summed, multiplied or bounded to a scan; returns its last value.
 
     The result is None for any other state.
     """
@@ -277,12 +282,12 @@ def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
 
 
 def _continued(start: Array, value: Array, kind: str) -> Array:
-    """Returns the loop's start value, combined with a value computed from all its iterations."""
+    """Returns the loop's start value combined with a value computed from all iterations."""
     return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
 
 
 def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
-    """Returns the kind of a scan, and the value that each iteration adds to it."""
+    """Returns the kind of a scan, and the value that each iteration adds; None for other states."""
     assert state.following is not None
     node, chosen = builder.nodes[state.following.node], None
     if node.op == "map" and node.data[0] == "where" and loop.peeled and node.args[0] == loop.is_first().node:
@@ -304,7 +309,7 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 
 
 def _is_read(builder: Builder, placeholder: int, following: int, *more: int) -> bool:
-    """True if a value other than the next state depends on the state, or the state is used in another way."""
+    """Returns True if a value other than the next state depends on the state."""
     values = {placeholder, *more}
     return any(values & {*node.args} and index != following for index, node in enumerate(builder.nodes))
 
@@ -315,9 +320,10 @@ def _is_neutral(start: Array, kind: str) -> bool:
 
 
 def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
-    """Returns a loop's start value as a value that every iteration has and that equals it in the first one.
+    """Returns a value for every iteration that equals the loop's start value in the first iteration.
 
-    Elements at the first turn's position become elements at the turn's own position. None where that cannot be said.
+    Elements at the first iteration's position become elements at each iteration's position. The result is None if there
+    is no such value.
     """
     builder, node = a.builder, a.builder.nodes[a.node]
     if node.op in ("constant", "scalar", "size", "input", "state"):
@@ -376,7 +382,7 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
 
 
 def _given_element(loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]) -> Array | None:
-    """Returns the first element of an array if only that has been assigned, or the value of an array with a single value."""
+    """Returns an array's first element if only that has been assigned, or the value of a constant array; else None."""
     builder, source = a.builder, a.builder.nodes[node.args[0]]
     if source.op == "constant":
         return builder.put(

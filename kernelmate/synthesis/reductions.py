@@ -1,4 +1,4 @@
-"""Device functions that reduce over a warp's or a block's threads and return the result to every thread."""
+"""Device functions that reduce over the threads of a warp or block and return the result to every thread."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COMBINE = {
 }
 
 _KEEPING = {"max": ">", "min": "<"}
-"""Comparisons of reductions for which CUDA's own functions drop NaN."""
+"""Comparison operators of reductions whose CUDA functions drop NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The threads that compute a row: a warp of a block, a few neighbouring threads of one, or a whole block."""
+    """The threads that compute a row: a warp, a few adjacent threads of a warp, or a whole block."""
 
     name: str
     threads: int
@@ -35,22 +35,22 @@ class Team:
 
     @property
     def noun(self) -> str:
-        """The first word of its functions' names."""
+        """The first word of the names of functions of this team."""
         return "block_column" if self.name == "column" else "lanes" if self.threads < WARP else self.name
 
 
 class Reductions:
-    """The device functions for reductions that one kernel needs.
+    """Writer of the device functions for the reductions in one kernel.
 
     Args:
         plan: the kernel's plan. kernel: the kernel that they belong to. team: the threads whose values are combined.
-        threads: the name of the constant for the threads of a block.
+        threads: the name of the constant for the threads per block.
 
     Attributes:
-        names: the names of the functions' locals. extremes: functions for positions of the largest and smallest value.
-        shares: whether warps exchange values in shared memory.
+        names: the names of the functions' locals. extremes: functions for argmax and argmin.
+        shares: True if warps exchange values in shared memory.
         slots: dimension of the shared array for each warp's columns. slot: a thread's own index along it.
-        leads: the condition that a thread stores to it.
+        leads: the condition under which a thread stores to it.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
@@ -67,7 +67,7 @@ class Reductions:
 
     @property
     def mask(self) -> str:
-        """Returns the shuffle mask: all threads, or those that share a row, since others may have none."""
+        """The shuffle mask: all lanes, or those that share a row, since other lanes may have no row."""
         if self.team.name != "warp" or self.team.threads >= WARP:
             return "0xffffffffu"
         count = self.team.threads
@@ -80,7 +80,7 @@ class Reductions:
         return block_of(f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements)
 
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
-        """Returns the statement that combines one more value into a target; without a type, in the kernel's real type."""
+        """Returns the statement that combines a value into a target; without a type, in the kernel's floating type."""
         if kind in _KEEPING and ctype not in ("", self.kernel.real):
             wide = ctype == "long long" and not value.startswith(("static_cast<long long>(", "__shfl"))
             return f"{target} = {kind}({target}, {f'static_cast<long long>({value})' if wide else value});"
@@ -98,7 +98,7 @@ class Reductions:
         return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
 
     def function(self, kind: str, ctype: str) -> str:
-        """Returns the name of the function for a reduction of a type."""
+        """Returns the name of the function for a reduction of a C++ type."""
         if (kind, ctype) not in self._functions:
             wanted = f"{self.team.noun}_{kind}"
             wanted = f"{kind}_of_{self.team.noun}" if wanted == self.kernel.kernel.name else wanted
@@ -106,7 +106,7 @@ class Reductions:
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:
-        """Returns definitions of the functions used, each followed by an empty line."""
+        """Returns definitions of the used functions, each followed by an empty line."""
         functions = self._texts()
         lines: list[str] = []
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
@@ -135,7 +135,7 @@ class Reductions:
         return [*self.exchange([self.exchanged(kind, ctype)]), f"return {self.names.value};"]
 
     def exchanged(self, kind: str, ctype: str) -> str:
-        """Returns the statement that combines a thread's value with another's."""
+        """Returns the statement that combines a lane's value with that of another lane."""
         value = self.names.value
         return self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {self.names.offset})", ctype)
 

@@ -1,7 +1,7 @@
-"""Values by groups of an axis, as quantised weights have them, on the axis itself: scales of groups, numbers packed into bytes.
+"""Grouped values, such as scales of quantised weights, as values along the ungrouped axis; also packed elements.
 
-`(w.reshape(n, groups, -1) * scales[..., None]).reshape(n, k)` becomes `w * scales[:, k // size]`, and the elements of a stack
-along the last axis, laid out one after the other, become a choice by `k % 2` between those of its members at `k // 2`.
+`(w.reshape(n, groups, -1) * scales[..., None]).reshape(n, k)` becomes `w * scales[:, k // size]`. The elements of a
+stack along the last axis, flattened, become a selection by `k % 2` between the members' elements `k // 2`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, AxisMap, linear
 from kernelmate.synthesis.plan import Refused, sorted_graph
 
 MOST = 4
-"""Members of a stack that are chosen from."""
+"""Maximum number of members of a stack that are selected from."""
 
 
 def regrouped(graph: Graph) -> Graph | None:
-    """Returns the graph without reshapes that join the last two axes of what is computed; None if there is none."""
+    """Returns the graph without reshapes that merge the last two axes of a computed value; None without any."""
     writer, found = _Joined(graph), False
     for index, node in enumerate(graph.nodes):
         if not _joins(graph, node):
@@ -31,7 +31,7 @@ def regrouped(graph: Graph) -> Graph | None:
 
 
 def _joins(graph: Graph, node: Node) -> bool:
-    """Returns True for a reshape that joins the last two axes of something else than an array."""
+    """Returns True for a reshape that merges the last two axes of a value other than an input."""
     if node.op != "reshape":
         return False
     before = graph.nodes[node.args[0]]
@@ -39,7 +39,7 @@ def _joins(graph: Graph, node: Node) -> bool:
 
 
 class _Joined:
-    """Builder of values whose last two axes are joined to one.
+    """Builder of values whose last two axes are merged.
 
     Attributes:
         nodes: of the graph, and new ones.
@@ -53,10 +53,10 @@ class _Joined:
         return len(self.nodes) - 1
 
     def flat(self, index: int, side: str) -> int:
-        """Returns the index of a value with the last two axes joined to one of length `side`.
+        """Returns the index of a value with its last two axes merged to one of length `side`.
 
         Raises:
-            Refused: an operation along these axes.
+            Refused: an operation along these axes is not supported.
         """
         node = self.nodes[index]
         if len(node.shape) < 2:
@@ -75,7 +75,7 @@ class _Joined:
         raise Refused("it joins axes of what it computes")
 
     def _operand(self, node: Node, arg: int, side: str) -> int:
-        """Returns an operand under NumPy's broadcasting."""
+        """Returns the index of an operand with its last two axes merged, by NumPy's broadcasting rules."""
         shape = self.nodes[arg].shape
         length = node.shape[-1]
         if not shape:
@@ -89,7 +89,7 @@ class _Joined:
         return self.flat(arg, side)
 
     def _position(self, side: str, name: str, length: str) -> int:
-        """Returns the quotient or remainder of positions by the length of a group."""
+        """Returns the quotient or the remainder of positions by the length of a group."""
         iota = self._added(Node("iota", (), (side,), "int64"))
         by = (
             Node("constant", (), (), "int64", (int(length),))
@@ -99,14 +99,14 @@ class _Joined:
         return self._added(Node("map", (iota, self._added(by)), (side,), "int64", (name,)))
 
     def _repeated(self, arg: int, length: str, side: str) -> int:
-        """Returns a value of each group for its elements."""
+        """Returns the value of a group for each of its elements."""
         node = self.nodes[arg]
         if node.op != "view" or list(node.data) != [*range(len(node.data) - 1), None]:
             raise Refused("it joins axes of what it computes, or in another order")
         return self._picked(node.args[0], self._position(side, "floor_divide", length), side)
 
     def _picked(self, index: int, number: int, side: str) -> int:
-        """Returns elements of the last axis by their numbers, chosen of the arrays from which they are computed."""
+        """Returns elements of the last axis by index, selected from the inputs that the value is computed from."""
         node = self.nodes[index]
         if not node.shape or node.shape[-1] == "1":
             return index
@@ -124,11 +124,11 @@ class _Joined:
         return self._added(Node("pick", (index, number), shape, node.dtype, (len(node.shape) - 1,), node.name))
 
     def _along_last(self, arg: int, length: str, side: str) -> int:
-        """Returns what a value has for each place within a group."""
+        """Returns a value for each position within a group, repeated for all groups."""
         return self._picked(arg, self._position(side, "remainder", length), side)
 
     def _stacked(self, node: Node, side: str) -> int:
-        """Returns the elements of a stack of a few values along the last axis, one after the other."""
+        """Returns the elements of a stack of a few values along the last axis, interleaved."""
         length = node.shape[-1]
         if not length.isdigit() or int(length) > MOST:
             raise Refused("it joins axes of a long stack")
@@ -143,7 +143,7 @@ class _Joined:
         return last
 
     def _member(self, node: Node, place: int) -> int:
-        """Returns the value that lies at a place of the last axis, without that axis."""
+        """Returns the member of a stack at a position of the last axis, without that axis."""
         entry = AxisMap.of(node.data[-1])
         plain = all(AxisMap.of(one) == AxisMap("0", ((axis, 1),)) for axis, one in enumerate(node.data[:-1]))
         at = linear(entry.offset)
@@ -161,7 +161,7 @@ class _Joined:
         return self._element(other, place)
 
     def _element(self, index: int, place: int) -> int:
-        """Returns the only element, or one of a stack, along the last axis."""
+        """Returns the value along the last axis at a position: the only element, or a member of a stack."""
         node = self.nodes[index]
         if node.op == "window":
             return self._member(node, place)

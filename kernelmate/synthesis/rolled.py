@@ -1,4 +1,4 @@
-"""Makes reductions of sums whose terms come from a reference's unrolled loops, so that the kernel has loops."""
+"""Converts sums that a reference's unrolled loops produce to reductions, so that the kernel has loops."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.stacked import spread_stacks
 
 LEAST = 9
-"""Minimum number of taps for which a loop is shorter than a list: 3 x 3 is a loop that the compiler unrolls."""
+"""Minimum number of taps for which a loop is used: 3 x 3, which the compiler unrolls."""
 
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
 
 def rolled(graph: Graph) -> Graph:
-    """Returns the graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts.
+    """Returns the graph with long chains of sums, maxima or minima of shifted terms as reductions.
 
     Reductions along a stack of such copies count as chains.
     """
@@ -44,7 +44,7 @@ def _rolled(graph: Graph) -> Graph:
 
 
 def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
-    """Returns the initial operand of a chain of one operation, if it is not a term, and its terms in order."""
+    """Returns the initial operand of a chain of one operation if it is not a term, and the terms in order."""
     terms: list[int] = []
     node = graph.nodes[top]
     at = top
@@ -66,7 +66,7 @@ Shifts = dict[tuple[int, int], list[int]]
 
 
 def _shifts(graph: Graph, terms: list[int]) -> Shifts | None:
-    """Returns how terms differ in offsets of windows; None if they differ otherwise."""
+    """Returns the offsets in which terms differ; None if they differ otherwise."""
     found: Shifts = {}
     for term in terms:
         if not _match(graph, terms[0], term, found):
@@ -77,7 +77,7 @@ def _shifts(graph: Graph, terms: list[int]) -> Shifts | None:
 
 
 def _match(graph: Graph, first: int, other: int, found: Shifts) -> bool:
-    """Compare two terms, and note the offsets of the second one; windows that both reach several times are noted once."""
+    """Compares two terms and records the offsets of the second; windows that occur several times are recorded once."""
     mine, theirs = graph.nodes[first], graph.nodes[other]
     if mine.op != theirs.op or len(mine.args) != len(theirs.args) or mine.dtype != theirs.dtype:
         return False
@@ -107,7 +107,7 @@ def _windows(graph: Graph, index: int) -> bool:
 
 
 def _counts(shifts: Shifts, count: int) -> tuple[int, int] | None:
-    """Returns the lengths of the two loops in which all offsets grow evenly; the outer is 1 if one loop suffices."""
+    """Returns the lengths of two nested loops over which all offsets increase evenly; 1 if one loop suffices."""
     for inner in sorted((one for one in range(2, count + 1) if count % one == 0), reverse=True):
         outer = count // inner
         steps = [_steps(values, inner) for values in shifts.values()]
@@ -125,7 +125,7 @@ def _steps(values: list[int], inner: int) -> tuple[int, int]:
 
 
 class _Rolling:
-    """Copies of a term with two additional leading axes, along which its windows move."""
+    """Builds copies of a term with two additional leading axes, along which its windows move."""
 
     def __init__(self, graph: Graph, nodes: list[Node], shifts: Shifts, counts: tuple[int, int]) -> None:
         self._graph, self._nodes, self._shifts = graph, nodes, shifts

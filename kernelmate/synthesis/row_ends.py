@@ -1,4 +1,4 @@
-"""Rows of which only a beginning is relevant, because a mask (causal, or by lengths) excludes the elements behind it."""
+"""Rows of which only the leading part matters, because a mask (causal, or by lengths) excludes the rest."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class RowEnd:
     values: Mapping[Key, Number]
 
     def skips(self, plan: Plan, reductions: Sequence[Key]) -> bool:
-        """Returns True if columns beyond the end change none of some reductions."""
+        """Returns True if columns beyond the end change none of the given reductions."""
         neutral = [_NEUTRAL.get(str(plan.node(one).data[0])) for one in reductions]
         found = [self.values[plan.operands(one)[0]] for one in reductions]
         return all(one is not None and one == value for one, value in zip(neutral, found, strict=True))
 
 
 def ends_of(plan: Plan) -> Iterator[RowEnd]:
-    """Returns the ends given by conditions of a row plan."""
+    """Yields the row ends that the conditions of a row plan define."""
     for key in walk(plan):
         node = plan.node(key)
         if node.op != "map" or str(node.data[0]) not in _FLIPPED:
@@ -82,7 +82,7 @@ def _is_column(plan: Plan, key: Key) -> bool:
 
 
 def _whole(plan: Plan, key: Key) -> Key:
-    """Returns the key of the operand behind views and casts between integers."""
+    """Returns the key of the value behind views and casts between integers."""
     node = plan.node(key)
     cast = node.op == "cast" and {node.dtype[:3], plan.graph.nodes[node.args[0]].dtype[:3]} <= {"int", "uin"}
     return _whole(plan, plan.operands(key)[0]) if node.op == "view" or cast else key
@@ -99,7 +99,7 @@ def _is_of_row(plan: Plan, key: Key) -> bool:
 
 
 def _mapped(name: str, values: Sequence[Number]) -> Number:
-    """Returns the result of an operation with some constant operands."""
+    """Returns the result of an operation whose operands are partly constant."""
     if name in ("multiply", "logical_and", "bitwise_and") and any(one is not None and one == 0 for one in values):
         return 0.0
     if name == "divide" and values[0] == 0:

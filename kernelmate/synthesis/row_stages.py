@@ -1,4 +1,4 @@
-"""Cuts a graph into stages of one row: reductions, products with arrays that all rows share, and maps, each from those before it."""
+"""Splits a graph into stages per row: reductions, products with arrays that all rows share, and maps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _OPERATIONS = _LEAVES | {"map", "cast", "view", "reduce"}
 
 @dataclass(frozen=True, slots=True)
 class RowStage:
-    """One stage.
+    """A stage: the computation of one value per row, which results or later stages use.
 
     Attributes:
-        target: its node in the whole graph.
-        plan: what it computes, over a domain of its own; earlier stages are its arrays `@N` by their targets.
+        target: the node of the whole graph that the stage computes.
+        plan: the stage's computation, over its own domain; the value of an earlier stage with target N is the array `@N`.
         row: the domain's axis of rows.
-        output: the place of the kernel's result that it is; None for a value that other stages read.
+        output: the index of the kernel's output that the stage computes; None for a value that other stages read.
     """
 
     target: int
@@ -30,24 +30,24 @@ class RowStage:
 
     @property
     def gone(self) -> list[int]:
-        """Returns the domain's axes that its reduction removes."""
+        """Returns the domain axes that the stage's reduction removes."""
         kept = {one for one in self.plan.outputs[0][1] if one is not None}
         return [axis for axis in range(len(self.plan.domain)) if axis not in kept]
 
     @property
     def kept(self) -> list[int]:
-        """Returns the axes of its value, but for the rows'."""
+        """Returns the axes of the stage's value, without the axis of rows."""
         return [int(one) for one in self.plan.outputs[0][1] if one is not None and one != self.row]
 
     @property
     def reduction(self) -> Key | None:
-        """Returns its reduction; None for a map."""
+        """Returns the stage's reduction; None for a map."""
         found = [key for key in walk(self.plan) if self.plan.node(key).op == "reduce"]
         return found[-1] if found else None
 
 
 def row_stages(graph: Graph) -> list[RowStage]:
-    """Return the stages of a graph in an order in which each finds what it reads; those of the results come last.
+    """Return the stages of a graph in order of dependency, with the stages of results last.
 
     Raises:
         Refused: its results are not rows of one number, or rows depend on each other.
@@ -59,7 +59,7 @@ def row_stages(graph: Graph) -> list[RowStage]:
 
 
 class _Cutter:
-    """The targets of the stages of a graph."""
+    """Collects the stages of a graph, by the nodes that they compute."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, graph.nodes
@@ -86,7 +86,7 @@ class _Cutter:
                 self.targets |= set(self._rows_of(root))
 
     def _follow(self, index: int, axis: int | None) -> None:
-        """Notes which axis of a node moves along the rows.
+        """Records which axis of a node is the axis of rows.
 
         Raises:
             Refused: a node is needed along two axes, is reduced although it is the same for all rows, or has another operation.
@@ -110,7 +110,7 @@ class _Cutter:
             self._follow(arg, self._axis_of(node, arg, axis))
 
     def _axis_of(self, node: Node, arg: int, axis: int | None) -> int | None:
-        """Returns the axis of an operand that moves along the rows."""
+        """Returns the axis of an operand that is the axis of rows."""
         if axis is None:
             return None
         if node.op == "view":
@@ -121,7 +121,7 @@ class _Cutter:
         return place if place >= 0 and shape[place] != "1" else None
 
     def _operand(self, root: int) -> int:
-        """Returns what a chain of reductions of one kind reduces."""
+        """Returns the operand of a chain of reductions of one kind."""
         below = self.nodes[root].args[0]
         inner = self.nodes[below]
         if inner.op == "reduce" and inner.data[0] == self.nodes[root].data[0] and len(self.users[below]) == 1:
@@ -129,11 +129,14 @@ class _Cutter:
         return below
 
     def _kept(self, root: int) -> int:
-        """Returns the number of axes of a reduction's result, but for the rows'."""
+        """Returns the number of axes of a reduction's result, without the axis of rows."""
         return len(long_sides(self.nodes[root])) - 1
 
     def _summit(self, root: int) -> int:
-        """Returns the last of the operations on a reduction's result alone and on what has fewer axes: they need no stage of their own."""
+        """Returns the last operation of the map that follows a reduction and needs no stage of its own.
+
+        Such a map uses only the reduction's result and values of fewer axes.
+        """
         at = last = root
         while at not in self.graph.outputs:
             (user, *others) = self.users[at]
@@ -154,7 +157,7 @@ class _Cutter:
         return last
 
     def _roots_below(self, index: int) -> set[int]:
-        """Returns the reductions with the most axes that a value needs directly, without other stages in between."""
+        """Returns the reductions of the highest rank that a value uses without stages in between."""
         found, stack, seen = set[int](), [index], set[int]()
         while stack:
             one = stack.pop()
@@ -168,9 +171,9 @@ class _Cutter:
         return found
 
     def _rows_of(self, root: int) -> Iterator[int]:
-        """Yields what a product takes of each row: it is needed for several results, and so is computed once.
+        """Yields the per-row operands of a product, which are computed once for several results.
 
-        Elements of the result have all axes of what is computed for each of them.
+        Elements of the result have all axes of such an operand.
         """
         stack = [(self._operand(root), self._operand_axes(root))]
         seen: set[int] = set()
@@ -193,7 +196,7 @@ class _Cutter:
                 stack.append((arg, {one - more for one in kept if one >= more}))
 
     def _operand_axes(self, root: int) -> set[int]:
-        """Returns the axes of what is reduced that the result keeps, but for the rows'."""
+        """Returns the axes of the reduced value that the result keeps, without the axis of rows."""
         chain = [root]
         while chain[-1] != self._operand(root):
             chain.append(self.nodes[chain[-1]].args[0])
@@ -204,7 +207,7 @@ class _Cutter:
         return {one for one in left if one != row}
 
     def stages(self, target: int) -> Iterator[RowStage]:
-        """Yields the stage of a target; for results, one for each place among them."""
+        """Yields the stages that compute a target; a target that is returned several times has one for each output."""
         nodes = list(self.nodes)
         for one in self.targets - {target}:
             nodes[one] = Node("input", (), nodes[one].shape, nodes[one].dtype, (f"@{one}",), nodes[one].name)
@@ -227,7 +230,7 @@ class _Cutter:
             yield RowStage(target, replace(plan), row, place)
 
     def _axis_under(self, root: int) -> int | None:
-        """Returns the axis of a reduced array that moves along the rows."""
+        """Returns the axis of a reduced array that is the axis of rows."""
         axis, at = self.rows[root], root
         while axis is not None:
             axis = axis if axis < int(self.nodes[at].data[1] or 0) else axis + 1

@@ -1,4 +1,4 @@
-"""Values of rows in CSR, one for each of a row's elements: `sums[row_of]`, `np.repeat(sums, lengths)`."""
+"""Per-row values of a CSR matrix, repeated for each element of a row: `sums[row_of]`, `np.repeat(sums, lengths)`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kernelmate.synthesis.sizes import Untraceable, text_of
 
 
 def repeated_for(offsets: Array, values: Array, elements: int) -> Array:
-    """Values of rows, repeated for each of a row's elements.
+    """Repeats the values of rows for each element of a row.
 
     Args:
-        offsets: a vector of rows + 1 whole numbers, or of as many as rows, of which the last one's elements go on to the end.
+        offsets: a vector of rows + 1 integers, or of one integer per row, in which case the last row extends to the end.
         values: an array whose first axis has the rows.
         elements: the number of elements of all rows.
     """
@@ -24,11 +24,11 @@ def repeated_for(offsets: Array, values: Array, elements: int) -> Array:
 
 
 class RowValues(NDArrayOperatorsMixin):
-    """Values of rows that are met with elements of the rows: how many these are is known from the arrays that have them.
+    """Values of rows, which operations with arrays of row elements repeat for each element.
 
     Args:
         values: an array whose first axis has the rows.
-        offsets: of the rows' beginnings.
+        offsets: the first element of each row.
     """
 
     __array_priority__ = 2000
@@ -39,20 +39,20 @@ class RowValues(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """As NumPy's."""
+        """The number of axes, as in NumPy."""
         return self.values.ndim
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As NumPy's."""
+        """The dtype, as in NumPy."""
         return self.values.dtype
 
     def along(self, elements: Array) -> Array:
-        """The values for each element of an array, along its first axis or an axis of its own."""
+        """Returns the value of each element's row; the elements are the first axis or an axis of their own."""
         return repeated_for(self.offsets, self.values, elements.shape[0])
 
     def astype(self, dtype: Any, **_: Any) -> RowValues:
-        """In another dtype."""
+        """Returns the values converted to another dtype."""
         return RowValues(cast(self.values, dtype), self.offsets)
 
     def __getitem__(self, key: Any) -> RowValues:
@@ -65,7 +65,7 @@ class RowValues(NDArrayOperatorsMixin):
         raise Untraceable("a value for each element of rows between offsets, without an array that has these elements")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
-        """Applies an operation: to the rows' values, or together with arrays to the elements."""
+        """Applies an operation to the values of rows or, if an operand has elements, to each element."""
         elements = [one for one in inputs if isinstance(one, Array) and one.ndim]
         if method != "__call__" or (keywords.keys() - {"where"}):
             raise Untraceable(f"np.{ufunc.__name__}.{method} of values of rows between offsets")
@@ -78,14 +78,14 @@ class RowValues(NDArrayOperatorsMixin):
         return RowValues(mapped(self.values.builder, ufunc, rows), self.offsets)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Functions of the elements of arrays and of values of their rows, such as `np.where`."""
+        """Applies NumPy functions, such as `np.where`, to arrays of elements and values of their rows."""
         elements = [one for one in (*args, *kwargs.values()) if isinstance(one, Array) and one.ndim]
         given = _met([*args, *kwargs.values()], elements)
         return func(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
 
 
 def _met(values: Sequence[Any], elements: Sequence[Array]) -> list[Any]:
-    """Operands in which values of rows are repeated as an array has elements.
+    """Returns the operands, with the values of rows repeated for each element of an array.
 
     Raises:
         Untraceable: there is no such array.

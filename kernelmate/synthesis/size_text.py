@@ -1,4 +1,4 @@
-"""Sizes and numbers of blocks in C++, from expressions of the contract's language."""
+"""C++ text of sizes and numbers of blocks, from expressions in the contract's language."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
-"""Precedence of an expression's outermost operator: names and calls, products, sums, anything looser."""
+"""Precedence of an expression's outermost operator: names and calls, products, sums, and any other operator."""
 
 
 class MissingSize(Refused):
-    """A size is needed that no parameter of the kernel holds; `size` is its name."""
+    """Raised if no parameter of the kernel holds a size that is needed; `size` is its name."""
 
     def __init__(self, size: str) -> None:
         super().__init__(f"the kernel does not get the size {size}")
@@ -60,7 +60,7 @@ _LOCAL = re.compile(r"\bconst (?:int|unsigned|unsigned int|size_t|long long|int6
 
 
 def size_locals(source: str) -> dict[str, str]:
-    """Returns the names of a kernel's constant locals by their expressions, as `plain_size` has them."""
+    """Returns the names of a kernel's constant locals by their expressions, normalised as by `plain_size`."""
     held: dict[str, str] = {}
     for name, text in _LOCAL.findall(without_comments(source)):
         for one, value in held.items():
@@ -106,5 +106,5 @@ def _blocks_text(node: ast.expr, size: Callable[[str], str]) -> tuple[str, int]:
 
 
 def bound(text: tuple[str, int], level: int) -> str:
-    """Returns an expression, in parentheses if it binds less tightly than `level`."""
+    """Returns an expression, in parentheses if its operator has a lower precedence than `level`."""
     return text[0] if text[1] >= level else f"({text[0]})"

@@ -1,4 +1,4 @@
-"""Sizes that remember how they were computed, while a reference is traced."""
+"""Symbolic sizes: integers that record their expressions while a reference is traced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Untraceable(Exception):
 
 
 class Unequal(Untraceable):
-    """Sides that NumPy would refuse to broadcast at this size: the reference has no answer there."""
+    """Raised for extents that NumPy cannot broadcast at this size, where the reference has no result."""
 
 
 class Dim(int):
@@ -96,7 +96,7 @@ class Dim(int):
 
 
 class Real(float):
-    """A floating-point number of the reference; combined with a size it becomes a traced number."""
+    """A floating-point number of the reference; an operation with a size gives a traced scalar."""
 
 
 def real(value: Any) -> Any:
@@ -129,7 +129,7 @@ def _whole(other: Any) -> bool:
 
 
 def dim(value: int, text: str, scalar: Callable[[str], Any]) -> int:
-    """Returns a size that remembers its expression; for an expression that is a number, the plain value."""
+    """Returns an integer that records its expression; the plain integer if the expression is a number."""
     return value if _is_number(text) else Dim(value, text, scalar)
 
 
@@ -139,7 +139,7 @@ def text_of(value: Any) -> str:
 
 
 def joined(left: str, sign: str, right: str) -> str:
-    """Joins two expressions, without neutral parts."""
+    """Returns two expressions joined by an operator, without neutral operands."""
     if _is_number(left) and _is_number(right):
         a, b = int(left), int(right)
         return str({"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[sign])
@@ -155,7 +155,10 @@ def joined(left: str, sign: str, right: str) -> str:
 
 
 def _cancelled(left: str, right: str) -> tuple[str, str]:
-    """Returns a quotient without common factors: sizes are positive, so that the integer quotient is the same."""
+    """Cancels the common factors of a quotient.
+
+    Sizes are positive, so the integer quotient is unchanged.
+    """
     above, below = _factors(ast.parse(left, mode="eval").body), _factors(ast.parse(right, mode="eval").body)
     for one in list(below):
         if one in above:

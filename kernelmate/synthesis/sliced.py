@@ -1,4 +1,4 @@
-"""Slices of what is computed as the same computation on slices of arrays: the gates of a recurrent cell, the halves of a gated unit."""
+"""Replaces slices of results by computation on slices of arrays: gates of a recurrent cell, halves of a gated unit."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def slices_first(graph: Graph, contract: Contract) -> Graph | None:
 
 
 def _is_of_result(graph: Graph, node: Node) -> bool:
-    """Returns True for a slice of something else than an array."""
+    """Returns True for a slice of a computed value rather than of an array."""
     return node.op == "window" and len(node.args) == 1 and graph.nodes[node.args[0]].op not in ("input", "window")
 
 
 class _SideTexts:
-    """Writer of sizes as multiples of others, and of equal lengths by the shortest of their expressions."""
+    """Rewrites sizes as multiples of others, and equal lengths as the shortest of their expressions."""
 
     def __init__(self, graph: Graph, contract: Contract) -> None:
         self._graph, self._contract = graph, contract
@@ -60,7 +60,7 @@ class _SideTexts:
             self._sides[side] = self._shortest(side)
 
     def _shortest(self, text: str) -> str:
-        """Returns the first known length that an expression always equals, or the expression."""
+        """Returns the first known length that always equals an expression; the expression itself without one."""
 
         def equal(size: Size) -> bool:
             return evaluate(one, size) == evaluate(text, size)
@@ -77,7 +77,7 @@ class _SideTexts:
         return text
 
     def nodes(self) -> list[Node]:
-        """Returns the graph's nodes by these texts."""
+        """Returns the graph's nodes with the rewritten sizes."""
         return [self._node(node) for node in self._graph.nodes]
 
     def _node(self, node: Node) -> Node:
@@ -95,7 +95,7 @@ Range = tuple[str, str]
 
 
 def _ranges(node: Node) -> dict[int, Range]:
-    """Returns the part of each axis that a window takes.
+    """Returns the range that a window takes along each axis.
 
     Raises:
         Refused: it is no slice.
@@ -110,7 +110,7 @@ def _ranges(node: Node) -> dict[int, Range]:
 
 
 class _Slicer:
-    """Builder of sliced values, in the list of a graph's nodes."""
+    """Appends the nodes of sliced values to a graph's nodes."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self._nodes = nodes
@@ -153,7 +153,7 @@ class _Slicer:
         raise Refused(f"it takes parts of a {node.op}")
 
     def _operand(self, node: Node, arg: int, parts: dict[int, Range]) -> int:
-        """Returns an operand's part, under NumPy's broadcasting."""
+        """Returns the slice of an operand, under NumPy's broadcasting."""
         shape = self._nodes[arg].shape
         more = len(node.shape) - len(shape)
         moved = {axis - more: one for axis, one in parts.items() if axis >= more and shape[axis - more] != "1"}

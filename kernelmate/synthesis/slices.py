@@ -1,4 +1,4 @@
-"""Parts of traced arrays: slices that are read and assigned to, flipped and rolled arrays, windows, differences of neighbours."""
+"""Parts of traced arrays: slices (read or assigned), flipped and rolled arrays, windows, and differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ArraySlice(Array):
 
     @property
     def node(self) -> int:
-        """Returns its node, from the whole array's present state."""
+        """Returns the node of the slice, taken from the current state of the whole array."""
         maps = [AxisMap(one.start.text(), ((axis, one.step),)) for axis, one in enumerate(self._ranges)]
         part = window(self._whole, [one.length for one in self._ranges], maps)
         if self._axes == tuple(range(part.ndim)):
@@ -52,12 +52,12 @@ class ArraySlice(Array):
 
     @property
     def recorded(self) -> int:
-        """Index of the part's node."""
+        """The index of the slice's node."""
         return -1 if any(loop in self.builder.open for loop in self.whole.adding) else self.node
 
     @property
     def whole(self) -> Array:
-        """The array that the part belongs to."""
+        """The array to which the slice belongs."""
         return self._whole.whole
 
     @property
@@ -70,7 +70,7 @@ class ArraySlice(Array):
         self._whole.shared = value
 
     def assign(self, value: Array) -> None:
-        """Assigns values to the part, by replacing the whole array."""
+        """Assigns values to the slice by replacing the whole array."""
         if len(value.shape) > len(self._axes):
             raise Untraceable("an assignment of more axes than the part has")
         if value.node == self.node:  # `a[1:] += b` assigns the part that it has changed to itself
@@ -168,7 +168,7 @@ def _negative(value: Any) -> bool:
 
 
 def flip(m: Array, axis: Any = None) -> Array:
-    """Reverses along some axes."""
+    """Reverses an array along some axes."""
     turned = axes_of(m, axis)
     return part_of(m, [slice(None, None, -1) if one in turned else slice(None) for one in range(m.ndim)])
 
@@ -207,7 +207,7 @@ def sliding_window_view(x: Array, window_shape: Any, axis: Any = None, **_: Any)
 
 
 def diff(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
-    """Computes differences of neighbours, `n` times."""
+    """Computes differences of adjacent elements, `n` times."""
     if prepend is not None or append is not None or a.dtype.kind == "b":
         raise Untraceable("np.diff with prepend or append, or of truth values")
     for _ in range(operator.index(n)):

@@ -1,4 +1,4 @@
-"""Subscripts of traced arrays, read and assigned: whole axes, parts, masks, index arrays, and indices of loops over sizes."""
+"""Subscripts of traced arrays: whole axes, slices, masks, index arrays, and indices of loops over sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmate.synthesis.slices import ArraySlice, part_of
 
 
 def subscript(a: Array, key: Any) -> Any:
-    """Selects by whole axes, new axes, slices, an index array, or one element per row (`x[np.arange(rows), index]`)."""
+    """Reads part of an array: by whole axes, new axes, slices, an index array, or per-row indices."""
     chosen = masked(a, key)
     if chosen is not None:
         return chosen

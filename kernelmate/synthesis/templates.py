@@ -1,4 +1,4 @@
-"""Kernels that are templates: what all judged instances have in common, and the condition under which a text is valid."""
+"""Kernel templates: what the judged instances have in common, and the instances for which a text is valid."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Template:
 
     @property
     def guard(self) -> list[str]:
-        """The statement that stops the compilation of other instances, if there are any."""
+        """Returns the statement that rejects other instances at compile time, if there can be any."""
         tested = "only the instances of the contract were tested"
         return [f'static_assert({self.condition}, "{tested}");'] if self.condition else []
 
     def resolved(self, parameter: Parameter) -> Parameter:
-        """The parameter as the judged instances have it."""
+        """Returns a parameter with the types of the judged instances."""
         element = self.types.get(parameter.base)
         if element is None:
             return parameter
@@ -47,7 +47,7 @@ class Template:
         return replace(parameter, base=element, type=kind, dtype=dtype, vector=vector)
 
     def passed(self, kernel: Kernel) -> dict[str, Parameter]:
-        """Value parameters that are sizes as parameters of functions, by name."""
+        """Returns the value parameters that are sizes as function parameters, by name."""
         kinds = {one.name: one.type.removeprefix("const ") for one in template_parameters(kernel)}
         return {
             name: Parameter(name, kinds[name], kinds[name], None, 1, False, False, False, kernel.line, kernel.column)
@@ -82,7 +82,7 @@ def template_of(kernel: Kernel, contract: Contract) -> Template | None:
 
 
 def _bound(parameters: Sequence[TemplateParameter], instance: str) -> dict[str, str] | None:
-    """Template arguments by parameter, defaults included; None where one is missing."""
+    """Returns the template arguments by parameter, with defaults; None if one is missing."""
     parsed = template_arguments(instance)
     if parsed is None or len(parsed[1]) > len(parameters):
         return None
@@ -94,7 +94,7 @@ def _bound(parameters: Sequence[TemplateParameter], instance: str) -> dict[str, 
 
 
 def _number(argument: str) -> str:
-    """A template argument, without the suffix and the base of a number."""
+    """Returns a template argument as a decimal number without a suffix."""
     try:
         return str(int(argument.rstrip("uUlL"), 0))
     except ValueError:
@@ -104,7 +104,7 @@ def _number(argument: str) -> str:
 def _sizes(
     parameters: Sequence[TemplateParameter], values: Mapping[str, Sequence[str]], contract: Contract
 ) -> dict[str, str]:
-    """Value parameters that hold sizes, by size: those of the same name, or else the only ones with that value."""
+    """Returns the value parameters that hold sizes, by size, matched by name or else by a unique value."""
     whole = {one.name: values[one.name] for one in parameters if _INTEGRAL.fullmatch(one.type)}
     numbers = {name: int(given[0]) for name, given in whole.items() if len(given) == 1 and given[0].isdigit()}
     constant = {
@@ -122,12 +122,12 @@ def _sizes(
 
 
 def _plain(name: str) -> str:
-    """A name as it is compared: `kHeadDim` and `HEAD_DIM` are `head_dim`."""
+    """Returns a name in a normal form: `kHeadDim` and `HEAD_DIM` become `head_dim`."""
     return re.sub(r"^k(?=[A-Z])", "", name).replace("_", "").casefold()
 
 
 def _guard(parameters: Sequence[TemplateParameter], listed: Sequence[tuple[str, ...]]) -> str:
-    """A C++ expression that is true of the listed arguments of some parameters alone; empty if it always is."""
+    """Returns a C++ expression that is true only for the listed arguments; empty if it is always true."""
     values = [list(dict.fromkeys(one)) for one in zip(*listed, strict=True)]
     if len(listed) == math.prod(map(len, values)):
         conditions = [_condition(*pair) for pair in zip(parameters, values, strict=True)]
@@ -142,7 +142,7 @@ def _guard(parameters: Sequence[TemplateParameter], listed: Sequence[tuple[str, 
 
 
 def _condition(parameter: TemplateParameter, values: Sequence[str]) -> str:
-    """A C++ expression that is true of some values of a template parameter; empty for all that there are."""
+    """Returns a C++ expression that is true for the given values of a parameter; empty if it is always true."""
     name = parameter.name
     if {*values} == {"true", "false"}:
         return ""

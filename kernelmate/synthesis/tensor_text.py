@@ -1,4 +1,4 @@
-"""Device functions around the PTX of tensor cores: copies to shared memory, fragments of matrices, and their products."""
+"""Device functions with tensor-core PTX: copies to shared memory, loads of fragments, and matrix products."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ template <int kThreads, typename Element, int kRows, int kWidth>
   }}
 }}"""
 IN_FLIGHT = 8
-"""Elements that a thread loads before it stores the first, if it cannot copy chunks."""
+"""Number of elements that a thread has in flight if it cannot copy chunks."""
 _LOAD = """\
 // Reads four matrices of 8 rows of 16 bytes from shared memory: lane l gives the address of row l % 8 of matrix l / 8.
 static __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{

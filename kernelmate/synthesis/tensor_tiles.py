@@ -17,9 +17,9 @@ GROUP = 8
 BYTES_PER_CLOCK = 40
 """L2 bandwidth per multiprocessor in bytes per cycle: 5.5 to 7 TB/s for the whole GPU at 1.2 to 1.7 GHz."""
 PRODUCTS_PER_CLOCK = 1200
-"""Products of halves that a multiprocessor adds in a clock by `mma.sync`: of 2048 by `wgmma`, about 60 %."""
+"""Multiply-adds of halves per clock and multiprocessor by `mma.sync`: about 60 % of the 2048 by `wgmma`."""
 START = 2000
-"""Clocks until a block's first tile has arrived, and for its results."""
+"""Clock cycles until a block's first tile has arrived and to store its results."""
 
 TURN = 100
 """Clock cycles that a warp needs for the addresses of a tile's copies, without overlapping products."""
@@ -64,7 +64,7 @@ class TensorTile:
 
     @property
     def held(self) -> int:
-        """Sums in a thread's registers."""
+        """Number of sums in a thread's registers."""
         return self.part[0] * self.part[1] // 32 * self.products
 
     @property
@@ -94,9 +94,12 @@ TILES = (
 
 
 MOST_SUMS = 128
-"""Sums in a thread's registers, half of those that it can have."""
+"""Maximum number of sums in a thread's registers: half of the registers that a thread can have."""
 MOST_BYTES = 227 * 1024
-"""Shared memory of a block of compute capability 9.0: CUDA C++ Programming Guide, technical specifications per compute capability."""
+"""Maximum bytes of shared memory per block of compute capability 9.0.
+
+Source: CUDA C++ Programming Guide, technical specifications per compute capability.
+"""
 
 
 def ranked(

@@ -1,4 +1,4 @@
-"""C++ expressions of positions in windows, and of the array elements there."""
+"""C++ expressions for positions in windows, and for array elements at these positions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class WindowElements(Expressions):
         return local
 
     def _beyond(self, call: str, at: Linear, side: Linear) -> tuple[str, str]:
-        """Returns text and name of the nearest position of an axis, of the wrapped one, or of the mirrored one."""
+        """Returns the text and the name of a clamped, wrapped or mirrored position."""
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
@@ -137,7 +137,7 @@ class WindowElements(Expressions):
         return f"(({text}) % {size} + {length[0]}) % {size}", name
 
     def _mirrored(self, call: str, at: Linear, side: Linear) -> str:
-        """Returns the text of a mirrored position; of an axis that is shorter than the padding, one within the axis."""
+        """Returns the text of a mirrored position, within the axis even if it is shorter than the padding."""
         outer = int(call == "symmetric")
         ranges, last = self.plan.ranges, self.number_text(side.plus(-1))[0]
         plain = self.number_text(at)
@@ -156,7 +156,7 @@ class WindowElements(Expressions):
         return f"max(min({text[0]}, {image}), 0)"
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
-        """Declares a pointer for arrays that are read at several offsets from the same position."""
+        """Declares pointers for arrays that are read at several offsets from the same position."""
         self._lines = lines
         reads: dict[tuple[str, str], set[Key]] = {}
         for key in keys_read:
@@ -191,7 +191,7 @@ class WindowElements(Expressions):
         self._pointers[pair] = local
 
     def _reads(self) -> Iterable[Key]:
-        """Reads of arrays in the order of the text, of reductions that are written out each of their elements."""
+        """Yields reads of arrays in program order; unrolled reductions yield the reads of each element."""
         seen: set[Key] = set()
         stack = list(reversed(self.plan.outputs))
         while stack:
@@ -234,7 +234,7 @@ class WindowElements(Expressions):
         return self._kernel.loaded(name, f"{pointer}[{self._offset(shape, rest)}]")
 
     def _offset(self, shape: Sequence[str], rest: Sequence[Linear], *, declare: bool = False) -> str:
-        """Returns an element's offset from a pointer as small row and element numbers; or only declares the strides."""
+        """Returns an element's offset from a pointer, as small row and column offsets; or only declares the strides."""
         total = Linear()
         factors: list[tuple[Linear, str]] = []
         for axis, at in enumerate(rest):
@@ -278,10 +278,7 @@ class WindowElements(Expressions):
         return self._strides[symbolic], ATOM
 
     def _roots(self, key: Key) -> tuple[list[str], list[Key]]:
-        """Returns the variables of a chain of reductions of one kind, and the operand.
-
-        Once, or for each unrolled element.
-        """
+        """Returns the variables of a chain of reductions of one kind, and its operands, one per unrolled element."""
         variables: list[str] = []
         kind, root = self.plan.node(key).data[0], key
         while self.plan.node(root).op == "reduce" and self.plan.node(root).data[0] == kind:
@@ -298,7 +295,7 @@ class WindowElements(Expressions):
         return variables, roots
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """True if arrays are joined along a variable's axis: each of its values means another array."""
+        """Returns True if arrays are joined along a variable's axis, so that each value reads another array."""
         stack, seen = [key], set()
         while stack:
             one = stack.pop()

@@ -35,7 +35,7 @@ UNROLLED = 32
 """Window elements that are unrolled if they are computed in different ways."""
 
 MOST_READS = 40
-"""Reads of arrays in one kernel; a longer list is no text that a person maintains."""
+"""Maximum number of array reads in one kernel, which keeps the text maintainable."""
 
 parsed = lru_cache(maxsize=4096)(linear)
 
@@ -63,7 +63,7 @@ class Windows(Plan):
     targets: tuple[StoreTarget, ...] = ()
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where operands are evaluated; a window that never leaves its source needs only the source."""
+        """Returns the keys of an operation's operands; for a window that never leaves its source, only the source."""
         node, index = self.node(key), key[1]
         nodes = self.graph.nodes
         match node.op:
@@ -167,7 +167,7 @@ class Windows(Plan):
         return map(AxisMap.of, node.data)
 
     def _groups(self, node: Node) -> list[list[int]] | None:
-        """Returns for each axis before a reshape the axes it becomes; None if axes are joined or divided otherwise."""
+        """Returns, for each axis before a reshape, the axes it becomes; None for other reshapes."""
         source = self.graph.nodes[node.args[0]].shape
         groups: list[list[int]] = []
         place = 0
@@ -213,7 +213,7 @@ def _value_of(key: Key) -> str:
 
 
 def valued(text: str) -> Key:
-    """Returns the key behind the text of a position that is a value."""
+    """Returns the key behind a position that is a computed value."""
     call = cast(ast.Call, ast.parse(text, mode="eval").body)
     number, *index = call.args
     return cast(int, cast(ast.Constant, number).value), tuple(ast.unparse(one) for one in index)
@@ -358,7 +358,11 @@ def _slides(graph: Graph, index: int, axis: int) -> bool:
 
 
 def refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
-    """Refuses reads of elements that another thread writes."""
+    """Checks that no thread reads an element that another thread writes.
+
+    Raises:
+        Refused: one does.
+    """
     own = {(target.name, target.place) for target in plan.targets}
     shapes = {target.name: target.shape for target in plan.targets}
     for key in walked(plan):
@@ -371,7 +375,7 @@ def refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
 
 
 def walked(plan: Windows) -> Iterator[Key]:
-    """Yields every operation with its index, each once."""
+    """Yields every operation with its index, once."""
     seen: set[Key] = set()
     stack = list(plan.outputs)
     while stack:

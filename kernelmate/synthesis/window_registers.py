@@ -1,4 +1,4 @@
-"""C++ of windows for a few neighbouring results at once, with shared elements loaded into registers first."""
+"""C++ text of windows for a few adjacent results, with shared elements loaded into registers first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class WindowBox:
-    """Rows and columns around a thread's own, by their smallest and largest distance."""
+    """A range of rows and columns around a thread's own, as smallest and largest offsets."""
 
     local: str
     rows: tuple[int, int]
@@ -28,7 +28,7 @@ class WindowBox:
 
 
 def span(plan: Windows, values: Iterable[Linear]) -> tuple[int, int]:
-    """Returns the smallest and largest value of sums that move in loops."""
+    """Returns the smallest and largest value of sums that depend on loop variables."""
     low, high = [], []
     for value in values:
         ends = [factor * (plan.ranges[name].constant - 1) for name, factor in value.terms]
@@ -220,7 +220,7 @@ class RowsText(WindowText):
         return self.plan.is_leaf(source) and self._distances(source) is not None and self._leads_inside(node)
 
     def _leads_inside(self, node: Node) -> bool:
-        """True if the border is around rows and columns alone."""
+        """Returns True if no axis before the rows and columns has a border."""
         return all(AxisMap.of(one).beyond == ORDINARY for one in node.data[:-2])
 
     def _bare(self, key: Key) -> Key:
@@ -229,7 +229,7 @@ class RowsText(WindowText):
         return super()._bare(key)
 
     def _load_taps(self, keys: Sequence[Key]) -> None:
-        """Loads numbers that are the same for all rows once."""
+        """Emits loads of values that are the same for all rows, before the loop."""
         groups: dict[_Group, list[Key]] = {}
         for key in keys:
             base, _ = self._split(key)
@@ -286,7 +286,7 @@ class RowsText(WindowText):
         return super()._element(key)
 
     def _boxed(self, key: Key, box: WindowBox) -> str:
-        """Returns an element that is in registers."""
+        """Returns the text of an element that is in registers."""
         down, along = self._distances(key) or (Linear(), Linear())
         row = down.plus(-box.rows[0])
         at = self._step if row == Linear() else f"{self._step} + {self.number_text(row)[0]}"
@@ -299,5 +299,5 @@ class RowsText(WindowText):
 
 
 def moved(by: int) -> str:
-    """Returns the text that adds a number, empty for zero."""
+    """Returns the text that adds a number; empty for zero."""
     return "" if by == 0 else f" {'-' if by < 0 else '+'} {abs(by)}"

@@ -1,4 +1,4 @@
-"""C++ of windows for a few neighbouring columns at once: strips of rows in registers, loaded in packs."""
+"""C++ text of windows for a few adjacent columns: strips of rows in registers, loaded in packs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Strip = tuple[str, str]
 
 
 def strips_of(plan: Windows) -> dict[Strip, tuple[int, int]]:
-    """Return the smallest and largest distance from a thread's column of what is read of each row of an array.
+    """Returns the smallest and largest column offset, from a thread's own, of the reads of each row of an array.
 
     Left out are rows that may not exist, and those of which an element does not move with the column.
     """
@@ -39,7 +39,7 @@ def _strip(plan: Windows, key: Key) -> Strip:
 
 
 def _distance(plan: Windows, key: Key) -> Linear | None:
-    """Returns an element's distance from the thread's column; None if it has none, or its row may not exist."""
+    """Returns an element's column offset from the thread's; None without one, or if its row may not exist."""
     *rows, last = key[1]
     column = column_of(plan)
     if last is None or any(one is None or "value(" in str(one) for one in key[1]):

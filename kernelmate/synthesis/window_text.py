@@ -1,4 +1,4 @@
-"""C++ of windows: guards, operations and reductions over windows, for one element of the result."""
+"""C++ text of windows: guards, operations and reductions over windows, for one element of the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BESIDE = {
     (0, 0): "center", (-1, -1): "up_left", (-1, 0): "up", (-1, 1): "up_right", (0, -1): "left", (0, 1): "right", (1, -1): "down_left",
     (1, 0): "down", (1, 1): "down_right",
 }  # fmt: skip
-"""Names of neighbours by row and column distance."""
+"""Names of adjacent elements by row and column offset."""
 _NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
@@ -79,7 +79,7 @@ class WindowText(WindowElements):
         return super()._text(key, lines, uses, within=False)
 
     def _hint(self, key: Key) -> None:
-        """Returns a name for an element by its position relative to the thread's own, as in a stencil."""
+        """Names an element by its position relative to the thread's own, as in a stencil."""
         if not self.plan.is_leaf(key):
             return
         ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
@@ -92,7 +92,7 @@ class WindowText(WindowElements):
                 self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
 
     def _has_neighbours(self, key: Key) -> bool:
-        """True if elements next to one of an array are read, too."""
+        """Returns True if elements adjacent to an array's element are read, too."""
         name = self.plan.name(key)
         for one in walked(self.plan):
             if self.plan.is_leaf(one) and self.plan.name(one) == name and one != key:
@@ -130,7 +130,7 @@ class WindowText(WindowElements):
         return name, ATOM
 
     def _assign(self, key: Key, name: str, lines: list[str], uses: Mapping[Key, int], declared: str = "") -> None:
-        """Returns statements that assign the value at a key to a local."""
+        """Appends statements that assign the value of a key to a local."""
         key = self._bare(key)
         if self.plan.node(key).op != "window" or key in self.known or not self._condition(key):
             (text,) = self.locals_for([key], lines)
@@ -222,7 +222,7 @@ class WindowText(WindowElements):
         return self.plan.is_leaf(key) and not any("value(" in str(one) for one in key[1])
 
     def _is_safe(self, key: Key) -> bool:
-        """True if a value may be computed without a condition."""
+        """Returns True if a value may be computed without a condition."""
         node = self.plan.node(key)
         if not self.plan.is_leaf(key):
             return True
@@ -273,7 +273,7 @@ class WindowText(WindowElements):
         return super()._repeats(key) or self._compares(self.plan.node(key))
 
     def _compares(self, node: Node) -> bool:
-        """True if it is the larger or smaller of two values, written as a comparison."""
+        """Returns True for a maximum or minimum of two values that is written as a comparison."""
         return node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
@@ -284,7 +284,7 @@ class WindowText(WindowElements):
         return super()._mapped(node, name, args, kinds)
 
     def _counter(self, length: str, place: int, count: int) -> str:
-        """Returns the name of the kernel's own loop variable over such a length, or a plain one."""
+        """Returns the name of the kernel's own loop variable over such a length, or a generic name."""
         loops = rf"for \((?:int|size_t|unsigned) (\w+) = 0; \1 < {re.escape(length)}\b"
         mine = dict.fromkeys(re.findall(loops, self._kernel.kernel.source))
         plain = ("dy", "dx")[place] if count == 2 else "k"

@@ -1,4 +1,4 @@
-"""`kernelmate-lsp`: the language server on standard input and output, or on a port of this machine alone."""
+"""`kernelmate-lsp`: the language server on standard input and output, or on a loopback port."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from kernelmate.version import VERSION
 
 COLLECT_AFTER = 100_000
-"""Objects after which garbage is collected: a long text has as many tokens, none of them garbage, and looking at them
-after every 700 of them took half of the time of reading it."""
+"""Number of new objects after which garbage is collected.
+
+A long text has as many tokens, none of them garbage; with Python's default of 700, collection took half of the time of
+reading it.
+"""
 LEVELS = ("error", "warning", "info", "debug")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until the client ends it."""
+    """Runs the server until the client ends it; returns the exit code."""
     given = _parser().parse_args(arguments)
     # Standard output belongs to the protocol.
     logging.basicConfig(level=given.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -67,7 +70,7 @@ def loopback(text: str) -> tuple[str, int]:
     """Parse host and port of a loopback address.
 
     Raises:
-        ArgumentTypeError: it is not a loopback address.
+        ArgumentTypeError: the address is not a loopback address, or the port is invalid.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

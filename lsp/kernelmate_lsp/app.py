@@ -1,4 +1,4 @@
-"""Makes a server with all that it offers."""
+"""Creates a server with all features registered."""
 
 from __future__ import annotations
 

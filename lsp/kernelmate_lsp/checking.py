@@ -1,4 +1,4 @@
-"""Compiles the kernels of a document in a job queue's thread. Runs nothing of the document."""
+"""Compiles the kernels of a document in a job queue's thread; no code of the document is executed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _judge_nothing(_: Candidate) -> Judged:
 
 
 def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[str, Candidate]:
-    """Return the first change of each recipe for a kernel, by the recipe's name. Nothing is compiled or judged.
+    """Return the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
 
     Args:
         job: checked for cancellation between recipes.
@@ -75,14 +75,14 @@ OnChecked = Callable[[str, CompileResult], None]
 
 
 class Checker:
-    """Compiles for the editor, with its own compiler process, so that a search in the background does not delay it."""
+    """Compiles for the editor in its own compiler process, so that a background search does not delay it."""
 
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
         self._sessions: dict[str, Session] = {}
 
     def start(self) -> None:
-        """Start the compiler's child ahead of the first document."""
+        """Starts the compiler process before the first document arrives."""
         self._compiler.start()
 
     def kill(self) -> None:
@@ -90,13 +90,13 @@ class Checker:
         self._compiler.abandon()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Ends all processes."""
         for session in self._sessions.values():
             session.close()
         self._compiler.close()
 
     def forget(self) -> None:
-        """Read settings afresh from now on."""
+        """Discards cached sessions, so that settings are read again."""
         self._sessions.clear()
 
     def check(
@@ -108,7 +108,7 @@ class Checker:
             job: checked for cancellation between kernels.
             reading: the document.
             configuration: the client's configuration.
-            near: the line last edited; kernels near it come first.
+            near: the line last edited; kernels near it are compiled first.
             on_checked: called in this thread with each kernel as soon as it is compiled.
 
         Raises:
@@ -127,7 +127,7 @@ class Checker:
     def others(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> tuple[TargetFit, ...]:
-        """Return a kernel's resources on the other GPUs of the settings, without those it does not compile for.
+        """Return a kernel's resources on the other GPUs in the settings that it compiles for.
 
         Raises:
             JobUnwanted: the text has changed.
@@ -152,7 +152,7 @@ class Checker:
     def offers(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> dict[str, Candidate]:
-        """Return the first change of each recipe for a kernel, by the recipe's name; nothing is judged.
+        """Return the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
 
         Raises:
             JobUnwanted: the text has changed.
@@ -170,7 +170,7 @@ class Checker:
         """Return PTX and SASS of a kernel, one listing per instance.
 
         Raises:
-            JobUnwanted: the text has changed. KernelmateError: it does not compile, or nvdisasm is missing.
+            JobUnwanted: the text has changed. KernelmateError: the kernel does not compile, or nvdisasm is missing.
         """
         # Disassembling is not needed for anything else that the checker does.
         from kernelmate.compiler.listing import read_listing
@@ -213,7 +213,7 @@ class Checker:
 
 
 def settings_key(settings: Settings) -> str:
-    """Key of equal settings."""
+    """Returns a key that is the same for equal settings."""
     return settings.model_dump_json()
 
 

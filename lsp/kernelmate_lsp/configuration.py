@@ -1,4 +1,4 @@
-"""Settings of the client: KernelMate's by their own names in the editor's spelling, and the server's own."""
+"""Client settings: KernelMate's, with names in the editor's camel case, and the server's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelmate.config import Settings, load_settings, path_settings, settings_o
 from kernelmate.errors import KernelmateError
 
 SECTION = "kernelmate"
-"""Under which the client keeps them."""
+"""Configuration section under which the client stores the settings."""
 
 TRUSTED_ONLY = path_settings() | frozenset(
     {
@@ -28,7 +28,7 @@ TRUSTED_ONLY = path_settings() | frozenset(
         "claude_budget_usd",
     }
 )
-"""Settings that name files, machines or money; they are ignored in an untrusted workspace."""
+"""Settings that name files or machines, or that permit expenses; an untrusted workspace cannot set them."""
 
 _CLIENT_ONLY = frozenset({"interpreter", "importStrategy", "path", "logLevel", "trace", "enable", "showSyntaxErrors"})
 """Keys of the section that only the client reads."""
@@ -39,11 +39,11 @@ class EditorSettings:
     """The server's own settings.
 
     Attributes:
-        check_on_type: compile while typing; else on opening and saving.
+        check_on_type: compile while typing; otherwise only on opening and saving.
         debounce_ms: delay in milliseconds from the last change to compilation.
-        benchmark_on_save: judge a file's kernels whenever it is saved.
+        benchmark_on_save: judge a file's kernels each time it is saved.
         code_lens: show code lenses above kernels.
-        inlay_hints: counts beside memory accesses.
+        inlay_hints: show counters beside memory accesses.
         inline_completion: let the local model complete code.
         other_targets: further GPUs whose occupancy a hover shows.
     """
@@ -79,14 +79,14 @@ class Configuration:
         return replace(self, given={**self.given, "include_paths": (*present, folder)})
 
     def settings(self, folder: Path | None, **overrides: Any) -> Settings:
-        """Return the settings in force for documents of a folder.
+        """Return the settings that apply to documents in a folder.
 
         Args:
             folder: the folder whose nearest `pyproject.toml` applies if the workspace is trusted; None for none.
             **overrides: settings that override the client's.
 
         Raises:
-            UsageError: a value, a key or a file is wrong.
+            UsageError: a value, a key or a settings file is invalid.
         """
         with settings_of_project(folder if self.trusted else None):
             return load_settings(**{**self.given, **overrides})
@@ -124,12 +124,12 @@ def read_configuration(sent: object, *, trusted: bool) -> Configuration:
 
 
 def snake(name: str) -> str:
-    """`includePaths` as `include_paths`."""
+    """Converts a name to snake case: `includePaths` to `include_paths`."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
 def _drop_wrong(given: dict[str, Any]) -> list[str]:
-    """Removes invalid values one by one, so that one error does not affect the others."""
+    """Removes invalid values and returns a message for each; each value is checked separately."""
     problems = []
     for name in tuple(given):
         try:

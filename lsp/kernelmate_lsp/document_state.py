@@ -55,9 +55,9 @@ class CompileResult:
 
 
 DRAWN_TIMES = 10
-"""Benchmarked texts of a kernel whose times the lens draws."""
+"""Number of benchmark times of a kernel that the lens draws."""
 KEPT_TEXTS = 64
-"""Judged texts of a kernel that are remembered: a search's candidates and some earlier ones."""
+"""Number of judged texts of a kernel that are kept: a search's candidates and some earlier texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class Benched:
     """One text of a kernel and its verdicts.
 
     Attributes:
-        at: seconds since 1970. of: which text it was ("saved", "HEAD", "pinned"), None for the document's own.
+        at: time of the judgement, in seconds since 1970. of: the text's origin ("saved", "HEAD", "pinned"); None for
+            the document's own text.
     """
 
     kernel: Kernel
@@ -76,14 +77,14 @@ class Benched:
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """One search: its prompt and its result, for the kernel at that time."""
+    """A search's prompt and result, with the kernel's text at that time."""
 
     kernel: Kernel
     optimization: Optimization
     at: float
 
     def taken(self, spot: DocumentKernel) -> int | None:
-        """Returns the number of the candidate that the present text is; None if it is none of them."""
+        """Returns the number of the candidate that equals the present text; None if none does."""
         texts = enumerate(judged.candidate.kernel for judged in self.optimization.candidates)
         return next((index for index, kernel in texts if is_current(kernel, spot)), None)
 
@@ -101,14 +102,14 @@ class DocumentState:
         language: the client's language id.
         reading: the newest version that was read.
         checked: compile results by kernel, of `checked_version`.
-        benched: the last verdicts by kernel of a text that the document had.
-        judged: verdicts by kernel of that and other texts, the newest last.
+        benched: by kernel, the last verdicts on a text that the document had.
+        judged: by kernel, verdicts on that text and on others, the newest last.
         times: by kernel, microseconds of the last texts that the document had and that were benchmarked.
-        found: the last search by kernel, for the text at that time.
-        pinned: texts to compare with.
-        compared: the last comparison and its verdicts.
+        found: by kernel, the last search.
+        pinned: by kernel, the text that the user pinned for comparisons.
+        compared: by kernel, the baseline of the last comparison and its verdicts.
         offers: applicable rewrites by kernel, of `checked_version`.
-        listed: by kernel, a text and its code as the disassembler reads it.
+        listed: by kernel, a text and the pending or finished disassembly of its code.
     """
 
     uri: str
@@ -126,12 +127,12 @@ class DocumentState:
     listed: dict[str, tuple[Kernel, asyncio.Future[tuple[Listing, ...]]]] = field(default_factory=dict)
 
     def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:
-        """Keeps verdicts of a kernel.
+        """Stores verdicts on a kernel.
 
         Args:
             spot_id: the kernel's identifier.
-            own: those of a text that the document had; None if there are none.
-            others: those of texts that it may get: a search's candidates.
+            own: verdicts on a text that the document had; None without any.
+            others: verdicts on texts that it may get: a search's candidates.
         """
         kept = self.judged.setdefault(spot_id, deque(maxlen=KEPT_TEXTS))
         kept.extend(others)
@@ -148,9 +149,9 @@ class DocumentState:
         return next((one.verdicts for one in kept if _same(one.kernel, kernel)), ())
 
     def benchmark_of(self, spot: DocumentKernel) -> Benched | None:
-        """Returns the newest verdicts of a kernel's present text, so that an accepted or restored text has its own.
+        """Returns the newest verdicts on a kernel's present text, which may be an accepted or restored one.
 
-        If that was not judged, the last verdicts of another text that the document had.
+        If that text was not judged, the result has the last verdicts on another text that the document had.
         """
         kept = reversed(self.judged.get(spot.id, ()))
         return next((one for one in kept if is_current(one.kernel, spot)), self.benched.get(spot.id))
@@ -170,7 +171,7 @@ class LineMap:
 
     Args:
         then: the judged text of the unit.
-        now: its present text.
+        now: the present text of the unit.
     """
 
     def __init__(self, then: Kernel, now: Kernel) -> None:

@@ -1,4 +1,4 @@
-"""Converts a changed kernel to a minimal edit of the document version that it was derived from."""
+"""Converts a changed kernel to a minimal edit of the document version it was derived from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ANNOTATION = "kernelmate"
 
 
 def document_text(reading: Reading, kernel: Kernel) -> str:
-    """Return the whole document with a kernel's changed unit in it.
+    """Return the text of the whole document with a kernel's changed unit.
 
     Raises:
-        SourceError: the unit is a Python string that cannot hold its text.
+        SourceError: the unit is a Python string literal that cannot represent its text.
     """
     changed = file_text(kernel)
     if kernel.unit.language != "text":

@@ -1,4 +1,4 @@
-"""Job queue for work in the background: one thread, jobs in order, and only the newest of each key."""
+"""Queue of background jobs: one thread runs them in order, and only the newest job of each key is kept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 PATIENCE_S = 0.25
 """Seconds that an unwanted job may continue before it is killed.
 
-Most end sooner, and killing costs a new child process.
+Most jobs end sooner, and killing one costs a new child process.
 """
 
 
 class JobUnwanted(Exception):
-    """Raised in a job whose result is no longer wanted."""
+    """Raised in a job whose result is no longer needed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +29,8 @@ class QueuedJob:
     """One job.
 
     Attributes:
-        key: a later job of the same key replaces this one.
-        unwanted: set when the result is no longer wanted; the job checks it between its steps.
+        key: identifies the job's purpose; a later job of the same key replaces this one.
+        unwanted: set when the result is no longer needed; the job checks it between its steps.
     """
 
     key: Hashable
@@ -39,7 +39,7 @@ class QueuedJob:
     unwanted: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Raise if the result is no longer wanted.
+        """Checks that the result is still needed.
 
         Raises:
             JobUnwanted: it is not.
@@ -53,8 +53,8 @@ class JobQueue:
 
     Args:
         name: the thread's name.
-        kill: called from another thread to end the operation that a running job waits for.
-        patience_s: seconds that an unwanted running job gets before that; 0 to kill at once.
+        kill: function that ends the operation of the running job; called from another thread.
+        patience_s: seconds before `kill` is called for an unwanted running job; 0 calls it immediately.
     """
 
     def __init__(self, name: str, kill: Callable[[], None], patience_s: float = PATIENCE_S) -> None:
@@ -69,7 +69,7 @@ class JobQueue:
 
     @property
     def busy(self) -> bool:
-        """True if a job is being done or waits."""
+        """Returns True if a job is running or waiting."""
         with self._changed:
             return self._running is not None or bool(self._waiting)
 
@@ -90,7 +90,7 @@ class JobQueue:
             self._drop(key)
 
     def drop(self, job: QueuedJob) -> None:
-        """Drop one job."""
+        """Drops a job, waiting or running."""
         with self._changed:
             if self._waiting.get(job.key) is job:
                 del self._waiting[job.key]
@@ -99,7 +99,7 @@ class JobQueue:
                 self._stop(job)
 
     def close(self) -> None:
-        """Drop everything and end the thread."""
+        """Drops all jobs and ends the thread."""
         with self._changed:
             self._closed = True
             for key in tuple(self._waiting):

@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EditorSearch:
-    """Objective and options of an editor's search.
+    """Prompt and options of a search in the editor.
 
     Attributes:
-        prompt: the user's words.
-        objective: the metric's name, if given.
+        prompt: the user's request.
+        objective: the name of the objective's metric, if given.
         author: the author's name, as on the command line.
         ask: asks for consent before text goes to another machine.
         on_text: called with a model's text as it arrives.
-        budget_s: seconds after which nothing more is tried; None for no limit.
+        budget_s: seconds after which no further candidate is tried; None for no limit.
     """
 
     prompt: str
@@ -45,7 +45,7 @@ class EditorSearch:
 
 
 class EditorJudge:
-    """Judges for the editor with one warm worker, which is killed when the user cancels."""
+    """Judges for the editor with one reused worker, which is killed when the user cancels."""
 
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
@@ -63,7 +63,7 @@ class EditorJudge:
         self._compiler.abandon()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Ends all processes."""
         self.kill()
         self._compiler.close()
 
@@ -86,7 +86,7 @@ class EditorJudge:
         on_stage: OnStage,
         on_judged: Callable[[Judged], None],
     ) -> Optimization:
-        """Searches for a prompt.
+        """Searches for a version that meets a prompt.
 
         Raises:
             JobUnwanted: the user cancelled. KernelmateError: prompt, contract, settings or machine need a change.
@@ -145,7 +145,10 @@ class EditorJudge:
         return self._with(job, asked.path.parent, configuration, on_stage, work)
 
     def _spending_for(self, limit_usd: float) -> SpendingBudget:
-        """Spending budget of all the editor's searches together; the amount spent counts when the limit is raised."""
+        """Returns the spending budget of all the editor's searches together.
+
+        The amount already spent also counts against a new limit.
+        """
         if self._spending is None:
             self._spending = SpendingBudget(limit_usd)
         self._spending.limit_usd = limit_usd
@@ -186,5 +189,5 @@ class EditorJudge:
 
 
 def _folder(kernel: Kernel) -> Path:
-    """Whose settings are in force for a kernel."""
+    """Returns the folder whose settings apply to a kernel."""
     return Path(kernel.unit.path).parent

@@ -1,4 +1,4 @@
-"""Specification of this server for jupyter-lsp: JupyterLab's cells are then served as files are."""
+"""Specification of this server for jupyter-lsp, by which JupyterLab connects notebook cells to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def spec(_: object) -> dict[str, Any]:
-    """Returns the server's entry for jupyter-lsp, version 2 of its form (entry point `jupyter_lsp_spec_v1`)."""
+    """Returns the server's entry for jupyter-lsp, specification version 2 (entry point `jupyter_lsp_spec_v1`)."""
     return {
         "kernelmate": {
             "version": 2,

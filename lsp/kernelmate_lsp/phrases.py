@@ -1,4 +1,4 @@
-"""Verdicts in the few words that an editor has room for."""
+"""Short phrases for verdicts in lenses, hovers and progress."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from kernelmate.report.words import (
 from kernelmate.suggest.diagnosis import diagnose
 
 NEAREST = 2
-"""Candidates that are named where none is worth taking."""
+"""Number of candidates that the message names if none is worth taking."""
 
 
 def resource_phrase(verdict: Verdict) -> str:
-    """`32 regs · 8.0 KiB shared · 75% occupancy (registers)`."""
+    """Formats resources and occupancy: `32 regs · 8.0 KiB shared · 75% occupancy (registers)`."""
     parts = []
     resources, occupancy = verdict.resources, verdict.occupancy
     if resources is not None:
@@ -45,11 +45,13 @@ def resource_phrase(verdict: Verdict) -> str:
 
 
 def time_phrase(verdict: Verdict, at: float, *, stale: bool, guessed: bool = False) -> str:
-    """`12.1 us measured 2 min ago`, `~3.72 us predicted just now, NOT VERIFIED: no reference, before the last change`.
+    """Formats a benchmark's time and age, and doubts about it: `12.1 us measured 2 min ago`.
+
+    With doubts: `~3.72 us predicted just now, NOT VERIFIED: no reference, before the last change`.
 
     Args:
         verdict: the verdict.
-        at: when it was reached, in seconds since 1970.
+        at: time of the verdict, in seconds since 1970.
         stale: True if the text was changed since.
         guessed: True if there was no contract, so that launch and arrays were inferred.
     """
@@ -66,7 +68,7 @@ def time_phrase(verdict: Verdict, at: float, *, stale: bool, guessed: bool = Fal
 
 
 def _missing(verdict: Verdict) -> list[str]:
-    """Returns the reason why a version that was run is not known to be right."""
+    """Returns the reasons why a version that ran is not known to be right; empty without any."""
     if verdict.correct is None and verdict.timing is not None:
         return ["not judged" if not_judged(verdict) or verdict.unreached else "no reference"]
     if verdict.correct and all(case.held_against != "reference" for case in verdict.cases):
@@ -75,7 +77,10 @@ def _missing(verdict: Verdict) -> list[str]:
 
 
 def candidate_phrase(verdict: Verdict) -> str:
-    """`ready to accept: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`, and the trade-offs."""
+    """Formats a candidate's verdict: `ready to accept: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`.
+
+    Trade-offs follow.
+    """
     parts = [standing(verdict)[0] + ": " + correctness_words(verdict)[0]]
     if verdict.objective is not None:
         parts.append(objective_words(verdict.objective))
@@ -85,7 +90,7 @@ def candidate_phrase(verdict: Verdict) -> str:
 
 
 def nothing_phrase(found: Optimization) -> str:
-    """Returns the message for a search without a useful result: what limits the kernel, and which candidates came nearest."""
+    """Returns the message for a search without a useful result: the kernel's limiter, and the nearest candidates."""
     parts = [f'Nothing that does "{found.objective.prompt}" was found.']
     bound = next(iter(diagnose(found.baseline)), None) if found.objective.metric == "time" else None
     if bound is not None:
@@ -104,7 +109,7 @@ def nothing_phrase(found: Optimization) -> str:
 
 
 def _nearness(one: Judged) -> float:
-    """Sorts the best first: by the speed-up, else by the objective's own figure."""
+    """Returns a sort key, smallest for the best: the inverse speedup, else the ratio of the objective's metric."""
     verdict = one.verdict
     if verdict.speedup is not None and verdict.speedup.median:
         return 1 / verdict.speedup.median
@@ -115,7 +120,7 @@ def _nearness(one: Judged) -> float:
 
 
 def _near_miss(one: Judged) -> str:
-    """`vectorize, ~1.01x predicted: the gain is within the prediction's error`."""
+    """Formats a candidate: `vectorize, ~1.01x predicted: the gain is within the prediction's error`."""
     verdict, gain = one.verdict, ""
     if verdict.speedup is not None:
         gain = f", {ratio_words(verdict.speedup)} {verdict.speedup.kind}"
@@ -127,7 +132,7 @@ def _near_miss(one: Judged) -> str:
 
 
 def ago(at: float) -> str:
-    """Time since a moment, in the largest unit that fits."""
+    """Formats the time since a moment (in seconds since 1970) in the largest unit that fits: `2 min ago`."""
     seconds = max(0.0, time.time() - at)
     if seconds < 60:
         return "just now"

@@ -1,4 +1,4 @@
-"""Work-done progress of one long request, which its user can cancel."""
+"""Work-done progress of a long request, which the user can cancel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 class WorkDoneProgress:
-    """Work-done progress that starts when entered and ends when left, in any case.
+    """Context manager for the work-done progress of one request.
 
     Args:
         server: the client's server.
@@ -50,7 +50,7 @@ class WorkDoneProgress:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take it away."""
+        """Ends the progress."""
         if self._shown and self._token is not None:
             self._server.work_done_progress.end(self._token, types.WorkDoneProgressEnd())
             self._server.work_done_progress.tokens.pop(self._token, None)

@@ -1,4 +1,4 @@
-"""JSON-RPC protocol of the server: every request is answered, malformed ones with the error code for their fault."""
+"""JSON-RPC protocol of the server: every request is answered; malformed ones with the error code of their fault."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from pygls.protocol.json_rpc import MsgId
 
 NOT_INITIALIZED = -32002
 _EXPLAINED = 3
-"""Wrong places of a message's parameters that its answer names."""
+"""Maximum number of faults in a message's parameters that the answer names."""
 _SNAKE = re.compile(r"(?<=[a-z])_([a-z])")
-"""Pygls' names of parameters have underscores where the protocol's have capitals."""
+"""Pattern of underscores in Pygls' parameter names, which are camel case in the protocol."""
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class AnsweringProtocol(LanguageServerProtocol):
     """
 
     def structure_message(self, data: Any) -> Any:
-        """Returns an object as it was parsed; `handle_message` gives whole messages their types.
+        """Returns an object unchanged; `handle_message` converts complete messages to their types.
 
-        Pygls calls it for every object of a message, and those within one may have the keys of a message by chance.
+        Pygls calls this for every object in a message, and nested objects may have a message's keys by chance.
         """
         return data
 
@@ -64,7 +64,7 @@ class AnsweringProtocol(LanguageServerProtocol):
         self._refuse({}, JsonRpcParseError("The message is not JSON."))
 
     def _structured(self, message: Mapping[str, Any]) -> Any:
-        """Returns a message of its method's type.
+        """Converts a message to its method's type.
 
         Raises:
             JsonRpcException: the message is malformed, or comes before `initialize` or after `shutdown`.
@@ -91,7 +91,7 @@ class AnsweringProtocol(LanguageServerProtocol):
         return self._result_types.pop(message["id"], None) or JsonRPCResponseMessage
 
     def _send_handler_result(self, future: Future[Any], *, msg_id: MsgId) -> None:
-        """Answers a request; an error that a handler answers by is its client's matter and no failure of the server."""
+        """Answers a request; a JSON-RPC error raised by a handler is sent to the client and not logged as a failure."""
         error = None if future.cancelled() else future.exception()
         if isinstance(error, JsonRpcException):
             self._request_futures.pop(msg_id, None)
@@ -100,10 +100,10 @@ class AnsweringProtocol(LanguageServerProtocol):
             super()._send_handler_result(future, msg_id=msg_id)
 
     def _expect(self, method: object, *, request: bool) -> None:
-        """Raise unless a method can be called now.
+        """Check that a method can be called now.
 
         Raises:
-            JsonRpcException: there is no such method, or it comes too early or too late.
+            JsonRpcException: there is no such method, or it was called before `initialize` or after `shutdown`.
         """
         if not isinstance(method, str):
             raise JsonRpcInvalidRequest('"method" must be a string.')
@@ -116,7 +116,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             raise JsonRpcMethodNotFound.of(method)
 
     def _refuse(self, message: Mapping[str, Any], error: JsonRpcException) -> None:
-        """Answers a malformed request, fails the request that a malformed response is for, and logs anything else."""
+        """Answers a malformed request, fails the pending request of a malformed response, and logs other messages."""
         log.info("%s: %s", message.get("method", "a message"), error.message)
         number: Any = message.get("id")
         if not _is_id(number):
@@ -132,7 +132,7 @@ def _is_id(number: Any) -> bool:
 
 
 def _faults(error: Exception) -> str:
-    """Returns what is wrong, and where, in a message that does not have its method's type."""
+    """Describes the faults of a message that does not match its method's type, with their positions."""
     told = [_SNAKE.sub(lambda match: match[1].upper(), one) for one in transform_error(error, path="message")]
     found = list(dict.fromkeys(told))
     return "; ".join(found[:_EXPLAINED]) + (f"; and {len(found) - _EXPLAINED} more" if len(found) > _EXPLAINED else "")

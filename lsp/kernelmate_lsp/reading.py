@@ -1,4 +1,4 @@
-"""Kernels of one version of one document, and parts that cannot be read as kernels. Runs nothing of it."""
+"""Kernels of one document version, and calls that cannot be read as kernels; no code of the document is executed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from kernelmate.source.triton import triton_unit
 from kernelmate_lsp.texts import TextPositions
 
 CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
-"""Language ids of documents that are CUDA text as a whole."""
+"""Language ids of documents that consist of CUDA text."""
 
 _CELL_MAGIC = re.compile(r"\s*%%kernelmate\b[^\n]*(?:\n|\Z)")
 _VIRTUAL_MAGIC = "run_cell_magic"
-"""The call that replaces a cell's magic line in JupyterLab's documents, with the cell as a string."""
+"""Name of the call that replaces a cell's magic line in JupyterLab's documents; the cell is its string argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class DocumentKernel:
     """One kernel of a document.
 
     Attributes:
-        id: its identifier within the document: the number of its unit and its name, with a number if that is taken.
+        id: its identifier within the document: the number of its unit and its name, with a further number if that is
+            not unique.
     """
 
     id: str
@@ -51,9 +52,9 @@ class Reading:
         uri: the document's URI.
         version: the client's version number.
         text: the whole text.
-        path: path for messages and relative paths: the file's, or the notebook's for a cell.
+        path: path for messages and relative paths: the file's; for a cell, the notebook's.
         spots: its kernels in order of position.
-        refused: calls of RawKernel whose code is computed.
+        refused: calls of RawKernel whose code is not a string literal.
     """
 
     uri: str
@@ -66,11 +67,11 @@ class Reading:
 
     @cached_property
     def positions(self) -> TextPositions:
-        """To go between places and the client's positions."""
+        """Converter between lines and columns and the client's positions."""
         return TextPositions(self.text, self.codec)
 
     def spot(self, spot_id: str) -> DocumentKernel | None:
-        """Returns the kernel of an id; None if this version has none."""
+        """Returns the kernel with an id; None if this version has none."""
         return next((spot for spot in self.spots if spot.id == spot_id), None)
 
     def spot_at(self, line: int, column: int) -> DocumentKernel | None:
@@ -83,7 +84,10 @@ class Reading:
 
 
 def span_lines(kernel: Kernel) -> tuple[int, int]:
-    """Returns first and last line, in the document, of a kernel and of its contract block if that is in its unit."""
+    """Returns the first and last line, in the document, of a kernel with its contract block.
+
+    A contract block outside the kernel's unit is not included.
+    """
     unit = kernel.unit
     start = kernel.start if kernel.contract_span is None else min(kernel.start, kernel.contract_span[0])
     first = unit.text.count("\n", 0, start) + 1
@@ -102,19 +106,22 @@ def name_place(kernel: Kernel) -> tuple[int, int | None]:
 
 
 def path_of(uri: str) -> str:
-    """Returns the path for a document's messages: the file's, or the notebook's for a cell."""
+    """Returns the path for messages about a document: the file's; for a cell, the notebook's."""
     return to_fs_path(uri) or unquote(urlsplit(uri).path) or uri
 
 
 def is_cuda(path: str, language: str | None) -> bool:
-    """True if a document is CUDA text as a whole."""
+    """Returns True if a document consists of CUDA text."""
     if Path(path).suffix in {".cu", ".cuh"}:
         return True
     return language in CUDA_LANGUAGES and Path(path).suffix not in {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp"}
 
 
 def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> Reading:
-    """Finds the kernels and pipelines of a document; text that is not yet CUDA or Python has none. Never raises for its contents."""
+    """Finds the kernels and pipelines of a document; incomplete CUDA or Python text has none.
+
+    Errors in the text are not raised.
+    """
     path = path_of(uri)
     refused: tuple[RefusedString, ...] = ()
     try:
@@ -139,7 +146,7 @@ def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:
 
 
 def _magic_strings(path: str, text: str) -> Iterator[Unit]:
-    """Returns the cells of a notebook that is sent as one document, each as the string that holds it there."""
+    """Yields the cells of a notebook sent as one document, each as a unit at its string literal."""
     if _VIRTUAL_MAGIC not in text:
         return
     file = PythonFile(path, normal_text(text))

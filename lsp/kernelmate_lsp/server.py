@@ -1,4 +1,4 @@
-"""The server object: documents, job queues, and their connection to the client."""
+"""The server object: documents, job queues, and the connection to the client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kernelmate_lsp.reading import Reading, path_of, read
 from kernelmate_lsp.texts import ExactWorkspace
 
 LARGE = 100_000
-"""Characters from which a document is read in a thread."""
+"""Number of characters from which a document is read in a thread."""
 
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(
     notebook_selector=[
@@ -37,7 +37,7 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(
 )
 
 CONFIGURATION_WAIT_S = 2.0
-"""Seconds that a first document waits for the client's settings."""
+"""Seconds that the first document waits for the client's settings."""
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class KernelmateServer(LanguageServer):
     """One client's server.
 
     Attributes:
-        configuration: the client's latest configuration of the window; `configuration_of` gives a document's.
+        configuration: the client's latest configuration of the window; `configuration_of` returns a document's.
         known: state of each open document, by URI.
         can_consent: True if the client can show a text and ask whether it may leave this machine.
-        completes: True while inline completion is registered with the client. checker, judge:
-            compile and judge; used only in the threads of `checks` and `judging`.
+        completes: True while inline completion is registered with the client. checker, judge: compile and judge; used
+            only in the threads of `checks` and `judging`.
     """
 
     protocol: AnsweringProtocol
@@ -93,7 +93,7 @@ class KernelmateServer(LanguageServer):
         )
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Logs an error of the protocol; its user can do nothing about it. A message that is not JSON is answered."""
+        """Logs a protocol error, which the user cannot resolve; answers a message that is not JSON with an error."""
         log.warning("a message could not be handled: %s", error)
         if source is JsonRpcException and isinstance(error, ValueError | RecursionError):
             self.protocol.refuse_text()
@@ -102,8 +102,8 @@ class KernelmateServer(LanguageServer):
         """Applies new settings, and reports invalid ones, each sentence once.
 
         Args:
-            configuration: the window's.
-            of_folders: those of each workspace folder.
+            configuration: the window's configuration.
+            of_folders: the configuration of each workspace folder.
         """
         self.configuration, self._of_folders = configuration, dict(of_folders)
         for problem in [one for each in (configuration, *of_folders.values()) for one in each.problems]:
@@ -114,7 +114,7 @@ class KernelmateServer(LanguageServer):
         self._configured.set()
 
     def include(self, folder: str) -> None:
-        """Adds a folder to the include path of all documents, until the client's settings come anew."""
+        """Adds a folder to the include path of all documents, until the client sends its settings again."""
         self.configuration = self.configuration.including(folder)
         self._of_folders = {path: one.including(folder) for path, one in self._of_folders.items()}
         self.checker.forget()
@@ -124,13 +124,13 @@ class KernelmateServer(LanguageServer):
         return self.configuration, *self._of_folders.values()
 
     def configuration_of(self, uri: str) -> Configuration:
-        """Returns the configuration of a document: that of the innermost workspace folder which holds it."""
+        """Returns the configuration of a document: that of the innermost workspace folder that contains it."""
         path = Path(path_of(uri))
         holding = [folder for folder in self._of_folders if path.is_relative_to(folder)]
         return self._of_folders[max(holding, key=lambda one: len(one.parts))] if holding else self.configuration
 
     async def configured(self) -> None:
-        """Waits until the client's settings are known, with a time limit."""
+        """Waits for the client's settings, at most `CONFIGURATION_WAIT_S` seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._configured.wait(), CONFIGURATION_WAIT_S)
 
@@ -155,12 +155,12 @@ class KernelmateServer(LanguageServer):
         self.configure(read_configuration(first, trusted=self.trusted), dict(zip(paths, made, strict=False)))
 
     def say(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
-        """Show the user one message."""
+        """Shows the user a message."""
         self.window_show_message(types.ShowMessageParams(kind, message))
 
     @property
     def annotates(self) -> bool:
-        """Returns True if the client asks its user about annotated edits."""
+        """Returns True if the client asks the user to confirm annotated edits."""
         workspace = self.client_capabilities.workspace
         edit = None if workspace is None else workspace.workspace_edit
         return edit is not None and edit.change_annotation_support is not None
@@ -191,7 +191,7 @@ class KernelmateServer(LanguageServer):
         self._cancel(uri)
 
     async def reading(self, uri: str) -> Reading | None:
-        """Returns the newest version of a document; None if it is not open."""
+        """Returns the newest version of a document; None if the document is not open."""
         while (known := self.known.get(uri)) is not None:
             document = self.workspace.get_text_document(uri)
             version = document.version or 0
@@ -222,7 +222,7 @@ class KernelmateServer(LanguageServer):
     # ------------------------------------------------------------------------------------------------- tasks
 
     def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin work in the background; earlier work under the same key is dropped."""
+        """Starts work in the background; earlier work under the same key is cancelled."""
         self._cancel(key)
         task = asyncio.ensure_future(self._guard(work))
         self._tasks[key] = task
@@ -242,16 +242,16 @@ class KernelmateServer(LanguageServer):
             task.cancel()
 
     def drop_requests(self) -> None:
-        """Cancels all requests but the present one.
+        """Cancels all requests except the current one.
 
-        Pygls 2.1 fails to, because its dictionary shrinks during iteration.
+        Pygls 2.1 fails to do so, because its dictionary changes during iteration.
         """
         for number, future in tuple(self.protocol._request_futures.items()):
             if number != self.protocol.msg_id and not future.done():
                 future.cancel()
 
     def end(self) -> None:
-        """Drop all work and end every process."""
+        """Cancels all work and ends all processes."""
         for key in tuple(self._tasks):
             self._cancel(key)
         self.checks.close()

@@ -1,6 +1,6 @@
 r"""Documents with the protocol's line ends, and conversion of positions.
 
-LSP ends a line at `\n`, `\r\n` or `\r` and nowhere else; `str.splitlines` also splits at form feeds, which old CUDA
+In LSP, a line ends at `\n`, `\r\n` or `\r` and nowhere else; `str.splitlines` also splits at form feeds, which old CUDA
 files contain, and at Unicode's line separators, which comments may contain. Counting lines differently would misplace
 every edit below one of them.
 """
@@ -18,14 +18,14 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 
 
 def lines_of(text: str) -> list[str]:
-    r"""Returns the lines of a text with their ends; a text that ends with a line end has an empty last line."""
+    """Returns the lines of a text with their line ends; after a final line end, the last line is empty."""
     lines = _LINE.findall(text)
     # At the end of the text the pattern matches once more, emptily, after a last line without an end.
     return lines[:-1] if len(lines) > 1 and not lines[-2].endswith(("\n", "\r")) else lines
 
 
 class ExactDocument(TextDocument):
-    """A text document as the client counts its lines."""
+    """A text document whose lines are those of the protocol."""
 
     @property
     def lines(self) -> Sequence[str]:
@@ -34,12 +34,12 @@ class ExactDocument(TextDocument):
 
     @property
     def source(self) -> str:
-        """Returns the text; a document that is not open has none, as its file may differ from the client's text."""
+        """Returns the text; empty for a document that is not open, since its file may differ from the client's text."""
         return self._source or ""
 
 
 class ExactWorkspace(Workspace):
-    """A workspace of such documents."""
+    """A workspace of `ExactDocument`s."""
 
     def _create_text_document(
         self, doc_uri: str, source: str | None = None, version: int | None = None, language_id: str | None = None
@@ -56,12 +56,12 @@ class ExactWorkspace(Workspace):
     def update_text_document(
         self, text_doc: types.VersionedTextDocumentIdentifier, change: types.TextDocumentContentChangeEvent
     ) -> None:
-        """Changes a document; one that is not open has no text to change."""
+        """Changes a document; ignores one that is not open."""
         if unquote(text_doc.uri) in self._text_documents:
             super().update_text_document(text_doc, change)
 
     def update_notebook_document(self, params: types.DidChangeNotebookDocumentParams) -> None:
-        """Changes a notebook and its cells; one that is not open has none."""
+        """Changes a notebook and its cells; ignores one that is not open."""
         if unquote(params.notebook_document.uri) in self._notebook_documents:
             super().update_notebook_document(params)
 
@@ -69,12 +69,12 @@ class ExactWorkspace(Workspace):
 class TextPositions:
     """The lines of one text, for conversion between the project's positions and the client's.
 
-    The project counts lines and columns from 1, columns in characters; the client counts from 0, columns in the code
-    units that both sides agreed on (UTF-16 where nothing was said).
+    The project counts lines and columns from 1, columns in characters; the client counts from 0, columns in the
+    negotiated code units (UTF-16 by default).
 
     Args:
         text: the whole document.
-        codec: of the units that were agreed on.
+        codec: codec of the negotiated units.
     """
 
     def __init__(self, text: str, codec: PositionCodec) -> None:
@@ -102,7 +102,10 @@ class TextPositions:
         return row + 1, len(text) + 1
 
     def word(self, line: int, column: int | None) -> types.Range:
-        """Returns the range of the word or character at a place; without a column, of the line without its indentation."""
+        """Returns the range of the word or character at a position.
+
+        Without a column, it is the range of the line without its indentation.
+        """
         row = min(max(line, 1), len(self.lines)) - 1
         text = self.lines[row].rstrip("\r\n")
         if column is None:
@@ -118,5 +121,5 @@ class TextPositions:
         return self.word(line, None)
 
     def end(self) -> types.Position:
-        """End of the text."""
+        """Returns the position of the end of the text."""
         return self.position(len(self.lines), len(self.lines[-1]) + 1)

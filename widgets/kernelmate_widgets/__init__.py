@@ -24,7 +24,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Give back the workers; bound kernels go on launching."""
+    """Closes the workers; bound kernels can still be launched."""
     magics = getattr(shell, _LOADED, None)
     if magics is not None:
         magics.offers.disconnect()

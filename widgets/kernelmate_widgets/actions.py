@@ -1,4 +1,8 @@
-"""Buttons below a result: accept, another candidate, confirm on a GPU, explain, undo; below a wrong kernel: fix; above a result: the prompt's parts."""
+"""Buttons below and above the results of a cell.
+
+Below a search's result: accept, another candidate, confirm on a GPU, explain, undo. Below a kernel that is not
+accepted: fix. Above a result: the parts of the prompt.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,15 @@ _HERE = Path(__file__).parent
 Sentences = list[str]
 
 Chips = list[tuple[str, str]]
-"""Words of buttons, and the prompts that they ask."""
+"""Words of buttons, each with the prompt that the button submits."""
 
 
 class ActionButtons(anywidget.AnyWidget):
-    """A row of buttons, and what the last one led to.
+    """A row of buttons, and the result of the last click.
 
     Attributes:
-        state: `buttons` (what each does, its words, why it is disabled), `said`, `error`, `html` of an explanation.
+        state: `buttons` (identifier, words, and the reason if it is disabled), `said`, `error`, and the `html` of an
+            explanation.
     """
 
     _esm = _HERE / "actions.js"
@@ -51,15 +56,15 @@ class ActionButtons(anywidget.AnyWidget):
         self.on_msg(self._message)
 
     def __repr__(self) -> str:
-        """Returns what a saved notebook shows in the place of the buttons."""
+        """Returns the text that a saved notebook shows instead of the buttons."""
         return "Buttons for the result above: run the cell again to use them."
 
     def work(self) -> dict[str, Callable[[], None]]:
-        """Returns what each button does."""
+        """Returns the function that each button calls, by the button's identifier."""
         raise NotImplementedError
 
     def show(self, said: str = "", error: str = "", html: str = "") -> None:
-        """Shows the buttons, and what was said."""
+        """Updates the buttons and the message below them."""
         raise NotImplementedError
 
     def _message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
@@ -79,10 +84,10 @@ class ResultActions(ActionButtons):
         magics: the notebook's magics.
         name: the kernel's name.
         optimization: the result.
-        baseline: the version that was to be improved.
-        output: where the result is shown.
-        accept: takes a candidate by its number; returns sentences for the user.
-        undo: takes the last acceptance back; None where it cannot be.
+        baseline: the version that the search started from.
+        output: the output that shows the result.
+        accept: accepts a candidate by its number; returns sentences for the user.
+        undo: reverts the last acceptance; None if that is impossible.
     """
 
     def __init__(
@@ -97,7 +102,7 @@ class ResultActions(ActionButtons):
         self, optimization: Optimization, baseline: KernelVersion, accept: Callable[[int], Sentences],
         undo: Callable[[], Sentences] | None,
     ) -> None:  # fmt: skip
-        """Takes another result, which has replaced the first one in its output."""
+        """Replaces the result with another one, which is shown in the same output."""
         self._found, self._baseline = optimization, baseline
         self._take, self._take_back = accept, undo
         self._order = [one.numbers[0] for one in grouped(optimization.candidates)]
@@ -107,7 +112,7 @@ class ResultActions(ActionButtons):
         self.show()
 
     def follow(self, version: KernelVersion) -> None:
-        """Shows which candidate is in force once that has changed elsewhere; what was said before no longer applies."""
+        """Updates the buttons if the version in force was changed elsewhere; earlier messages are removed."""
         numbered = enumerate(self._found.candidates, 1)
         taken = next((number for number, one in numbered if is_version(one.candidate, version)), None)
         if taken != self._taken:
@@ -116,7 +121,7 @@ class ResultActions(ActionButtons):
             self.show()
 
     def work(self) -> dict[str, Callable[[], None]]:
-        """Returns what each button does."""
+        """Returns the function that each button calls, by the button's identifier."""
         return {
             "accept": self._accept,
             "another": self._another,
@@ -168,7 +173,7 @@ class ResultActions(ActionButtons):
         self._output.update(bundle, raw=True)
 
     def show(self, said: str = "", error: str = "", html: str = "") -> None:
-        """Shows the buttons that make sense for the candidate in view."""
+        """Updates the buttons that apply to the displayed candidate."""
         buttons = []
         if self._shown is not None and self._taken != self._shown:
             refused = reason_not_to_take(self._found.candidates[self._shown - 1])
@@ -185,26 +190,26 @@ class ResultActions(ActionButtons):
         self.state = {"buttons": buttons, "said": said, "error": error, "html": html}
 
     def _in_view(self) -> Sequence[Judged]:
-        """Returns the candidate in view; all candidates where the result shows their list."""
+        """Returns the displayed candidate; all candidates if the result shows their list."""
         found = self._found.candidates
         return found if self._shown is None else found[self._shown - 1 : self._shown]
 
 
 def _is_open(judged: Judged) -> bool:
-    """Returns True for a candidate that only a GPU can decide."""
+    """Returns True for a candidate whose acceptance needs measurements on a GPU."""
     verdict = judged.verdict
     return verdict.accepted is None and verdict.backend == "emulator" and reason_not_to_take(judged) is None
 
 
 class RepairActions(ActionButtons):
-    """The button of a kernel that is not good: it searches for a repair, and then accepts it.
+    """The button of a rejected kernel: it searches for a repair, and then accepts it.
 
     Args:
         magics: the notebook's magics.
         name: the name that the kernel would be bound to.
-        failed: the kernel.
-        place: the output for the repair.
-        repair: searches for a repair and shows it there.
+        failed: the rejected kernel.
+        place: the output that shows the repair.
+        repair: searches for a repair and shows it in `place`.
     """
 
     def __init__(
@@ -219,7 +224,7 @@ class RepairActions(ActionButtons):
         self.show()
 
     def work(self) -> dict[str, Callable[[], None]]:
-        """Returns what each button does."""
+        """Returns the function that each button calls, by the button's identifier."""
         return {"fix": self._fix, "accept": self._accept}
 
     def _fix(self) -> None:
@@ -237,7 +242,7 @@ class RepairActions(ActionButtons):
             self.show(said=" ".join(said))
 
     def show(self, said: str = "", error: str = "", html: str = "") -> None:
-        """Shows one button: fix, or what follows it."""
+        """Updates the button: fix, or accept the repair that was found."""
         best = None if self._found is None else self._found.best
         if self._taken:
             buttons = []
@@ -249,14 +254,15 @@ class RepairActions(ActionButtons):
 
 
 class PromptChips(ActionButtons):
-    """The parts of a prompt as they were understood, each with a button that leaves it out; or prompts to choose from.
+    """The parts of a prompt, each with a button that searches without it; or prompts to choose from.
 
-    A click asks at once, or after the search that the cell runs. The answer takes the place of the result before.
+    A click submits the prompt immediately, or after the search that the cell runs. The new result replaces the earlier
+    one.
 
     Args:
-        reading: how the prompt was read.
-        chips: words of each button, and the prompt that it asks.
-        ask: asks a prompt; returns the chips of what was understood.
+        reading: the interpretation of the prompt, in words.
+        chips: words of each button, and the prompt that it submits.
+        ask: submits a prompt; returns the chips of its interpretation.
     """
 
     def __init__(self, reading: str, chips: Chips, ask: Callable[[str], Chips]) -> None:
@@ -265,7 +271,7 @@ class PromptChips(ActionButtons):
         self.show()
 
     def work(self) -> dict[str, Callable[[], None]]:
-        """Returns what each button does."""
+        """Returns the function that each button calls, by the button's identifier."""
         return {f"chip-{index}": partial(self._asked, prompt) for index, (_, prompt) in enumerate(self._chips)}
 
     def _asked(self, prompt: str) -> None:
@@ -276,12 +282,12 @@ class PromptChips(ActionButtons):
             self.answered()
 
     def answered(self) -> None:
-        """Leaves the reading to the result, which says it too."""
+        """Removes the interpretation, which the result shows as well."""
         self._reading = "Ask again without:" if self._chips else ""
         self.show()
 
     def show(self, said: str = "", error: str = "", html: str = "") -> None:
-        """Shows the reading and its chips."""
+        """Updates the interpretation and its buttons."""
         buttons = [_button(f"chip-{index}", words) for index, (words, _) in enumerate(self._chips)]
         self.state = {
             "buttons": buttons, "said": said or self._reading, "error": error, "html": html, "above": True,

@@ -19,7 +19,7 @@ from kernelmate_widgets.cells import short_name
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """One argument of a call: an array, or a scalar of the dtype that the kernel takes."""
+    """One argument of a call: an array, or a scalar of the kernel's dtype."""
 
     argument: Argument
     array: LiveArray | None = None
@@ -33,9 +33,9 @@ def read_arguments(
 
     Args:
         kernel: the kernel.
-        contract: defines dtypes and directions.
+        contract: the contract, which defines dtypes and directions.
         values: the user's arguments, in the kernel's order.
-        backend: the backend, which decides where arrays must be.
+        backend: the backend, which determines where arrays must reside.
 
     Raises:
         UsageError: number, kind, dtype, device or layout of an argument does not fit the kernel.
@@ -104,7 +104,11 @@ def _check_place(argument: Argument, array: LiveArray, backend: BackendName) -> 
 
 
 def _check_devices(given: Sequence[CallArgument]) -> None:
-    """Checks that all arrays are on one GPU."""
+    """Checks that all arrays are on one GPU.
+
+    Raises:
+        UsageError: they are on several.
+    """
     __tracebackhide__ = True
     arrays = [(one.argument, one.array) for one in given if one.array is not None]
     devices = {array.device for _, array in arrays}
@@ -114,10 +118,10 @@ def _check_devices(given: Sequence[CallArgument]) -> None:
 
 
 def scalar_of(argument: Argument, value: object) -> np.generic:
-    """Return a scalar as the kernel gets it.
+    """Convert a value to a scalar of the kernel's dtype.
 
     Raises:
-        UsageError: it is not a number, would lose its fraction, or is out of range.
+        UsageError: the value is not a number, would lose its fraction, or is out of range.
     """
     __tracebackhide__ = True
     item = (
@@ -167,7 +171,7 @@ def _kind(value: object) -> str:
 def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None:
     """Returns the size of a call: from scalars that are sizes, else from dimensions of arrays.
 
-    None if some remain unknown.
+    The result is None if the value of a size name remains unknown.
     """
     known: dict[str, int] = {}
     names = tuple(contract.sizes[0])
@@ -213,5 +217,5 @@ def check_against(contract: Contract, size: Size, given: Sequence[CallArgument])
 
 
 def size_text(size: Mapping[str, int]) -> str:
-    """`rows = 37, cols = 853`."""
+    """Formats a size: `rows = 37, cols = 853`."""
     return ", ".join(f"{name} = {value}" for name, value in size.items()) or "this size"

@@ -1,4 +1,4 @@
-"""Arrays of NumPy, CuPy and torch as a kernel sees them: device, dtype, and memory layout."""
+"""Arrays of NumPy, CuPy and torch with the properties that a launch needs: device, dtype, and memory layout."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SAME_BITS = {1: "uint8", 2: "int16"}
 
 @dataclass(frozen=True, slots=True)
 class LiveArray:
-    """One array of the user's; inspecting it copies nothing.
+    """A user's array with its properties; its contents are not copied.
 
     Attributes:
         owner: the array itself.
-        library: its library.
-        dtype: NumPy's or ml_dtypes' name.
+        library: `numpy`, `cupy` or `torch`.
+        dtype: the name of the dtype in NumPy or ml_dtypes.
         device: the GPU's number, None for host memory.
         contiguous: True if C-contiguous.
         writable: True if a kernel may write to it.
@@ -45,7 +45,7 @@ class LiveArray:
 
     @property
     def where(self) -> str:
-        """Description in words: `a CuPy array on GPU 0`."""
+        """Description of library and location: `a CuPy array on GPU 0`."""
         name = {"numpy": "a NumPy array", "cupy": "a CuPy array", "torch": "a torch tensor"}[self.library]
         return f"{name} in host memory" if self.device is None else f"{name} on GPU {self.device}"
 
@@ -74,7 +74,7 @@ class LiveArray:
 
 
 def live_array(value: object) -> LiveArray | None:
-    """Returns an array as a kernel sees it; None if the value is no array of a supported library."""
+    """Returns the properties of an array; None if the value is not an array of a supported library."""
     if isinstance(value, np.ndarray):
         return LiveArray(
             value, "numpy", value.dtype.name, value.shape, None, value.flags.c_contiguous, value.flags.writeable,

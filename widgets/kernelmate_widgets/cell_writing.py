@@ -1,6 +1,7 @@
-"""Accepted versions as cells: the magic line with the version's launch, and its text written into the notebook.
+"""Writes accepted versions into the notebook as cells: the magic line with the launch, and the kernel's text.
 
-JupyterLab's extension of this package writes into cells, over a comm; other front ends get the text as the next cell.
+This package's JupyterLab extension writes into cells, connected by a comm; other front ends get the text as the next
+cell.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ Place = Literal["cell", "below", "nowhere"]
 """The place where an accepted version is written: its kernel's cell, a new cell below it, or nowhere."""
 
 TARGET = "kernelmate.cells"
-"""The comm between this module and the JupyterLab extension."""
+"""Name of the comm between this module and the JupyterLab extension."""
 
 
 def cell_of(known: BoundKernel, handle: KernelHandle, version: KernelVersion) -> str:
-    """Returns the cell that defines a version, magic line included; of the cell's own version, the cell as it was run."""
+    """Returns the text of the cell that defines a version, magic line included.
+
+    For the cell's own version, it is the cell as it was run.
+    """
     return known.cell if version is handle.first else cell_text(known, version, handle.first.contract)
 
 
 def cell_text(known: BoundKernel, version: KernelVersion, before: Contract) -> str:
-    """Returns a cell with another version of its kernel, and with the launch where it is not the one before."""
+    """Returns a cell with another version of its kernel, and with the version's launch if that differs."""
     line = without_option(known.line, "prompt")
     if known.contract is not None:  # a written contract changes with the text; live arrays leave the launch to the line
         line = with_launch(line, version.contract, before)
@@ -34,7 +38,7 @@ def cell_text(known: BoundKernel, version: KernelVersion, before: Contract) -> s
 
 
 def with_launch(line: str, contract: Contract, before: Contract) -> str:
-    """Returns a magic line whose `--grid`, `--block` and `--shared` give the contract's launch where it changed."""
+    """Returns a magic line whose `--grid`, `--block` and `--shared` have the contract's values where these changed."""
     launches = (
         ("grid", ",".join(contract.grid), ",".join(before.grid)),
         ("block", ",".join(contract.block), ",".join(before.block)),
@@ -53,7 +57,7 @@ def without_option(line: str, name: str) -> str:
 
 
 class CellWriter:
-    """Writes text into cells of the notebook in whose kernel it is.
+    """Writes text into cells of this kernel's notebook.
 
     Args:
         shell: IPython's shell.
@@ -65,7 +69,7 @@ class CellWriter:
         self._listens = False
 
     def connect(self) -> None:
-        """Offers the comm to the front end; does nothing outside of a Jupyter kernel."""
+        """Opens the comm to the front end; does nothing outside a Jupyter kernel."""
         if not hasattr(self._shell, "kernel"):
             return
         from comm import create_comm
@@ -78,13 +82,13 @@ class CellWriter:
         self._listens = listens
 
     def write(self, cell: str | None, text: str, place: Place, *, running: bool) -> str:
-        """Write a version's text, and say where.
+        """Write a version's text, and return a sentence on where it is.
 
         Args:
             cell: identifier of the cell that defined the kernel; None if the front end gave none.
             text: the whole cell.
-            place: where to.
-            running: True while a cell runs, so that a next cell can be made without the extension.
+            place: the place to write to.
+            running: True while a cell runs; without the extension, only then can the next cell be created.
         """
         if place == "nowhere":
             return ""
@@ -100,7 +104,7 @@ class CellWriter:
 
 
 def running_cell(shell: Any) -> str | None:
-    """Returns the identifier of the cell that is running; None where the front end sends none."""
+    """Returns the identifier of the running cell; None if the front end does not send it."""
     parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
     found = (parent.get("metadata") or {}).get("cellId") if isinstance(parent, dict) else None
     return found if isinstance(found, str) else None

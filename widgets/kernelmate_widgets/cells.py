@@ -1,4 +1,4 @@
-"""A cell's text as a unit, and the selection of its kernel."""
+"""Conversion of a cell's text to a unit, and selection of its kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
     Args:
         body: the text below the magic line.
         raw: the whole cell as typed, if known: empty lines may precede the magic.
-        name: its name in messages.
+        name: the unit's name in messages.
     """
     lines = (raw or "").split("\n")
     first = next((number for number, line in enumerate(lines, 1) if line.lstrip().startswith(MAGIC)), 1)
@@ -38,17 +38,17 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
 def place_name(session: str | None = None) -> str:
     """Returns the name of this notebook's text in the history.
 
-    The notebook's name, if its server tells it, in brackets.
+    It is the notebook's file name in angle brackets, or `<notebook>` if the server does not provide it.
     """
     path = os.environ.get("JPY_SESSION_NAME") if session is None else session
     return f"<{PurePath(path).name if path else 'notebook'}>"
 
 
 def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
-    """Return the kernel of a cell to judge: the one called NAME, else the only one, else the only one with a contract.
+    """Return the kernel of a cell to judge: the one named `name`, else the only one, else the only one with a contract.
 
     Raises:
-        SourceError: there is none, or the choice is ambiguous. ContractError: a contract is wrong.
+        SourceError: there is none, or the choice is ambiguous. ContractError: a contract is invalid.
     """
     kernels = find_kernels(unit)
     if not kernels:
@@ -72,7 +72,7 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
 
 
 def short_name(kernel: Kernel) -> str:
-    """Returns the kernel's name without namespaces, under which it is bound."""
+    """Returns the kernel's name without namespaces, the default name to bind it under."""
     return kernel.name.rpartition("::")[2]
 
 
@@ -82,5 +82,5 @@ def is_name(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Returns text in double quotes, as it may be typed in a magic line."""
+    """Returns text in double quotes, as an argument of a magic line."""
     return json.dumps(text, ensure_ascii=False)

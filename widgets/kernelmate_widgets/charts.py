@@ -1,4 +1,4 @@
-"""Draws the report's figures as scenes with the same data, axes and text, without a script.
+"""Converts the report's Plotly figures to static scenes with the same data, axes and text.
 
 Supports the figures of `kernelmate.report`: heat maps, horizontal bars with intervals, points, lines and texts, on
 linear, logarithmic or categorical axes.
@@ -25,7 +25,7 @@ def scene_of(title: str, figure: Figure) -> Scene:
     """Convert a figure of the report to a scene.
 
     Args:
-        title: its title.
+        title: the figure's title.
         figure: a figure of `kernelmate.report.figures.figures`.
     """
     return _Chart(title, figure.data, figure.layout).scene()
@@ -33,7 +33,7 @@ def scene_of(title: str, figure: Figure) -> Scene:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Maps values to pixels. `names` are the categories of a categorical axis; `low` and `high` bound the values."""
+    """Maps values to pixels. `names` are the categories of a categorical axis; `low` and `high` bound other values."""
 
     start: float
     length: float
@@ -43,7 +43,7 @@ class _Axis:
     log: bool = False
 
     def at(self, value: Any) -> float:
-        """Returns the pixel of a value; for a category, its middle."""
+        """Returns the pixel coordinate of a value; for a category, that of its centre."""
         if self.names:
             return self.start + self.length * (self.names.index(value) + 0.5) / len(self.names)
         number = math.log10(value) if self.log else float(value)
@@ -51,7 +51,7 @@ class _Axis:
 
     @property
     def step(self) -> float:
-        """Pixels of one category."""
+        """Width in pixels of one category."""
         return abs(self.length) / max(len(self.names), 1)
 
 
@@ -267,7 +267,7 @@ class _Chart:
                 self.shapes.append(TextShape(place[0], place[1] + shift, words, anchor, size))
 
     def _legend_places(self) -> Iterator[tuple[Mapping[str, Any], str, float, float]]:
-        """Entries of the legend: each trace with its words, and their positions."""
+        """Yields the entries of the legend: trace, words, and the pixel coordinates of the entry."""
         left, top = 6.0, 12.0
         for trace in self.data:
             words = _clean(trace.get("name") or "")
@@ -302,12 +302,12 @@ class _Chart:
 
 
 def _clean(text: str) -> str:
-    """Plotly's text without its tags and entities."""
+    """Returns Plotly text without its tags and entities."""
     return html.unescape(re.sub(r"<[^>]*>", " ", str(text))).strip()
 
 
 def _on(color: str) -> str:
-    """Returns the ink that is readable on a ground: black or white, by its relative luminance (WCAG 2.2)."""
+    """Returns the text colour that is readable on a background: black or white, by luminance contrast (WCAG 2.2)."""
     parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -324,7 +324,7 @@ def _bounds(traces: Sequence[Mapping[str, Any]], side: str, *, log: bool) -> tup
 
 
 def _ticks(axis: _Axis) -> list[tuple[float, str]]:
-    """Round values along an axis, with their words."""
+    """Returns round values along an axis, with their labels."""
     if axis.names:
         return []
     if axis.log:

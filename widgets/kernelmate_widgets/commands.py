@@ -1,4 +1,4 @@
-"""Subcommands of `%kernelmate`: each takes the magics object and its arguments, and displays something."""
+"""Subcommands of `%kernelmate`; each takes the magics object and its arguments, and displays its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    """Run the command of a line.
+    """Run the command of a magic line.
 
     Raises:
         UsageError: the command does not exist, or does not take these arguments.
@@ -73,7 +73,7 @@ def _show(bundle: dict[str, Any], options: argparse.Namespace) -> None:
 def agrees(outgoing: Outgoing) -> bool:
     """Shows the complete text that would go to another machine, and asks for consent.
 
-    Without a user to answer, nothing is sent.
+    The result is False if no user can answer.
     """
     price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
     display({"text/plain": printable(outgoing.text)}, raw=True)
@@ -94,9 +94,9 @@ def search(
         magics: the notebook's magics.
         name: the kernel's name.
         handle: the kernel.
-        prompt: the prompt, as it was understood.
+        prompt: the prompt in its interpreted form.
         wanted: the search's options.
-        shown: where to; what an earlier search has shown there is replaced.
+        shown: the outputs to show the result in; an earlier result in them is replaced.
     """
     version = handle.version
     with magics.progress(quiet=wanted.quiet, place=shown.output) as progress:
@@ -125,7 +125,7 @@ def search(
 
 @dataclass
 class ShownResult:
-    """The places of a search's result: its output, the buttons below it, and where these are; None until they are there."""
+    """Outputs of a search's result: the result, the buttons below it, and their output; None before they exist."""
 
     output: DisplayHandle | None = None
     actions: Any = None
@@ -136,7 +136,7 @@ def _find(
     magics: KernelmateMagics, known: BoundKernel, version: KernelVersion, prompt: str, wanted: SearchArguments,
     progress: CellProgress,
 ) -> Optimization:  # fmt: skip
-    """Searches; an interrupted search returns what was judged."""
+    """Searches; an interrupted search returns the candidates judged so far."""
     from kernelmate.session.authors import SearchOptions, authors
 
     session = magics.notebook.session(known.options)
@@ -168,7 +168,7 @@ def _buttons(
     accept: Callable[[int], list[str]], undo: Callable[[], list[str]] | None,
     place: DisplayHandle | None = None,
 ) -> Any:  # fmt: skip
-    """Shows buttons below a result, where the front end has widgets; the commands do the same."""
+    """Shows buttons below a result, if the front end has widgets; commands have the same functions."""
     if output is None or not found.candidates:
         return None
     try:
@@ -187,7 +187,7 @@ def _show_chips(
     magics: KernelmateMagics, name: str, handle: KernelHandle, intent: Intent, wanted: SearchArguments,
     shown: ShownResult,
 ) -> PromptChips | None:  # fmt: skip
-    """Shows what was understood of a prompt before its search; None without parts, or where the front end has no widgets."""
+    """Shows the interpretation of a prompt before its search; None without parts, or without widgets."""
     chips = chips_of(intent)
     if not chips or wanted.quiet or not hasattr(magics.shell, "kernel"):
         return None
@@ -219,13 +219,13 @@ FIX = "fix the kernel"
 def repair(
     magics: KernelmateMagics, name: str, failed: BoundKernel, *, quiet: bool, place: DisplayHandle | None = None
 ) -> Optimization:
-    """Searches for a right version of a kernel that is not good, and shows it with its change and verdict.
+    """Searches for a correct version of a rejected kernel, and shows it with its change and verdict.
 
     Args:
         magics: the notebook's magics.
         name: the name that the kernel would be bound to.
-        failed: the kernel, with its verdict.
-        quiet: show nothing.
+        failed: the rejected kernel, with its verdict.
+        quiet: True to show nothing.
         place: the output for the result; None for the running cell's.
     """
     contract = failed.contract if failed.contract is not None else contract_for(failed.kernel)
@@ -241,7 +241,7 @@ def repair(
 
 
 def offer_repair(magics: KernelmateMagics, name: str, failed: BoundKernel) -> None:
-    """Shows a button that fixes a kernel that is not good, where the front end has widgets."""
+    """Shows a button that repairs a rejected kernel, if the front end has widgets."""
     if not hasattr(magics.shell, "kernel"):
         return
     try:
@@ -268,10 +268,10 @@ def _fix(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 def answer(
     magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
 ) -> Optimization | None:
-    """Does what a prompt asks for: searches, explains, takes or takes back; returns a search's result.
+    """Executes a prompt: searches, explains, accepts or reverts; returns a search's result.
 
     Raises:
-        UsageError: the prompt asks for nothing that can be done; nothing was tried.
+        UsageError: the prompt is none of these; nothing is executed.
     """
     before = None if handle.optimization is None else handle.optimization.objective
     intent = read_intent(prompt, handle.verdict, earlier=before, name=wanted.objective)
@@ -364,7 +364,7 @@ def accepted(magics: KernelmateMagics, name: str, handle: KernelHandle, number: 
 
 
 def reverted(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet: bool) -> None:
-    """Puts the version before in force, and back into the notebook.
+    """Puts the previous version in force, and writes it into the notebook.
 
     Raises:
         UsageError: nothing was accepted since the cell was run.
@@ -399,7 +399,7 @@ def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    """Two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
+    """Compares two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
     first, second = _words(options, 2, 2)
     from kernelmate.report.versions import comparison_view
 
@@ -415,7 +415,10 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
 
 def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
-    """`NAME` is the version in force, `NAME:0` the cell's own, `NAME:2` a candidate of the last search."""
+    """Returns the kernel and the contract that an argument names.
+
+    `NAME` is the version in force, `NAME:0` the cell's own, `NAME:2` a candidate of the last search.
+    """
     name, colon, number = text.partition(":")
     handle = handle_named(magics.shell.user_ns, name)
     if not colon:
@@ -432,7 +435,7 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
 
 
 def explained(handle: KernelHandle, *, quiet: bool) -> None:
-    """Shows what limits the version in force; it was judged before, so nothing is run."""
+    """Shows the limiters of the version in force from its verdict; nothing is run."""
     from kernelmate.report.causes import causes_html, causes_view
     from kernelmate.suggest.diagnosis import diagnose
 

@@ -1,4 +1,4 @@
-"""Completion in the magics' lines: commands, options, kernels, and live names for option values."""
+"""Completion in magic lines: commands, options, kernels, and names of live objects as option values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OPTIONS_OF_LINE = (
 
 
 def complete_with(shell: Any, magics: KernelmateMagics) -> None:
-    """Have a shell complete the lines of both magics."""
+    """Registers completion for the lines of both magics with a shell."""
     shell.set_hook("complete_command", lambda _, event: complete_cell(magics, event), str_key="%%kernelmate")
     shell.set_hook("complete_command", lambda _, event: complete_line(magics, event), str_key="%kernelmate")
 
 
 def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
-    """Completions in a line that begins with `%%kernelmate`."""
+    """Returns completions in a line that begins with `%%kernelmate`."""
     before = _before(event)
     option = _open_option(before)
     namespace = magics.shell.user_ns
@@ -44,7 +44,7 @@ def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
 
 
 def _values_of(option: str | None, namespace: dict[str, Any]) -> Iterable[str] | None:
-    """Returns what may stand behind an option; None if nothing is known of it."""
+    """Returns the possible values of an option; None for an option without known values."""
     if option == "--args":
         return _live(namespace)
     if option in {"--ref", "--reference"}:
@@ -63,7 +63,7 @@ def _values_of(option: str | None, namespace: dict[str, Any]) -> Iterable[str] |
 
 
 def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
-    """Completions in a line that begins with `%kernelmate`."""
+    """Returns completions in a line that begins with `%kernelmate`."""
     words = _before(event)
     namespace = magics.shell.user_ns
     if not words:
@@ -95,13 +95,13 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
 
 
 def _before(event: Any) -> list[str]:
-    """Returns the words between the magic and the word being typed."""
+    """Returns the words between the magic and the word under the cursor."""
     words: list[str] = event.line[: len(event.line)].split()
     return words[1:-1] if event.symbol and words and words[-1].endswith(event.symbol) else words[1:]
 
 
 def _open_option(words: list[str]) -> str | None:
-    """Returns the option whose value is being typed."""
+    """Returns the option whose value is being typed; None without one."""
     return words[-1] if words and words[-1].startswith("--") else None
 
 

@@ -1,4 +1,4 @@
-"""Kernels that the notebook already has as CuPy objects: their source, their launch in the cells, and the offer to judge them."""
+"""Kernels that the notebook has as CuPy objects or Triton functions: source, launch, and the offer to judge them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONVERSIONS = frozenset(
     {"float16", "float32", "float64", "half", "single", "double", "int8", "int16", "int32", "int64", "bool_"}
     | {"uint8", "uint16", "uint32", "uint64", "intc", "uintc", "int", "float", "bool", "min", "max", "len", "cdiv"}
 )
-"""Functions in a launch's arguments that may be called again without an effect."""
+"""Functions in a launch's arguments that have no side effect, so that they may be called again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class ExistingKernel:
     """A kernel of the notebook.
 
     Attributes:
-        kernel: the kernel, with the lines of its cell where a cell has its text as a literal.
-        code: the text that it was made from.
-        cell: number of that cell; None if the text is computed, or stands elsewhere.
-        options: the compiler's options that it was made with.
+        kernel: the kernel, with the line numbers of its cell if a cell has its text as a literal.
+        code: the source text that it was created from.
+        cell: number of that cell; None if the text is computed or comes from elsewhere.
+        options: the compiler options that it was created with.
         cooperative: True if it is launched cooperatively.
-        instance: the instance of a template, as `scale<float>`; else None.
+        instance: the template instance, such as `scale<float>`; else None.
     """
 
     kernel: Kernel
@@ -61,7 +61,7 @@ class ExistingKernel:
 
 
 class Cells:
-    """The cells that a shell has run, as one Python text."""
+    """The cells that a shell has run, joined to one Python text."""
 
     def __init__(self, shell: Any) -> None:
         history = getattr(shell, "history_manager", None)
@@ -75,7 +75,10 @@ class Cells:
         self._text = "\n".join(parts)
 
     def unit(self, code: str, path: str) -> tuple[Unit, int] | None:
-        """Returns the literal with this text as a unit, at the lines of the last cell that has it, and that cell's number."""
+        """Returns the literal with this text as a unit, and the number of its cell; None without such a literal.
+
+        Line numbers are those of the last cell that has the literal.
+        """
         found = [one for one in read_python(path, self._text) if one.text == code]
         if not found:
             return None
@@ -93,10 +96,10 @@ class Cells:
         return Unit(path=path, text=text, language="text", anchors=(*anchors, shifted), file_text=text), number
 
     def jitted(self, name: str, text: str) -> ExistingKernel:
-        """Return a Triton function by the last cell that defines it.
+        """Return a Triton function from the last cell that defines it.
 
         Raises:
-            UsageError: no cell does.
+            UsageError: no cell defines it.
         """
         ends = [number for number, _ in self._starts[1:]] + [None]
         lines = self._text.split("\n")
@@ -112,7 +115,7 @@ class Cells:
         )
 
     def launch(self, name: str) -> LineArguments | None:
-        """Returns the last launch of a kernel by this name whose arguments can be read without effect; None without any."""
+        """Returns the last launch of a kernel by this name whose arguments have no side effects; None without any."""
         file = PythonFile("<notebook>", self._text)
         for call in reversed(calls_of(file, name)):
             texts = [*(call.arguments or ()), *(ast.unparse(one) for one in (call.grid, call.block) if one is not None)]
@@ -132,7 +135,7 @@ def _is_python(text: str) -> bool:
 
 
 def _is_harmless(text: str) -> bool:
-    """True if an expression can be evaluated again: names, elements, arithmetic and conversions."""
+    """Returns True if an expression has no side effects: names, elements, arithmetic and conversions."""
     for node in ast.walk(ast.parse(text, mode="eval").body):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -154,14 +157,14 @@ def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict
     """Return the kernel that an expression of the notebook denotes; nothing is compiled or launched.
 
     Args:
-        text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a `cupy.RawModule`; or
-            a kernel that `%%kernelmate` bound.
+        text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a
+            `cupy.RawModule`; or a kernel that `%%kernelmate` bound.
         evaluate: evaluates an expression in the user's namespace.
         cells: the cells that were run.
-        namespace: the user's names, in which the module of a function is looked for.
+        namespace: the user's names, among which the module of a function is searched.
 
     Raises:
-        UsageError: it is something else, or its source cannot be had; the message says why.
+        UsageError: the value is something else, or its source is not available; the message gives the reason.
     """
     owner, dot, function = text.partition("<")[0].rpartition(".")
     module = value_of(owner, evaluate, "judge") if dot else None
@@ -193,7 +196,7 @@ def existing_names(namespace: dict[str, Any]) -> list[str]:
 
 
 def _is_jitted(value: object) -> bool:
-    """True if a value is a function with `@triton.jit`, under `autotune` or not."""
+    """Returns True if a value is a function with `@triton.jit`, possibly with `autotune` or `heuristics`."""
     library = type(value).__module__.partition(".")[0]
     return library == "triton" and type(value).__name__ in ("JITFunction", "Autotuner", "Heuristics")
 
@@ -210,7 +213,7 @@ def _is_cupy(value: object, kind: str) -> bool:
 
 
 def _module_of(function: Any, text: str, namespace: dict[str, Any]) -> Any:
-    """Returns the only module of the notebook that has a function, since the function itself has no text."""
+    """Returns the only RawModule of the notebook that has a function, since the function keeps no source."""
     modules = {id(one): one for one in namespace.values() if _is_cupy(one, "RawModule") and one.code is not None}
     having = {one.code: one for one in modules.values() if _named(_unit_of_text(one.code, text), function.name)}
     if len(having) == 1:
@@ -222,7 +225,7 @@ def _module_of(function: Any, text: str, namespace: dict[str, Any]) -> Any:
 
 
 def _of_code(raw: Any, name: str, text: str, cells: Cells) -> ExistingKernel:
-    """Returns the kernel of a RawKernel or RawModule by its name."""
+    """Returns the kernel with a name from the source of a RawKernel or RawModule."""
     if raw.code is None:
         raise UsageError(
             f"{text} was loaded from {raw.file_path}, which has no CUDA source that could be judged.",
@@ -244,7 +247,7 @@ def _unit_of_text(code: str, name: str) -> Unit:
 
 
 def _named(unit: Unit, name: str) -> Kernel | None:
-    """Returns a unit's kernel by its name, namespace and template arguments included or not."""
+    """Returns a unit's kernel by its name, with or without namespace and template arguments."""
     wanted = name.partition("<")[0].rpartition("::")[2]
     try:
         return next((one for one in find_kernels(unit) if short_name(one) == wanted), None)
@@ -267,10 +270,10 @@ def _no_source(value: object, text: str) -> UsageError:
 
 
 def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> MagicResult:
-    """Judge a kernel of the notebook with live objects; with `--bind`, it can then be asked about.
+    """Judge a kernel of the notebook with live objects; `--bind` also binds it for further commands.
 
     Raises:
-        UsageError: its source cannot be had, or the arguments do not fit. KernelFailed: it is not right.
+        UsageError: its source is not available, or the arguments do not fit. KernelFailed: the kernel was rejected.
     """
     name, *words = options.words
     cells = Cells(magics.shell)
@@ -304,10 +307,10 @@ def _judged(
     magics: KernelmateMagics, found: ExistingKernel, wanted: LineArguments, chosen: dict[str, Any],
     folder: Path | None, options: argparse.Namespace,
 ) -> tuple[tuple[Verdict, ...], BoundKernel]:  # fmt: skip
-    """Returns the verdicts, shown, and the kernel as it could be bound.
+    """Judges and shows a kernel; returns the verdicts, and the kernel in the form that `bind` takes.
 
     Raises:
-        KernelFailed: the kernel is not good.
+        KernelFailed: the kernel was rejected.
     """
     kernel, name = found.kernel, options.words[0]
     with magics.progress(quiet=options.quiet) as progress:
@@ -327,7 +330,7 @@ def _judged(
 
 
 def _completed(given: LineArguments, kernel: Kernel, launch: LineArguments | None) -> LineArguments:
-    """Returns the line's arguments; what it leaves out is taken from the launch in the cells, unless a contract says it."""
+    """Returns the line's arguments, completed from the launch in the cells unless a contract defines them."""
     if launch is None or (not given.anything and parse_contract(kernel) is not None):
         return given
     return LineArguments(
@@ -337,7 +340,7 @@ def _completed(given: LineArguments, kernel: Kernel, launch: LineArguments | Non
 
 
 def _contract(found: ExistingKernel, wanted: LineArguments, evaluate: Evaluate, folder: Path | None) -> Contract | None:
-    """Returns the contract of live objects, with what the CuPy object was made with; None if the kernel's own applies."""
+    """Returns the contract for live objects, with the CuPy object's options; None if the kernel's own applies."""
     contract = None if folder is None else live_contract(found.kernel, wanted, evaluate, folder)
     if not (found.options or found.cooperative or found.instance):
         return contract
@@ -352,7 +355,7 @@ def _contract(found: ExistingKernel, wanted: LineArguments, evaluate: Evaluate, 
 
 
 def cell_line(name: str, wanted: LineArguments) -> str:
-    """Returns the line behind `%%kernelmate` that judges a kernel with the same objects."""
+    """Returns the arguments of a `%%kernelmate` line that judges a kernel with the same objects."""
     parts = [name]
     for option in ("args", "grid", "block", "shared", "ref"):
         value = getattr(wanted, option)
@@ -362,7 +365,7 @@ def cell_line(name: str, wanted: LineArguments) -> str:
 
 
 def _word(text: str) -> str:
-    """Returns a value as one word of a magic line."""
+    """Returns a value as one word of a magic line, quoted if necessary."""
     return quoted(text) if any(one.isspace() or one in "\"'" for one in text) else text
 
 
@@ -382,15 +385,15 @@ class KernelOffers:
         self._explained = False
 
     def connect(self) -> None:
-        """Has the shell call this after each cell."""
+        """Registers the offers with the shell, which makes them after each cell."""
         self._magics.shell.events.register("post_run_cell", self.after_cell)
 
     def disconnect(self) -> None:
-        """Ends the offers."""
+        """Unregisters the offers."""
         self._magics.shell.events.unregister("post_run_cell", self.after_cell)
 
     def after_cell(self, result: Any) -> None:
-        """Shows an offer for each kernel text that is new; the user's cell is never disturbed by a failure here."""
+        """Shows an offer for each new kernel text; errors are suppressed, so that the user's cell is not affected."""
         try:
             if getattr(result.info, "silent", False) or not self._magics.notebook.settings().offer_judging:
                 return
@@ -402,7 +405,7 @@ class KernelOffers:
             return
 
     def judged(self, code: str) -> None:
-        """Remembers that the user has judged a text, which is not offered any more."""
+        """Records that the user has judged a text, so that it is not offered again."""
         self._seen.add(code)
 
     def _new(self) -> Iterator[tuple[str, str]]:
@@ -424,7 +427,7 @@ class KernelOffers:
 
 
 def _offer_bundle(commands: Sequence[str], *, explained: bool) -> dict[str, str]:
-    """Returns offers as an output, one line each; the first ones of a notebook say how to end them."""
+    """Returns the output of offers, one line each; the first offers of a notebook explain how to turn them off."""
     off = "" if explained else "%kernelmate config offer_judging=false"
     plain = "\n".join(f"Check and time this kernel: {one}" for one in commands) + (off and f"  (off: {off})")
     pages = [f"Check and time this kernel: <code>{escape(one)}</code>" for one in commands]
@@ -435,7 +438,7 @@ def _offer_bundle(commands: Sequence[str], *, explained: bool) -> dict[str, str]
 
 
 def judge_line(name: str, kernel: Kernel, launch: LineArguments | None) -> str:
-    """Returns the command that judges a kernel, as far as the cells show how it is launched."""
+    """Returns the command that judges a kernel; unknown launch arguments are placeholders."""
     if launch is not None or parse_contract(kernel) is not None:
         return f"%kernelmate judge {name}"
     parameters: Sequence[str] = [one.name for one in kernel.signature.parameters]

@@ -1,4 +1,4 @@
-"""Exceptions that end a cell without a Python traceback: a faulty kernel, or something that the user has to change first."""
+"""Exceptions that end a cell without a Python traceback: a rejected kernel, or an input that the user must change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from kernelmate.records import Verdict
 from kernelmate.report.excerpt import SourceLines
 
 FOLDER_PREFIX = "kernelmate-notebook-"
-"""Prefix of the folder that holds copies for the worker."""
+"""Prefix of the folder with copies of live objects for the worker."""
 
 COPIED_FUNCTION = re.compile(rf"\S*/{FOLDER_PREFIX}[^/\s]*/\d+/(\w+)\.py(?::\w+)?")
 
 WIDTH = 100
-"""Columns that messages are wrapped at."""
+"""Width in columns at which messages are wrapped."""
 
 
 class CellFailed(Exception):
-    """Raised to end a cell, so that "Run All" and nbclient stop; IPython shows the result of `_render_traceback_`."""
+    """Base of exceptions that end a cell and stop "Run All" and nbclient.
+
+    IPython shows the result of `_render_traceback_`.
+    """
 
     def _render_traceback_(self) -> list[str]:
         """Returns the message as lines for IPython, in place of a traceback."""
@@ -35,8 +38,8 @@ class KernelFailed(CellFailed):
 
     Args:
         verdict: the verdict.
-        sources: source of line excerpts.
-        remark: the state of the bound name.
+        sources: source lines for excerpts.
+        remark: a sentence on what the name is bound to now.
         shown: True if the cell's output has the verdict, so that its findings need not be shown again.
         repairable: True if `%kernelmate fix` knows the kernel.
 
@@ -58,7 +61,7 @@ class KernelFailed(CellFailed):
         return self._line() if self._shown else self._text(color=True).split("\n")
 
     def _line(self) -> list[str]:
-        """Returns the first finding's code, what follows for the name, and what can be done; the rest stands above."""
+        """Returns the first finding's code, the remark, and the remedy, if the verdict is displayed already."""
         first = next((one for one in self.verdict.findings if one.severity == "error"), None)
         where = "" if first is None or first.line is None else f" at line {first.line}"
         code = "the kernel is not good." if first is None else f"{first.code}{where}."
@@ -83,7 +86,7 @@ class KernelFailed(CellFailed):
 
 
 class Stopped(CellFailed):
-    """Something else than the kernel needs a change: a contract, the reference, this machine."""
+    """An input other than the kernel needs a change: a contract, the reference, or this machine."""
 
     def __init__(self, error: KernelmateError) -> None:
         self.error = error
@@ -91,7 +94,7 @@ class Stopped(CellFailed):
 
 
 def _by_its_name(error: KernelmateError) -> KernelmateError:
-    """Renames a function's copy in an error to the name that it has in the notebook."""
+    """Replaces the name of a function's copy in an error by its name in the notebook."""
     error.message = COPIED_FUNCTION.sub(r"\1", error.message)
     if error.file is not None and FOLDER_PREFIX in error.file:
         error.file = error.line = error.column = None

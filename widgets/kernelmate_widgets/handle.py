@@ -1,4 +1,4 @@
-"""The kernel as a Python object: calling it launches it; it holds the verdict, the versions and the search results."""
+"""The kernel as a Python object, which can be called to launch it; it holds verdict, versions and search results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class KernelVersion:
         kernel: the kernel.
         contract: the contract that defines its launch.
         verdict: its verdict.
-        author: `user` for a cell's own text.
+        author: the author's name; `user` for a cell's own text.
         why: the author's reason.
         prompt: the prompt that led to it.
     """
@@ -51,7 +51,7 @@ class KernelVersion:
 
     @property
     def source(self) -> str:
-        """The text of the cell, contract included."""
+        """The text of the version's cell, contract included."""
         return self.kernel.unit.text
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class KernelVersion:
 
 @dataclass(frozen=True, slots=True)
 class LaunchableVersion:
-    """A version that can be launched in this process."""
+    """A version with its compiled code and the launcher of this process."""
 
     version: KernelVersion
     launcher: Launcher
@@ -70,7 +70,7 @@ class LaunchableVersion:
 
 
 Prepare = Callable[[KernelVersion], tuple[Compiled, Launcher]]
-"""Compiles a judged version and loads it here; its binary must be the judged one."""
+"""Function that compiles a judged version and loads it in this process; its binary must be the judged one."""
 
 
 class KernelHandle:
@@ -111,7 +111,7 @@ class KernelHandle:
 
     @property
     def first(self) -> KernelVersion:
-        """The version of the cell's own text, as it was run last."""
+        """The version of the cell's own text, as of its last run."""
         return self._versions[self._history[0]]
 
     @property
@@ -126,7 +126,7 @@ class KernelHandle:
 
     @property
     def candidates(self) -> tuple[Judged, ...]:
-        """Candidates of the last prompt, the best first, as numbered in its table from 1."""
+        """Candidates of the last search, best first; their numbers in its table start at 1."""
         return () if self.optimization is None else self.optimization.candidates
 
     @property
@@ -136,7 +136,7 @@ class KernelHandle:
 
     @property
     def contract(self) -> Contract:
-        """By which it is launched."""
+        """The contract of the version in force, which defines its launch."""
         return self.version.contract
 
     @property
@@ -147,7 +147,7 @@ class KernelHandle:
     # -------------------------------------------------------------------------------------------------- changing
 
     def rebase(self, version: KernelVersion, backend: BackendName, prepare: Prepare) -> None:
-        """Puts a new text of the cell in force, for all references to this object."""
+        """Puts a new text of the cell in force; every reference to this object then launches it."""
         with self._lock:
             compiled, launcher = prepare(version)
             self._prepare, self.backend = prepare, backend
@@ -158,15 +158,15 @@ class KernelHandle:
         self._tell()
 
     def found(self, optimization: Optimization) -> None:
-        """Stores a search's result, so that a candidate can be accepted."""
+        """Stores a search's result, whose candidates can then be accepted."""
         self.optimization, self.searched = optimization, self.version
         self._tell()
 
     def accept(self, number: int | None = None) -> KernelVersion:
-        """Put a candidate of the last search in force, for all references to this object.
+        """Put a candidate of the last search in force; every reference to this object then launches it.
 
         Args:
-            number: as in the table, from 1; None for the best.
+            number: the candidate's number in the table, from 1; None for the best.
 
         Raises:
             UsageError: there is no such candidate, or it cannot be accepted; the message gives the reason.
@@ -214,11 +214,11 @@ class KernelHandle:
 
     @property
     def can_revert(self) -> bool:
-        """True if something was accepted since the cell was run."""
+        """True if a candidate was accepted since the cell was run."""
         return len(self._history) > 1
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Registers a callback for a new version in force, or the end of a search."""
+        """Registers a callback for changes of the version in force or of the search result."""
         self._watchers.append(watcher)
 
     def _tell(self) -> None:
@@ -246,8 +246,8 @@ class KernelHandle:
         """Launch, with grid and block from the contract.
 
         Raises:
-            UsageError: arguments do not fit the kernel, or the contract gives no launch for them. LaunchFailed: the
-            backend reported an error.
+            UsageError: the arguments do not fit the kernel, or the contract defines no launch for them. LaunchFailed:
+                the backend reported an error.
         """
         __tracebackhide__ = True  # a mistake in the call is shown at the call
         ready = self._loaded()
@@ -258,10 +258,12 @@ class KernelHandle:
             raise error.with_traceback(None) from None  # frames of this package say nothing to its user
 
     def __getitem__(self, launch: Any) -> Callable[..., None]:
-        """`k[grid, block]` or `k[grid, block, shared_bytes]`, of a Triton kernel `k[grid]`: the kernel with this launch.
+        """Returns a function that launches the kernel with `[grid, block]` or `[grid, block, shared_bytes]`.
+
+        A Triton kernel takes `[grid]`.
 
         Raises:
-            UsageError: it is not a launch.
+            UsageError: the value in brackets is not a launch.
         """
         __tracebackhide__ = True
         kernel, contract = self.version.kernel, self.version.contract
@@ -315,7 +317,7 @@ class KernelHandle:
     # --------------------------------------------------------------------------------------------------- showing
 
     def __repr__(self) -> str:
-        """Description and standing, in two lines."""
+        """Returns the kernel's signature and launch, and its verdict, in two lines."""
         from kernelmate.report.tables import verdict_line
 
         version, contract = self.version, self.version.contract
@@ -339,7 +341,7 @@ def _plain(sides: Sequence[str]) -> str:
 
 
 def is_version(candidate: Candidate, version: KernelVersion) -> bool:
-    """True if a candidate is a version: its text, kernel and launch; sizes of a prompt are not the kernel's."""
+    """Returns True if a candidate has the text, kernel and launch of a version; sizes are not compared."""
 
     def identity(kernel: Kernel, contract: Contract) -> tuple[Any, ...]:
         launch = (contract.grid, contract.block, contract.shared, contract.require)
@@ -349,9 +351,9 @@ def is_version(candidate: Candidate, version: KernelVersion) -> bool:
 
 
 def reason_not_to_take(found: Judged) -> str | None:
-    """Return the reason why a candidate cannot be accepted even by hand; None if it can.
+    """Return the reason why the user cannot accept a candidate; None if the user can.
 
-    A predicted gain or an inferred contract is left to the user: such a version is never accepted automatically.
+    A predicted gain or an inferred contract is no such reason, though such a version is never accepted automatically.
     """
     verdict = found.verdict
     if not verdict.compiled:

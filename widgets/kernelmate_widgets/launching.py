@@ -1,4 +1,4 @@
-"""Launching an accepted kernel in this process: on the GPU in place, or in the emulator on arrays of the host."""
+"""Launches an accepted kernel in this process: on the GPU in place, or in the emulator on arrays in host memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LaunchFailed(KernelmateError):
     """A launch of an accepted kernel failed; the message is the backend's first error.
 
     Attributes:
-        findings: the backend's findings, with lines of the cell.
+        findings: the backend's findings, with line numbers of the cell.
     """
 
     code = "launch-failed"
@@ -39,18 +39,18 @@ class LaunchFailed(KernelmateError):
 
 
 class Launcher(Protocol):
-    """One compiled kernel, ready to be launched in this process."""
+    """Interface of a compiled kernel that is loaded in this process."""
 
     @property
     def raw(self) -> Any:
-        """The `cupy.RawKernel`; None without one."""
+        """The `cupy.RawKernel`; None in the emulator."""
         ...
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once. On a GPU it is not waited for; in the emulator it is over when this returns.
+        """Launch once; asynchronous on a GPU, synchronous in the emulator.
 
         Raises:
-            LaunchFailed: the backend saw an error. UsageError: arguments cannot be launched with.
+            LaunchFailed: the backend reported an error. UsageError: the arguments cannot be used.
         """
         ...
 
@@ -58,15 +58,15 @@ class Launcher(Protocol):
 def make_launcher(
     backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target, contract: Contract | None = None
 ) -> Launcher:
-    """Create a launcher of the judged code: nothing is compiled again.
+    """Create a launcher for the judged code, without compiling again.
 
     Args:
-        backend: where it runs.
+        backend: the backend to run on.
         kernel: the kernel.
-        compiled: its code.
-        target: the GPU that the code is for.
-        contract: as completed when the kernel was compiled: a Triton kernel's has its shared memory and the parameters
-            that the compiler added.
+        compiled: the judged code.
+        target: the GPU that the code was compiled for.
+        contract: for a Triton kernel, the contract with the shared memory and parameters that the compiler added; else
+            None.
 
     Raises:
         BackendUnavailable: the code cannot be loaded here.
@@ -121,7 +121,7 @@ class EmulatorLauncher:
 
 
 def _in_order(given: Sequence[CallArgument], contract: Contract | None) -> list[CallArgument | None]:
-    """Returns the arguments in the order of the parameters; None for one that the compiler added, which is never used."""
+    """Returns the arguments in parameter order; None for a parameter that the compiler added and never uses."""
     if contract is None or not contract.passing:
         return list(given)
     named = {one.argument.name: one for one in given}
@@ -129,7 +129,7 @@ def _in_order(given: Sequence[CallArgument], contract: Contract | None) -> list[
 
 
 def _with_shared(shape: LaunchShape, contract: Contract | None) -> LaunchShape:
-    """Returns the launch with the shared memory that the compiler of a Triton kernel decided."""
+    """Returns the launch with the amount of shared memory that Triton's compiler determined."""
     if contract is None or not contract.passing or not contract.shared.isdigit():
         return shape
     return replace(shape, shared_bytes=int(contract.shared))
@@ -144,7 +144,11 @@ def _argument(one: CallArgument, held: dict[str, np.ndarray[Any, Any]]) -> Array
 
 
 def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[Any, Any]]) -> None:
-    """Refuses overlapping arrays: the emulator copies every argument, so that two names of one array would diverge."""
+    """Checks that no written array overlaps another: the emulator copies each argument, and the copies would diverge.
+
+    Raises:
+        UsageError: two arrays share memory.
+    """
     __tracebackhide__ = True
     for one in given:
         if one.array is None or one.argument.direction == "in":
@@ -159,7 +163,7 @@ def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[A
 
 
 class GpuLauncher:
-    """Launches on the GPU that the arrays are on, on the stream that is current there, without a copy."""
+    """Launches on the GPU of the arrays, on its current stream, without copying."""
 
     def __init__(self, kernel: Kernel, compiled: Compiled, contract: Contract | None = None) -> None:
         self._kernel, self._contract = kernel, contract
@@ -179,10 +183,10 @@ class GpuLauncher:
         return self._loaded[cooperative]
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once; as with any kernel, an error inside it shows at the next synchronisation.
+        """Launch once, asynchronously; an error in the kernel is reported at the next synchronisation.
 
         Raises:
-            LaunchFailed: the driver refuses the launch. DeviceFailed: the GPU is lost to this process.
+            LaunchFailed: the driver refuses the launch. DeviceFailed: the GPU's context is lost.
         """
         import cupy
 

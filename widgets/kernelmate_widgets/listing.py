@@ -1,7 +1,7 @@
 """The list of versions in a panel.
 
-Each version has a permanent key, so that requests of a page refer to the same version after the list is sorted, and to
-nothing once the version has left the list.
+Each version has a permanent key, so that requests from the page refer to the same version after the list is sorted, and
+to none after the version was removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ListedVersion:
     """One version of the list.
 
     Attributes:
-        key: its identifier in the page, never reused.
+        key: its identifier in the page; keys are never reused.
         number: its position; 0 is the present kernel.
         found: the candidate with its verdict; None for the present kernel.
         rejected: True if the user rejected it.
@@ -34,7 +34,7 @@ class ListedVersion:
 class VersionList:
     """The present kernel, its candidates in order, and the selected one.
 
-    A search adds to it from one thread while the page reads from another; each method is atomic.
+    A search adds candidates in one thread while the page reads in another; each method is atomic.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class VersionList:
         self.begin()
 
     def begin(self) -> None:
-        """Starts again with the present kernel selected."""
+        """Empties the list except for the present kernel, and selects that."""
         with self._lock:
             self._first = next(self._keys)
             self._found: list[tuple[int, Judged]] = []
@@ -52,14 +52,14 @@ class VersionList:
             self._chosen = False
 
     def add(self, found: Judged) -> None:
-        """Adds one more candidate at the end."""
+        """Appends a candidate."""
         with self._lock:
             self._found.append((next(self._keys), found))
 
     def arrange(self, candidates: Sequence[Judged], best: int | None) -> None:
         """Sets the versions of a finished search, in its order.
 
-        The user's selection stays; without one, the best is selected.
+        The user's selection is kept; without one, the best candidate is selected.
         """
         with self._lock:
             left = list(self._found)
@@ -78,13 +78,13 @@ class VersionList:
                 self._selected = self._first
 
     def select(self, key: int) -> None:
-        """Selects a version; does nothing for a version that has left the list."""
+        """Selects a version; ignores a version that was removed from the list."""
         with self._lock:
             if any(one.key == key for one in self.versions):
                 self._selected, self._chosen = key, True
 
     def reject(self, key: int) -> None:
-        """Toggles a candidate's rejection; does nothing for one that has left the list."""
+        """Toggles a candidate's rejection; ignores a candidate that was removed from the list."""
         with self._lock:
             if key in {key for key, _ in self._found}:
                 self._rejected ^= {key}
@@ -101,20 +101,20 @@ class VersionList:
 
     @property
     def selected(self) -> ListedVersion:
-        """The version in view."""
+        """The selected version."""
         with self._lock:
             return next(one for one in self.versions if one.key == self._selected)
 
     @property
     def found(self) -> tuple[Judged, ...]:
-        """The candidates in their order."""
+        """The candidates, in the list's order."""
         with self._lock:
             return tuple(one for _, one in self._found)
 
     def number(self, key: int) -> int | None:
-        """Returns a candidate's position from 1; None if it is not valid, or has left the list."""
+        """Returns a candidate's position from 1; None if the key is not that of a listed candidate."""
         return next((one.number for one in self.versions if one.key == key and one.number), None)
 
     def shows(self, candidates: Sequence[Judged]) -> bool:
-        """True if the list has these candidates, in this order."""
+        """Returns True if the list has exactly these candidates, in this order."""
         return list(self.found) == list(candidates)

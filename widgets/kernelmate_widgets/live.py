@@ -28,15 +28,15 @@ from kernelmate_widgets.arrays import LiveArray, live_array
 from kernelmate_widgets.cells import is_name, short_name
 
 Evaluate = Callable[[str], Any]
-"""Function that evaluates an expression in the user's namespace; propagates its exceptions."""
+"""Function that evaluates an expression in the user's namespace; it does not catch exceptions."""
 
 AMBIGUOUS_BELOW = 2
-"""Extents below this are no sign of any size."""
+"""Extents below this are not matched with size names, since they are ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineArguments:
-    """Names in a magic's line, as typed; None if absent."""
+    """Expressions in a magic's line, as typed; None for an absent one."""
 
     args: str | None = None
     grid: str | None = None
@@ -46,12 +46,12 @@ class LineArguments:
 
     @property
     def anything(self) -> bool:
-        """True if the line names a live object."""
+        """True if the line names any live object."""
         return any(text is not None for text in (self.args, self.grid, self.block, self.shared, self.ref))
 
 
 def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, folder: Path) -> Contract | None:
-    """Return the contract by which a cell is judged; None if nothing live is named and the cell's own applies.
+    """Return the contract for live objects; None if the line names none, so that the cell's own applies.
 
     Args:
         kernel: the cell's kernel.
@@ -61,7 +61,7 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
 
     Raises:
         UsageError: a name, an array or a launch does not fit the kernel. ContractError: the cell's own contract is
-        wrong.
+            invalid.
     """
     if not wanted.anything:
         return None
@@ -88,7 +88,7 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
 def _with_arrays(
     kernel: Kernel, written: Contract | None, text: str, evaluate: Evaluate, folder: Path
 ) -> tuple[Contract, Mapping[str, str]]:
-    """Returns the contract for live arrays, and the kernel's names of the sizes that the user's names denote."""
+    """Returns the contract for live arrays, and the kernel's parameter name for each name of the user's."""
     texts = split(text)
     parameters = kernel.signature.parameters
     if len(texts) != len(parameters):
@@ -118,7 +118,7 @@ def _with_arrays(
 def _described(kernel: Kernel, values: Sequence[object]) -> Contract:
     """Return a contract from the kernel's signature and the live arrays: dtypes, and shapes in terms of size names.
 
-    If a shape cannot be expressed by names unambiguously, it is given in numbers and no size is varied.
+    If the names of any shape are ambiguous or missing, all shapes are numbers and no size is varied.
     """
     pairs = list(zip(kernel.signature.parameters, values, strict=True))
     extents = {p.name: int(value) for p, value in pairs if isinstance(value, int | np.integer) and _is_size(p, value)}
@@ -161,7 +161,7 @@ def _named_shape(shape: Sequence[int], extents: Mapping[str, int]) -> tuple[str,
 
 
 def _expressions(extent: int, extents: Mapping[str, int]) -> Iterator[str]:
-    """Returns products of distinct sizes that equal an extent, single sizes first."""
+    """Yields the size names that equal an extent; without any, products of two or three names that do."""
     alone = [name for name, value in extents.items() if value == extent]
     if alone:
         yield from alone
@@ -229,7 +229,7 @@ def _all_host(values: Sequence[object]) -> bool:
 
 
 def _store(given: Sequence[CallArgument], folder: Path) -> Path:
-    """Stores copies of all arrays in one file, as bytes and shapes, since NumPy's format does not know bfloat16."""
+    """Stores copies of all arrays in one file, as bytes and shapes, since NumPy's format lacks bfloat16."""
     held: dict[str, np.ndarray[Any, Any]] = {}
     for one in given:
         if one.array is not None and one.argument.direction != "out":
@@ -245,7 +245,11 @@ def _store(given: Sequence[CallArgument], folder: Path) -> Path:
 
 
 def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, str], evaluate: Evaluate) -> Contract:
-    """Returns the contract with the launch of the line; a launch neither named nor written is inferred."""
+    """Returns the contract with the launch options of the line.
+
+    Raises:
+        UsageError: grid or block is neither named nor in the contract.
+    """
     sizes = set(contract.sizes[0])
     if wanted.block is not None:
         contract = replace(contract, block=_sides(wanted.block, "--block", sizes, names, evaluate))
@@ -264,7 +268,7 @@ def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, 
 
 
 def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], evaluate: Evaluate) -> tuple[str, ...]:
-    """Returns one to three grid or block expressions over the contract's sizes, else values evaluated by Python."""
+    """Returns one to three grid or block expressions over the contract's sizes, or values evaluated in Python."""
     parts = split(text)
     renamed = [_renamed(part, names) for part in parts]
     try:
@@ -284,7 +288,7 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
-    """Returns an expression with the kernel's own names in place of the user's."""
+    """Returns an expression in which the user's names are replaced by the kernel's."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
@@ -299,7 +303,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: Path) -> Contract:
-    """Returns the contract with a function of the notebook as reference, carried over to the worker by value."""
+    """Returns the contract with a function of the notebook, serialised by value, as reference."""
     function = value_of(text, evaluate, "--ref")
     if not callable(function):
         raise UsageError(
@@ -312,7 +316,7 @@ def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: P
 
 
 def carried_function(function: Callable[..., Any], text: str, folder: Path, asked: str) -> str:
-    """Serialise a function of the notebook by value, to a file that the worker can load: `path:function`.
+    """Serialise a function of the notebook by value, to a file that the worker can load; returns `path:function`.
 
     Args:
         function: the function.
@@ -321,7 +325,7 @@ def carried_function(function: Callable[..., Any], text: str, folder: Path, aske
         asked: the option or command that names it, for errors.
 
     Raises:
-        UsageError: it cannot be serialised.
+        UsageError: the function cannot be serialised, or cloudpickle is not installed.
     """
     try:
         import cloudpickle
@@ -378,10 +382,10 @@ def _check_parameters(contract: Contract, function: Callable[..., Any], text: st
 
 
 def split(text: str) -> list[str]:
-    """Return the parts between the commas of a Python tuple, as text.
+    """Return the elements of a Python tuple, as text.
 
     Raises:
-        UsageError: it is not Python.
+        UsageError: the text is not a Python expression.
     """
     try:
         tree = ast.parse(f"({text.strip().rstrip(',')},)", mode="eval").body
@@ -396,10 +400,10 @@ def split(text: str) -> list[str]:
 
 
 def value_of(text: str, evaluate: Evaluate, option: str) -> Any:
-    """Return the value of an expression that an option or a command names.
+    """Return the value of an expression in an option or a command.
 
     Raises:
-        UsageError: it has none; the message gives the exception.
+        UsageError: the evaluation raised an exception, which the message gives.
     """
     try:
         return evaluate(text)

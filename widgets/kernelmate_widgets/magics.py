@@ -1,4 +1,4 @@
-"""`%%kernelmate` judges the kernel of a cell and binds it; `%kernelmate` has the commands for bound kernels."""
+"""`%%kernelmate` judges the kernel of a cell and binds it; `%kernelmate` has the commands on bound kernels."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments
 
 _FAILED = "!"
-"""Marks copies of a kernel that is not good; no name begins with it."""
+"""Prefix of keys for the copies of a rejected kernel; no Python name begins with it."""
 
 
 @magics_class
 class KernelmateMagics(Magics):
-    """The magics, with one notebook for the notebook."""
+    """The two magics and the state of the notebook."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -159,7 +159,7 @@ class KernelmateMagics(Magics):
         self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], progress: CellProgress,
         more: tuple[str, ...] = (),
     ) -> tuple[Verdict, ...]:  # fmt: skip
-        """Returns the verdicts on a kernel, shown with what more there is to say about it."""
+        """Judges a kernel, shows the verdicts with further remarks, and returns them."""
         session = self.notebook.session(options)
         with self.notebook.listening(progress.stage):
             verdicts = session.bench(kernel, contract=contract)
@@ -172,7 +172,7 @@ class KernelmateMagics(Magics):
     def fail(
         self, name: str, failed: BoundKernel, folder: Path | None, *, prompt: str | None = None, quiet: bool
     ) -> NoReturn:
-        """Remembers a kernel that is not good, offers to fix it or does so if the prompt asks for it, and raises.
+        """Stores a rejected kernel, offers to repair it or, with a prompt, repairs it, and raises.
 
         Raises:
             KernelFailed: always.
@@ -189,24 +189,24 @@ class KernelmateMagics(Magics):
     # ----------------------------------------------------------------------------------------------- for commands
 
     def progress(self, *, quiet: bool, place: DisplayHandle | None = None) -> CellProgress:
-        """Progress in the output of the running cell, or in a place that is there already."""
+        """Returns the progress display for the running cell's output, or for an existing output."""
         return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"), place=place)
 
     def show_optimizations(self) -> None:
-        """Has the shell show a search's result as a cell does."""
+        """Registers the output of search results with the shell."""
         formatter = getattr(self.shell, "display_formatter", None)
         if formatter is not None:
             formatter.mimebundle_formatter.for_type(Optimization, self._optimization_bundle)
 
     def _optimization_bundle(self, found: Optimization, include: Any = None, exclude: Any = None) -> Any:
-        """Returns the output of a result of this notebook; None of another, which is shown in one line."""
+        """Returns the output of a search result of this notebook; None for another, which is shown as text."""
         del include, exclude
         handles = [one for one in self.shell.user_ns.values() if isinstance(one, KernelHandle)]
         handle = next((one for one in handles if one.optimization is found), None)
         return None if handle is None else optimization_bundle(found, handle.searched.kernel)
 
     def write_cell(self, name: str, handle: KernelHandle, *, running: bool = True) -> list[str]:
-        """Writes the version in force into the notebook, as the setting says; returns sentences for the user."""
+        """Writes the version in force where the setting `accept_into` says; returns sentences for the user."""
         known = self.notebook.known[name]
         text = cell_of(known, handle, handle.version)
         said = self.cells.write(known.cell_id, text, self.notebook.settings().accept_into, running=running)
@@ -218,7 +218,7 @@ class KernelmateMagics(Magics):
         """Bind a repaired kernel and write it into its cell; returns sentences for the user.
 
         Raises:
-            UsageError: there is no such repair, or it is not right.
+            UsageError: there is no such repair, or it cannot be accepted.
         """
         if not 1 <= number <= len(found.candidates):
             raise UsageError(f"There is no repair {number} of {name}.", hint=f"There are {len(found.candidates)}.")
@@ -236,7 +236,7 @@ class KernelmateMagics(Magics):
         return [f"{name} is bound to the repaired kernel.", *([said] if said else [])]
 
     def give(self, result: MagicResult, options: argparse.Namespace) -> MagicResult | None:
-        """Returns or stores a result, as `-o` and `-v` request."""
+        """Returns the result if `-o` is given, and stores it in the variable that `-v` names."""
         if options.variable is not None:
             if not is_name(options.variable):
                 raise UsageError(
@@ -248,13 +248,17 @@ class KernelmateMagics(Magics):
     # ---------------------------------------------------------------------------------------------------- binding
 
     def _raw_cell(self) -> str | None:
-        """Returns the running cell as typed; None if the history does not have it."""
+        """Returns the running cell as typed; None without a history."""
         history = getattr(self.shell, "history_manager", None)
         raw = history.input_hist_raw if history is not None else []
         return raw[-1] if raw else None
 
     def _check_names(self, name: str, options: argparse.Namespace) -> None:
-        """Reports names that would be overwritten, before anything is judged."""
+        """Checks the names to bind before anything is judged.
+
+        Raises:
+            UsageError: a name is invalid, or would overwrite something else.
+        """
         self.check_name(name, replace=options.replace)
         if options.variable is not None and not is_name(options.variable):
             raise UsageError(f"-v {options.variable} is not a valid Python name.", hint="Give the name of a variable.")
@@ -263,7 +267,7 @@ class KernelmateMagics(Magics):
         """Check that a kernel can be bound under a name.
 
         Raises:
-            UsageError: it is no name, or something else has it and may not be replaced.
+            UsageError: the name is invalid, or is bound to something else that may not be replaced.
         """
         if not is_name(name):
             raise UsageError(f"{name!r} is not a valid Python name.", hint="Give another: %%kernelmate NAME.")
@@ -275,13 +279,13 @@ class KernelmateMagics(Magics):
             )
 
     def _unchanged(self, name: str, kernel: Kernel) -> str:
-        """Returns what becomes of the name of a kernel that is not good."""
+        """Returns a sentence on what the name of a rejected kernel is bound to."""
         named = name if name == short_name(kernel) else f"{name}, the name for {short_name(kernel)},"
         held = isinstance(self.shell.user_ns.get(name), KernelHandle)
         return f"{named} {'stays what it was before this cell' if held else 'is not bound'}."
 
     def bind(self, name: str, known: BoundKernel) -> KernelHandle:
-        """Binds a judged kernel, or gives the kernel that has the name this text."""
+        """Binds a judged kernel; a kernel already bound to the name gets this version."""
         session = self.notebook.session(known.options)
         contract = known.contract if known.contract is not None else contract_for(known.kernel)
         version = KernelVersion(known.kernel, contract, known.verdict)
@@ -298,7 +302,7 @@ class KernelmateMagics(Magics):
 
 
 def _guessed(kernel: Kernel, contract: Contract | None) -> tuple[str, ...]:
-    """Returns the remark that a contract was inferred, which accompanies every verdict by it."""
+    """Returns a remark if the contract was inferred."""
     if contract is not None or not contract_for(kernel).inferred:
         return ()
     return ("judged with a guessed contract: write one above the kernel, or name live arrays with --args",)

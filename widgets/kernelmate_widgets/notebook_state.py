@@ -1,4 +1,4 @@
-"""State of a notebook: settings, warm sessions, and the kernels that its cells defined."""
+"""State of a notebook: settings, sessions with reused workers, and the kernels that its cells defined."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OnStage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel:
-    """A kernel that is bound, as it was judged.
+    """A bound kernel, as it was judged.
 
     Attributes:
-        contract: the contract that judged it; None for its own or an inferred one.
-        options: settings that its cell named.
-        line: the magic line behind `%%kernelmate`.
+        contract: the contract for live objects; None if its own or an inferred contract applied.
+        options: settings given in its cell's magic line.
+        line: the arguments of `%%kernelmate`.
         cell: the whole cell as it was run.
-        cell_id: the front end's identifier of the cell; None where it sends none.
+        cell_id: the front end's identifier of the cell; None if it does not send one.
     """
 
     kernel: Kernel
@@ -61,11 +61,11 @@ class MagicResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The first verdict; the only one unless the kernel is a template."""
+        """The first verdict; the only one unless several template instances were judged."""
         return self.verdicts[0]
 
     def __repr__(self) -> str:
-        """Returns one line for each verdict, and the search's result."""
+        """Returns a line for each verdict, and one for the search's result."""
         from kernelmate.report.tables import verdict_line
         from kernelmate.report.versions import best_line
 
@@ -79,7 +79,8 @@ class NotebookState:
     Attributes:
         settings_given: settings that the notebook has set, by name.
         known: kernels by bound name.
-        failed: kernels whose last text is not good, by the name that they would have; `repairs` are the results of fixing them.
+        failed: kernels whose last text was rejected, by the name that they would have; `repairs` has the results of
+            repairing them.
     """
 
     def __init__(self) -> None:
@@ -98,22 +99,22 @@ class NotebookState:
         _desks.add(self)
 
     def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
-        """Returns the settings in force: a cell's options, then the notebook's, then all that the command line has.
+        """Returns the effective settings: a cell's options, then the notebook's, then those of files and environment.
 
         Raises:
-            UsageError: a value is wrong.
+            UsageError: a value is invalid.
         """
         return load_settings(**{**self.settings_given, **(options or {})})
 
     def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
-        """Return a session with a warm worker, cached by settings and owner.
+        """Return a session, cached by settings and owner, whose worker is reused.
 
         Args:
             options: the cell's options.
-            owner: identifies a user other than the cells; background work has a worker of its own.
+            owner: identifies background work, which has its own worker; empty for cells.
 
         Raises:
-            UsageError: a setting is wrong. BackendUnavailable: the backend cannot run here.
+            UsageError: a setting is invalid. BackendUnavailable: the backend cannot run here.
         """
         settings = self.settings(options)
         key = owner, settings.model_dump_json()
@@ -123,7 +124,10 @@ class NotebookState:
             return self._sessions[key]
 
     def spending(self, settings: Settings) -> SpendingBudget:
-        """Spending budget of all the notebook's searches together; the amount spent counts when the limit is raised."""
+        """Returns the spending budget of all the notebook's searches together.
+
+        The amount already spent also counts against a new limit.
+        """
         with self._turn:
             if self._spending is None:
                 self._spending = SpendingBudget(settings.claude_budget_usd)
@@ -131,14 +135,14 @@ class NotebookState:
             return self._spending
 
     def close_session(self, owner: str) -> None:
-        """Closes an owner's workers, even while they work."""
+        """Closes an owner's sessions and their workers, even while these work."""
         with self._turn:
             closing = [self._sessions.pop(key) for key in list(self._sessions) if key[0] == owner]
         for session in closing:
             session.close()
 
     def set(self, name: str, value: str) -> None:
-        """Set one setting for this notebook; workers of other settings are closed.
+        """Set one setting for this notebook; all sessions are closed.
 
         Raises:
             UsageError: there is no such setting, or it does not take the value.
@@ -152,7 +156,7 @@ class NotebookState:
 
     @contextmanager
     def listening(self, listener: OnStage) -> Iterator[None]:
-        """Context in which this thread's work reports its stages to this listener."""
+        """Context manager that makes this thread's work report its stages to a listener."""
         before = getattr(self._listeners, "listener", None)
         self._listeners.listener = listener
         try:
@@ -166,7 +170,7 @@ class NotebookState:
             listener(stage, done, total)
 
     def folder(self) -> Path:
-        """Returns a fresh folder for one judgement's copies of live objects, gone when the notebook ends."""
+        """Returns a new folder for one judgement's copies of live objects; deleted when the notebook closes."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
         self._copies += 1
@@ -175,24 +179,24 @@ class NotebookState:
         return path
 
     def keep(self, name: str, folder: Path | None) -> None:
-        """Associates a kernel with the copies in this folder, and deletes its earlier copies."""
+        """Associates a kernel's name with a folder of copies, and deletes its earlier copies."""
         self.drop(self._kept.pop(name, None))
         if folder is not None:
             self._kept[name] = folder
 
     def keep_as(self, name: str, other: str) -> None:
-        """Associates the copies of one kernel with another in its place."""
+        """Moves the copies of one kernel's name to another name."""
         folder = self._kept.pop(name, None)
         if folder is not None:
             self.keep(other, folder)
 
     def drop(self, folder: Path | None) -> None:
-        """Deletes unused copies in a folder."""
+        """Deletes a folder of copies."""
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
     def preparer(self, session: Session) -> Prepare:
-        """Loads versions judged by a session into this process."""
+        """Returns a function that loads versions judged by a session into this process."""
 
         def prepare(version: KernelVersion) -> tuple[Compiled, Launcher]:
             prepared = session.prepare(version.kernel, version.verdict.instance, version.contract)[0]
@@ -209,14 +213,14 @@ class NotebookState:
         return prepare
 
     def close_sessions(self) -> None:
-        """Give back every worker; the next judgement starts a fresh one."""
+        """Closes all sessions and their workers; the next judgement starts new ones."""
         with self._turn:
             sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.close()
 
     def close(self) -> None:
-        """Give back everything: workers, and the copies of live objects."""
+        """Closes all sessions and deletes the copies of live objects."""
         self.close_sessions()
         if self._folder is not None:
             self._folder.cleanup()
@@ -227,7 +231,7 @@ def handle_named(namespace: Mapping[str, Any], name: str) -> KernelHandle:
     """Returns the kernel that is bound under a name.
 
     Raises:
-        UsageError: nothing has this name, or it is no kernel.
+        UsageError: nothing is bound to this name, or the value is not a kernel.
     """
     found = namespace.get(name)
     if isinstance(found, KernelHandle):

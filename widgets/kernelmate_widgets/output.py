@@ -1,4 +1,4 @@
-"""Output of a cell as HTML, picture and plain text, which a notebook reopened without a kernel shows unchanged.
+"""Outputs of a cell as HTML, PNG and plain text, which a notebook reopened without a kernel shows unchanged.
 
 Outputs are self-contained: no script, no request, at most `LARGEST` bytes. Charts are images in a colour that suits
 light and dark backgrounds, because JupyterLab removes SVG elements from untrusted notebooks but keeps images. Hosts
@@ -27,23 +27,26 @@ if TYPE_CHECKING:
     from kernelmate_widgets.handle import KernelHandle
 
 LARGEST = 299_000
-"""Maximum bytes of one output, with its picture and text; with a panel's frame it stays below 300,000."""
+"""Maximum bytes of an output with its picture and text; with a panel's frame it stays below 300,000."""
 
 BESIDE = frozenset(
     {"Roofline", "Share of its roof that each version reaches", "Resources", "Memory traffic and its cost, per launch"}
 )
-"""Charts beyond the three of every result, folded."""
+"""Titles of further charts, which are in a collapsed section."""
 
 
 def views_bundle(*views: Any) -> dict[str, Any]:
-    """Views of the terminal as an output."""
+    """Returns terminal views as an output."""
     return {"text/plain": as_text(*views), "text/html": as_html(*views)}
 
 
 def verdict_bundle(
     verdicts: tuple[Verdict, ...], kernel: Kernel, remarks: tuple[str, ...] = (), *, charts: bool = True
 ) -> dict[str, Any]:
-    """Returns the output of verdicts on a cell's kernel, one per instance; the folded charts may be left out to be fast."""
+    """Returns the output of verdicts on a cell's kernel, one per instance.
+
+    `charts=False` leaves out the collapsed charts, which take time to draw.
+    """
     from kernelmate.report.console import lines
     from kernelmate.report.tables import verdict_view
 
@@ -68,10 +71,10 @@ def optimization_bundle(
     """Returns the output of a search.
 
     Args:
-        optimization: its result.
+        optimization: the search's result.
         baseline: the original kernel.
-        shown: number of the candidate in view, from 1; None for the best.
-        accepted: number of the candidate that a person has accepted; None without one.
+        shown: number of the displayed candidate, from 1; None for the best.
+        accepted: number of the candidate that the user has accepted; None without one.
     """
     from kernelmate.report.versions import optimization_view
 
@@ -83,17 +86,17 @@ def optimization_bundle(
 
 
 def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
-    """Returns the output of a kernel and its state."""
+    """Returns the output of a bound kernel: its verdict and description."""
     bundle = verdict_bundle((handle.verdict,), handle.version.kernel)
     return {**bundle, "text/plain": repr(handle)}
 
 
 def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
-    """Return the saved output of a panel: the last search, else the verdict; and the version in force.
+    """Return the static output of a panel: the last search or else the verdict, and the version in force.
 
     Args:
         handle: the panel's kernel.
-        optimization: what the panel shows; None before any search.
+        optimization: the displayed search result; None before any search.
         mark: CSS class of the output, by which the live panel finds and hides it.
     """
     base = handle.searched.kernel
@@ -113,7 +116,7 @@ def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: 
 def _bundle(
     said: str, pages: Sequence[Sequence[str]], scenes: Sequence[Scene], notes: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Returns the output in all its forms: the first of the pages that is small enough, else the text alone."""
+    """Returns the output in all formats; the HTML is the first page below the size limit, else the text."""
     bundle: dict[str, Any] = {"text/plain": _shortened(said)}
     drawn = png(scenes) if scenes else None
     if drawn is not None:
@@ -131,7 +134,7 @@ def _shortened(said: str, most: int = 60_000) -> str:
 
 
 def _more_charts(versions: Sequence[ChartVersion]) -> list[str]:
-    """Returns the report's further charts: roofline, resources, counters."""
+    """Returns the report's further charts as HTML: roofline, resources, counters."""
     drawn = (
         f"<p><strong>{text(title)}</strong></p>{picture(scene_of(title, figure))}"
         for title, figure in figures(versions).items()

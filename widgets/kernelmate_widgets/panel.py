@@ -1,7 +1,7 @@
 """The panel: an interactive view of one kernel in the browser, with candidates, a prompt, and acceptance.
 
-All state is in its traits, so that a reloaded page shows the same. Plotly's library is not: charts are drawings until
-the pointer is over one, and the page then requests the library once.
+All state is in the widget's traits, so that a reloaded page shows the same. Plotly's library is not part of it: charts
+are SVG images until the pointer enters one, and the page then requests the library once.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from kernelmate_widgets.output import panel_bundle
 from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
-"""Seconds between two drawings of the charts while candidates arrive."""
+"""Seconds between two updates of the charts while candidates arrive."""
 
 STAGES_EVERY_S = 0.1
 MOST_TEXT = 20_000
-"""Characters of a model's text that are kept."""
+"""Maximum number of characters of a model's text that are kept."""
 
 _HERE = Path(__file__).parent
 
@@ -52,7 +52,7 @@ class Panel(anywidget.AnyWidget):
 
     Attributes:
         handle: the kernel.
-        state: activity: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce`.
+        state: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce` and the like.
         versions: the present kernel and the candidates.
         detail: details of the selected version.
         result: title and drawing of the three charts of every result.
@@ -109,9 +109,9 @@ class Panel(anywidget.AnyWidget):
         self._changed()
 
     def show(self) -> None:
-        """Displays the panel, preceded by the output that a saved notebook shows without a kernel.
+        """Displays the panel, preceded by the output that a notebook shows without a running kernel.
 
-        Displayed again, it is the same panel in two places.
+        A second call displays the same panel in another place.
         """
         kept = DisplayHandle()
         kept.display(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
@@ -127,7 +127,7 @@ class Panel(anywidget.AnyWidget):
     # --------------------------------------------------------------------------------------- what the page asks for
 
     def _message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
-        """Handles one request of the page. Errors are shown in the panel."""
+        """Handles one request of the page; errors are shown in the panel."""
         work = {
             "ask": self._ask,
             "read": self._read,
@@ -168,7 +168,7 @@ class Panel(anywidget.AnyWidget):
         return read_intent(prompt, self._handle.verdict, earlier=earlier)
 
     def _read(self, content: dict[str, Any]) -> None:
-        """Shows how a prompt would be read, with a chip for each part of it that can be removed."""
+        """Shows the interpretation of a prompt, with a button for each part that can be removed."""
         prompt = str(content.get("prompt", "")).strip()
         if self._search is not None:
             return
@@ -181,7 +181,7 @@ class Panel(anywidget.AnyWidget):
         self._say(wishes=wishes, reading="" if intent is None or intent.reading == known else intent.reading)
 
     def _answer_at_once(self, intent: Intent) -> None:
-        """Does what a prompt asks for that is no search; what cannot be done is said, beside the prompts that can."""
+        """Executes a prompt that is not a search; if it cannot be executed, shows an error."""
         self._say(wishes=[], reading="")
         if intent.kind == "explain":
             kernel, verdict = self._handle.version.kernel, self._handle.verdict
@@ -223,7 +223,7 @@ class Panel(anywidget.AnyWidget):
         self._say(error="", html="", notes=["Accepted.", *self._write()])
 
     def _reject(self, content: dict[str, Any]) -> None:
-        """Take a version out of sight, or back in."""
+        """Hides a version, or shows it again."""
         self._listing.reject(_key(content))
         self._show_versions()
         self._draw()
@@ -233,7 +233,7 @@ class Panel(anywidget.AnyWidget):
         self._say(error="", html="", notes=self._write())
 
     def _select(self, content: dict[str, Any]) -> None:
-        """Shows a version. The reply carries the page's request id."""
+        """Shows a version; the reply has the page's request id."""
         with self._showing:
             self._listing.select(_key(content))
             self._asked = str(content.get("asked", ""))
@@ -266,23 +266,23 @@ class Panel(anywidget.AnyWidget):
         self._stage(f"{STAGES.get(stage, stage)}{count}")
 
     def on_step(self, text: str) -> None:
-        """Shows the step that begins now, at once, since the next message may be long in coming."""
+        """Shows a step that begins, without delay, since the next message may come late."""
         self._staged_at = time.monotonic()
         self._say(stage=text)
 
     def on_text(self, text: str) -> None:
-        """Appends text of a model as it arrives."""
+        """Appends text of a model, as it arrives."""
         self._say(text=(self.state["text"] + text)[-MOST_TEXT:])
 
     def on_judged(self, found: Judged) -> None:
-        """Adds a candidate that was judged, and shows it."""
+        """Adds a judged candidate, and shows it."""
         self._listing.add(found)
         self._show_versions()
         if time.monotonic() - self._drawn_at > CHARTS_EVERY_S:
             self._draw()
 
     def ask(self, outgoing: Outgoing) -> bool:
-        """Show all that would be sent to another machine, and wait for the user's word."""
+        """Show all the text that would be sent to another machine, and wait for the user's consent."""
         self._answer = threading.Event()
         price = None if outgoing.most_usd is None else f"{outgoing.most_usd:.2f}"
         self._say(question={"text": outgoing.text, "host": outgoing.host, "model": outgoing.model, "usd": price})
@@ -292,7 +292,7 @@ class Panel(anywidget.AnyWidget):
         return self._agreed
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:
-        """Shows that the search is over."""
+        """Shows the end of a search."""
         self._search = None
         notes = panel_state.notes_of(optimization)
         if optimization is not None and self._handle.optimization is optimization:
@@ -309,7 +309,7 @@ class Panel(anywidget.AnyWidget):
     # ------------------------------------------------------------------------------------------------------ showing
 
     def _changed(self) -> None:
-        """Another version is in force, or a search outside of the panel has ended."""
+        """Updates the panel after another version is in force, or a search outside the panel has ended."""
         handle = self._handle
         if self._search is None and (handle.optimization is None or handle.optimization is not self._shown):
             self._adopt()
@@ -333,7 +333,7 @@ class Panel(anywidget.AnyWidget):
         self._draw()
 
     def _in_force(self) -> int | None:
-        """Returns the key of the version that is in force, by text, contract and launch together; None if it is not listed."""
+        """Returns the key of the version in force, by text, kernel and launch; None if it is not listed."""
         version = self._handle.version
         first, *others = self._listing.versions
         if version is self._base:
@@ -378,5 +378,5 @@ class Panel(anywidget.AnyWidget):
 
 
 def _key(content: dict[str, Any]) -> int:
-    """Returns the key that the page requests; an unknown key if it names none."""
+    """Returns the version key in a request; -1, which no version has, without one."""
     return int(content.get("key", -1))

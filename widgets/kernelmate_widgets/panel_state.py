@@ -1,4 +1,4 @@
-"""The panel's view of versions, as plain values: every word of it is the report's."""
+"""Plain values for the panel's view of versions; all words are the report's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
 
 
 def cost_words(cost: Cost | None) -> str:
-    """Cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; empty for authors without one."""
+    """Formats the cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; empty for authors without one."""
     if cost is None or not (cost.input_tokens or cost.output_tokens or cost.usd):
         return ""
     tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
@@ -110,7 +110,7 @@ def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
 
 
 def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
-    """Changes that would lift the occupancy's limit, at the headline size."""
+    """Returns changes that would raise occupancy at the headline size."""
     if verdict.resources is None:
         return ()
     try:
@@ -122,7 +122,7 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 
 def shown_versions(base: KernelVersion, listing: VersionList) -> list[ChartVersion]:
-    """Returns the versions of the charts: the present kernel, the selected candidate, and the next ones of the list."""
+    """Returns the versions of the charts: the present kernel, the selected candidate, and the next ones in the list."""
     selected, charted = listing.selected, _is_charted(listing.selected)
     others = [one for one in listing.versions if one.found is not None and not one.rejected and one.key != selected.key]
     shown = [ChartVersion(BASELINE, base.verdict)]
@@ -137,7 +137,7 @@ def _is_charted(listed: ListedVersion) -> bool:
 
 
 def drawings(base: KernelVersion, listing: VersionList) -> list[Plain]:
-    """Returns the three charts of every result, each as a drawing for wide panels and one for narrow ones."""
+    """Returns the three charts of every result, each as an SVG for wide panels and one for narrow ones."""
     versions = shown_versions(base, listing)
     in_view = versions[:NARROW_VERSIONS] if _is_charted(listing.selected) else versions
     narrow = {scene.title: svg(scene) for scene in result_scenes(in_view, NARROW)}
@@ -151,7 +151,7 @@ def drawings(base: KernelVersion, listing: VersionList) -> list[Plain]:
 
 
 def charts(versions: Sequence[ChartVersion]) -> list[Plain]:
-    """Returns the report's further charts, each as drawing and as Plotly figure."""
+    """Returns the report's further charts, each as an SVG and as a Plotly figure."""
     return [
         {
             "title": title,
@@ -165,10 +165,10 @@ def charts(versions: Sequence[ChartVersion]) -> list[Plain]:
 
 
 def templates() -> Plain:
-    """Plotly's layouts for light and dark pages."""
+    """Returns Plotly's layouts for light and dark pages."""
     return {"light": template(dark=False), "dark": template(dark=True)}
 
 
 def notes_of(optimization: Optimization | None) -> list[str]:
-    """Notes on a search: the objective as understood, and the end of the search."""
+    """Returns notes on a search: the interpreted objective, and how the search ended."""
     return [] if optimization is None else [optimization.objective.reading, *optimization.notes]

@@ -1,4 +1,4 @@
-"""Progress in a cell's output, shown within half a second and replaced by the result."""
+"""Progress in a cell's output, shown within half a second and then replaced by the result."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ AFTER_S = 0.3
 """Seconds of work before anything is shown."""
 
 EVERY_S = 0.5
-"""Seconds between two updates; the elapsed time goes on in work that tells nothing, as a long reference."""
+"""Seconds between two updates; the elapsed time is updated even if the work reports nothing."""
 
 KEEPS = "the notebook's stop button ends the search and keeps what was judged"
 
 
 class CellProgress:
-    """Shows a cell's progress, and replaces it by the result. A thread of its own keeps the elapsed time going.
+    """Shows a cell's progress, and replaces it by the result. A separate thread updates the elapsed time.
 
     Args:
-        quiet: show nothing.
+        quiet: True to show nothing.
         live: True if the front end can replace output; in a terminal nothing is shown until the end.
-        place: an output that is there already, for work that a button starts; None for one of the running cell.
+        place: an existing output, for work that a button starts; None for a new one in the running cell.
     """
 
     def __init__(self, *, quiet: bool, live: bool, place: DisplayHandle | None = None) -> None:
@@ -53,35 +53,35 @@ class CellProgress:
         self._said = f"{STAGES.get(stage, stage)}{count}"
 
     def step(self, text: str) -> None:
-        """Shows the step that begins now, in words."""
+        """Shows a step that begins, in words."""
         self._searching = True
         self._said, self._trying, self._written = text, "", 0
 
     def trying(self, state: SearchState) -> None:
-        """Shows the version being tried, and the best so far."""
+        """Shows the version that the search tries now, and the best version so far."""
         from kernelmate.report.versions import trying_line
 
         self._searching, self._written = True, 0
         self._trying, self._said = trying_line(state, with_time=False), ""
 
     def text(self, piece: str) -> None:
-        """Counts what a model writes: its text is for its reader alone, and may be in tokens that nobody reads."""
+        """Counts the characters that a model writes; the text itself is not shown."""
         self._written += len(piece)
 
     def judged(self, found: Judged) -> None:
-        """Notes a candidate that was judged."""
+        """Stores a judged candidate."""
         self.found.append(found)
 
     @property
     def line(self) -> str:
-        """Progress in one line: what is done, n of N, elapsed time, best so far."""
+        """Formats the progress in one line: version tried, stage or step, and elapsed time."""
         parts = [one for one in (self._trying, self._said) if one]
         if self._written:
             parts.append(f"the model writes, {number(self._written)} characters so far")
         return f"{' | '.join(parts)} | {time.monotonic() - self._began:.0f} s"
 
     def result(self, bundle: dict[str, Any]) -> DisplayHandle | None:
-        """Shows the result in place of the progress; returns where, if it can be replaced."""
+        """Shows the result in place of the progress; returns its output if that can be replaced."""
         self._end()
         if self.quiet:
             return None
@@ -98,11 +98,11 @@ class CellProgress:
             self._handle.update(bundle, raw=True)
 
     def __enter__(self) -> CellProgress:
-        """Returns itself."""
+        """Returns this object."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Ends; after an exception, the progress is removed unless a result has taken its place."""
+        """Ends the progress; after an exception, removes it unless a result replaced it."""
         if kind is not None and self._handle is not None and not self._over.is_set():
             self._end()
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from kernelmate.report.console import show
 
 WIDTH = 110
-"""Columns that views are laid out for."""
+"""Width in columns of rendered views."""
 
 COLOURS = {"red": "#c4432b", "green": "#3f8f4f", "magenta": "#a864a8", "cyan": "#2f8ca3", "yellow": "#a07d1c"}
 """Terminal colours with a contrast of at least 3 to 1 on white and on the dark theme's background."""
@@ -26,12 +26,12 @@ def _console(file: io.StringIO, *, color: bool, width: int = WIDTH) -> Console:
 
 
 def as_text(*views: RenderableType, width: int = WIDTH) -> str:
-    """Views as plain text without trailing blanks."""
+    """Renders views as plain text without trailing blanks."""
     return _written(views, color=False, width=width)
 
 
 def as_ansi(*views: RenderableType, width: int = WIDTH) -> str:
-    """Views as text with the escape sequences of colours, as IPython shows tracebacks."""
+    """Renders views as text with the escape sequences of colours, for IPython's tracebacks."""
     return _written(views, color=True, width=width)
 
 
@@ -42,7 +42,7 @@ def _written(views: tuple[RenderableType, ...], *, color: bool, width: int) -> s
 
 
 def as_html(*views: RenderableType, width: int = WIDTH) -> str:
-    """Views as one preformatted block, with its styles inline and its ink the page's own."""
+    """Renders views as one preformatted HTML block with inline styles; text has the page's colour."""
     console = _console(io.StringIO(), color=True, width=width)
     pieces: list[str] = []
     for view in views:

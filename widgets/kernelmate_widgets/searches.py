@@ -1,4 +1,4 @@
-"""A search in a background thread, so that the notebook stays responsive and the search can be stopped at once."""
+"""A search in a background thread: the notebook stays responsive, and the search can be stopped immediately."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kernelmate_widgets.notebook_state import NotebookState
 
 
 def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Judged]) -> Optimization:
-    """Returns the result of a stopped search: its candidates so far, the best first.
+    """Returns the result of a stopped search: the candidates so far, best first.
 
     Args:
-        prompt: the user's words.
-        metric: the objective, where the user named it.
-        version: the version that was to be improved.
-        found: what was judged.
+        prompt: the user's request.
+        metric: the name of the objective's metric, if the user gave it.
+        version: the version that the search started from.
+        found: the judged candidates.
 
     Raises:
         UsageError: the prompt was not understood.
@@ -38,7 +38,7 @@ def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Ju
 
 @dataclass(frozen=True, slots=True)
 class SearchArguments:
-    """Options of a search; as on the command line."""
+    """Options of a search, as on the command line."""
 
     author: str = "auto"
     max_candidates: int = 32
@@ -53,11 +53,11 @@ class Watcher(Protocol):
     """Listener of a search; called in the search's thread."""
 
     def on_stage(self, stage: str, done: int, total: int) -> None:
-        """Progress of judging."""
+        """Receives the progress of judging."""
         ...
 
     def on_step(self, text: str) -> None:
-        """Receives the step that begins now."""
+        """Receives a step that begins."""
         ...
 
     def on_text(self, text: str) -> None:
@@ -69,7 +69,7 @@ class Watcher(Protocol):
         ...
 
     def ask(self, outgoing: Outgoing) -> bool:
-        """True if this may be sent to another machine; waits for the user."""
+        """Returns True if a text may be sent to another machine; waits for the user."""
         ...
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:
@@ -79,22 +79,22 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """Objective and options of a search."""
+    """Prompt and options of a search."""
 
     prompt: str
     options: SearchArguments
 
 
 class BackgroundSearch:
-    """One running search. It has its own session, which stopping it closes without disturbing others.
+    """One running search. It has its own session, which `cancel` closes without affecting others.
 
     Args:
         notebook: supplies the settings.
         name: the kernel's name.
         handle: the kernel.
-        query: objective and options.
+        query: prompt and options.
         watcher: listener of all events.
-        done: called last, in the search's thread.
+        done: called after everything else, in the search's thread.
     """
 
     def __init__(
@@ -115,16 +115,16 @@ class BackgroundSearch:
         self._thread = threading.Thread(target=self._run, name=f"kernelmate search {name}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Starts the search."""
         self._thread.start()
 
     def cancel(self) -> None:
-        """Stops at once, even during a judgement; candidates with a verdict keep it."""
+        """Stops the search immediately, even during a judgement; judged candidates keep their verdicts."""
         self._stop.set()
         self._notebook.close_session(self._owner)
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait for its end."""
+        """Waits for the search to end."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -178,5 +178,5 @@ class BackgroundSearch:
             self._watcher.on_judged(found)
 
     def _partial(self) -> Optimization:
-        """Returns the result so far."""
+        """Returns the result of the candidates so far."""
         return partial(self._query.prompt, self._query.options.objective, self._version, self._found)

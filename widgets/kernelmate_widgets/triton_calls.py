@@ -1,4 +1,4 @@
-"""Launches of a Triton kernel as Triton writes them: `k[grid](x, y, n, BLOCK=1024)`."""
+"""Launches of a Triton kernel in Triton's syntax: `k[grid](x, y, n, BLOCK=1024)`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kernelmate_widgets.cells import short_name
 def triton_arguments(
     kernel: Kernel, contract: Contract, values: Sequence[object], named: Mapping[str, object]
 ) -> list[object]:
-    """Return what a launch passes, in the order of the contract's arguments.
+    """Return the values of a launch's arguments, in the order of the contract's arguments.
 
     Args:
         kernel: the jitted function.
-        contract: gives the constants that were judged.
+        contract: the contract, which has the judged constants.
         values: positional arguments, in the order of the function's parameters.
         named: keyword arguments: parameters, constants and settings such as `num_warps`.
 
     Raises:
-        UsageError: an argument is missing, given twice or unknown, or a constant is not the judged one.
+        UsageError: an argument is missing, given twice or unknown, or a constant differs from the judged one.
     """
     __tracebackhide__ = True
     name = short_name(kernel)
@@ -61,10 +61,10 @@ def triton_arguments(
 
 
 def triton_shape(kernel: Kernel, grid: Any, contract: Contract) -> LaunchShape:
-    """Return the launch with a grid as Triton takes it: a number, a tuple of up to three, or a function of the constants.
+    """Return the launch for a Triton grid: a number, a tuple of up to three, or a function of the constants.
 
     Raises:
-        UsageError: it is no grid.
+        UsageError: the value is not a grid.
     """
     __tracebackhide__ = True
     if callable(grid):
@@ -82,7 +82,7 @@ def triton_shape(kernel: Kernel, grid: Any, contract: Contract) -> LaunchShape:
 
 
 def _is_judged(value: object, text: str) -> bool:
-    """True if a constant is the one that was judged; types such as `tl.float32` are compared by their names."""
+    """Returns True if a constant equals the judged one; types such as `tl.float32` are compared by name."""
     expected = _value(text)
     if isinstance(expected, str) and not isinstance(value, str):
         return str(value).rpartition(".")[2] in (expected.rpartition(".")[2], _SHORT.get(expected.rpartition(".")[2]))
@@ -90,7 +90,7 @@ def _is_judged(value: object, text: str) -> bool:
 
 
 _SHORT = {"float16": "fp16", "float32": "fp32", "float64": "fp64", "bfloat16": "bf16"}
-"""Triton's own texts of its types."""
+"""Triton's short names of its types."""
 
 
 def _value(text: str) -> Any:

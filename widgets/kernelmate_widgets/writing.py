@@ -1,4 +1,4 @@
-"""`%kernelmate write f(x, w)`: a new kernel for a function of the notebook, put into the next cell."""
+"""`%kernelmate write f(x, w)`: creates a kernel for a function of the notebook, in the next cell."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
     """Write a kernel for the function of a call, show its verdict, and offer its text as the next cell.
 
     Raises:
-        UsageError: it is not a call of a Python function on arrays and numbers. ReferenceFailed: the function raises.
+        UsageError: the text is not a call of a Python function on arrays and numbers. ReferenceFailed: the function
+            raises an exception.
     """
     from kernelmate.session.writing import write_kernel
     from kernelmate.synthesis.draft import KernelRequest
@@ -55,7 +56,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
 
 
 def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Mapping[str, object]]:
-    """Returns the function's name, the function, and the values of its parameters."""
+    """Returns the function's name, the function, and its arguments by parameter name."""
     try:
         node = ast.parse(call.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -74,7 +75,7 @@ def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Map
 
 
 def _described(function: Callable[..., Any], name: str, spec: str) -> PythonFunction:
-    """Returns the function as its text declares it; of one without a text, its parameters alone."""
+    """Returns the function as its source declares it; without source, only its parameters."""
     path = Path(spec.rpartition(":")[0])
     own = spec.rpartition(":")[2]
     try:
@@ -92,7 +93,7 @@ def _example(name: str, value: object) -> str:
     """Returns an entry of `--arrays` for a live object.
 
     Raises:
-        UsageError: it is neither an array nor a number.
+        UsageError: the value is neither an array nor a number.
     """
     array = live_array(value)
     if array is not None and array.shape:

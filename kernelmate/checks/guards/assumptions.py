@@ -1,4 +1,7 @@
-"""Finds assumptions stated to the compiler that a size or an address contradicts, which makes the behaviour undefined."""
+"""Finds assumptions stated to the compiler (such as `__builtin_assume`) that a size or an address violates.
+
+A violated assumption is undefined behaviour.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from kernelmate.source.tokens import lex
 def find(
     contract: Contract, conditions: Sequence[Condition], records: Sequence[CaseRecord], text: str, *, compared: bool
 ) -> Iterator[Finding]:
-    """Yields a finding for each assumption that is violated where the kernel must be right, or that cannot be evaluated.
+    """Yields a finding for each assumption that fails at a size that must be right, or that cannot be evaluated.
 
     Args:
         contract: the contract of the version under judgement.

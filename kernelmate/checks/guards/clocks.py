@@ -1,4 +1,4 @@
-"""Finds launches that take far longer by the host's clock than by the GPU's, because the GPU's time stamps were overwritten.
+"""Finds launches that take far longer by the host's clock than by the GPU's: its time stamps were overwritten.
 
 A kernel can write to all memory of its context, including the driver's time stamps of events. It cannot change the
 host's clock, whose only error is the launch overhead.
@@ -10,7 +10,7 @@ from kernelmate.backends.timed import RepeatedLaunch
 
 TIMES = 5.0
 LEAST_US = 100.0
-"""Factor, and microseconds per launch, by which the host's time must exceed the GPU's to count.
+"""Factor, and microseconds per launch, by which the host's time must exceed the GPU's for a finding.
 
 Launch overhead stays below both.
 """

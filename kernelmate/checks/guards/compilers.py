@@ -1,8 +1,8 @@
-"""Refuses text that compiles to different code with another compiler, for another architecture, or on another day.
+"""Refuses text that compiles to other code with another compiler, for another architecture, or on another day.
 
 The judged code must be the code that is built. Macros that the compiler predefines are refused in lines that the
-baseline does not have; a condition around nothing but `#include` may use them. `__CUDA_ARCH__` has legitimate uses:
-versions of the kernel for the architectures on both sides of each compared value are run as well.
+baseline does not have, except in conditions around `#include` lines only. `__CUDA_ARCH__` has legitimate uses; the
+kernel is also compiled and run for the architectures on both sides of each value it is compared with.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NV_TARGET = re.compile(r"NV_(IF|DISPATCH|IS|PROVIDES|HAS|ANY|NO)_")
 """Macros of `<nv/target>`, which select code by compiler and architecture."""
 
 _PASSED_ON = frozenset({",", "(", ")", ";", "#", "{", "}"})
-"""Tokens around an argument that is only passed on, for example to a function that reports errors."""
+"""Tokens around an argument that is only passed to a call, for example to a function that reports errors."""
 
 _NUMBER = re.compile(r"\d{3,4}")
 Line = tuple[Token, ...]
@@ -67,7 +67,7 @@ def find(text: str, baseline: str | None) -> tuple[int, str] | None:
 
 
 def architectures(text: str, baseline: str | None) -> frozenset[int]:
-    """Returns numbers that new lines compare `__CUDA_ARCH__` with, such as 900."""
+    """Returns the numbers that lines absent from the baseline compare `__CUDA_ARCH__` with, such as 900."""
     if ARCH not in text:
         return frozenset()
     known = {_words(line) for line in _lines(lex(baseline))} if baseline is not None else set()

@@ -1,4 +1,4 @@
-"""Finds numbers below the smallest normal one that a candidate flushes to zero, and that baseline and reference keep."""
+"""Finds subnormal numbers that a candidate flushes to zero and that the baseline and the reference preserve."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
 LEAST_STEPS = 8
-"""Minimum size of numbers, in steps of the type, that are examined: smaller ones can be lost by one more rounding."""
+"""Minimum magnitude, in units of the smallest subnormal, of examined numbers; one more rounding can lose smaller ones.
+"""
 
 MOST_OFF = 1 / 4
-"""Maximum error of the baseline, as a fraction of the number, for a number to count as kept."""
+"""Maximum error of the baseline, relative to the number, for a number to count as preserved."""
 
 _FLUSHING = re.compile(r"\b(?:(?:atom|red)\.[\w.]*add[\w.]*\.(?:f|bf)\d|w?g?mma\b)")
-"""Atomic sums in global memory and matrix units, which may flush on hardware (PTX ISA, `atom`) whatever the user wants."""
+"""Atomic sums in global memory and matrix instructions, which may flush regardless of options (PTX ISA, `atom`)."""
 
 
 def kept(contract: Contract, got: Array, want: Array) -> Array | None:
-    """Elements of a baseline's output that a candidate must not flush; None where there are none.
+    """Returns the elements of a baseline's output that a candidate must not flush; None without any.
 
     Args:
-        contract: one with a tolerance of its own, or options that flush, binds nobody.
+        contract: with a tolerance of its own, or with options that flush, it gives no such elements.
         got: the baseline's output on inputs that are all below the smallest normal number.
-        want: the reference's, in float64.
+        want: the reference's output, in float64.
     """
     allowed = contract.tolerance is not None or any("fast_math" in o or "ftz=true" in o for o in contract.options)
     if allowed or not is_float(got.dtype) or on_device(want):
@@ -43,9 +44,9 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays, ptx: str) -> tuple
     """Returns the output that was flushed, and a sentence about it; None without one.
 
     Args:
-        outcome: the outcome of the candidate.
-        bound: the elements, by output.
-        want: the reference's answer.
+        outcome: the candidate's launch.
+        bound: elements to preserve, by output.
+        want: the reference's outputs.
         ptx: the candidate's PTX.
     """
     if not bound or _FLUSHING.search(ptx):

@@ -1,4 +1,4 @@
-"""Detects an input that the launch modified: the caller's data is lost, and a second call has other inputs."""
+"""Detects a launch that modifies its inputs, which destroys the caller's data and changes a second call's inputs."""
 
 from __future__ import annotations
 

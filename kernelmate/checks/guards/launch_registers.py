@@ -1,4 +1,4 @@
-"""Reports reads of special registers that differ in every launch, by which a kernel can distinguish launches."""
+"""Reports reads of special registers whose values differ between launches, so that a kernel can distinguish them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(ptx: str) -> frozenset[str]:
 def find(ptx: str, baseline_ptx: str | None) -> str | None:
     """Returns a sentence if a version reads such registers and its baseline does not, else None.
 
-    Other guards detect their misuse, for instance different work when timed; this note says where to look.
+    Other guards detect their misuse, for instance different work when timed; this note identifies the registers.
     """
     new = sorted(read(ptx) - read(baseline_ptx or ""))
     if not new:

@@ -1,4 +1,4 @@
-"""Detects lost signs of zero and NaN payloads, if baseline and reference preserve them because they only move values."""
+"""Detects lost signs of zero and NaN payloads where baseline and reference, which only move values, preserve them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _ARITHMETIC = re.compile(
 def kept(ptx: str, got: Array, want: Array) -> Array | None:
     """Returns elements of a baseline's output whose bits a candidate must preserve; None without any.
 
-    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs, or
-    rounds to whole numbers, requires the bits of zeros and of subnormal numbers. The baseline must preserve all of them.
-    Positive zeros are required only from a kernel that takes absolute values and selects nothing by comparison.
+    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing. A baseline that only changes
+    signs, or rounds to integers, requires the bits of zeros and subnormals; one that only moves values requires those
+    of NaNs as well. Each class is required only if the baseline preserves all its elements. Positive zeros are required
+    only from a kernel that takes absolute values and selects nothing by comparison.
 
     Args:
         ptx: the baseline's PTX.

@@ -1,4 +1,4 @@
-"""Detects other handling of NaN than that on which baseline and reference agree, at single elements or throughout."""
+"""Detects handling of NaN that differs from what the baseline and the reference agree on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ LEAST_BYTES = 4
 """Minimum size in bytes of the types of positions and counts."""
 
 Closer = Callable[[Mapping[str, Difference], Arrays], ExpectedOutputs | None]
-"""Looks at near ties of whole numbers that differ: the answer then, or None where there is nothing more to be known."""
+"""Function that measures near ties of integers that differ, and returns the new expected outputs; None if it cannot."""
 
 
 def agreed(given: Arrays, got: Array, want: Array) -> Array:
-    """Elements of a baseline's output, on inputs with NaN, that bind: both are NaN, or the same position or count.
+    """Returns the elements of a baseline's output that a candidate must match on inputs with NaN.
 
-    A whole number for each input element is a conversion, and of NaN those differ from machine to machine.
+    At these elements the baseline and the reference are both NaN, or the same position or count. An integer for each
+    input element is taken for a conversion, whose result for NaN depends on the machine.
     """
     if is_inexact(got.dtype):
         return nan_in(got) & nan_in(want)
@@ -35,13 +36,13 @@ def agreed(given: Arrays, got: Array, want: Array) -> Array:
 def find(
     outcome: LaunchOutcome, bound: Arrays, answer: ExpectedOutputs | None, closer: Closer
 ) -> tuple[str, str] | None:
-    """Returns the output that differs from what the baseline and the reference both give, and a sentence about it; None without one.
+    """Returns the output that differs where baseline and reference agree, and a sentence; None without one.
 
     Args:
         outcome: the candidate's launch.
         bound: by output, the elements at which the baseline and the reference agree, as `agreed` returns them.
         answer: the reference's outputs.
-        closer: evaluates the reference more closely where integers differ.
+        closer: measures near ties where integers differ.
     """
     for name, both in bound.items():
         got = outcome.result.arrays[name]

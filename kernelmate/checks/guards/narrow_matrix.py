@@ -76,8 +76,8 @@ def find(contract: Contract, sass: str, baseline_sass: str | None) -> tuple[Find
     """Returns a finding for each line with matrix instructions below the precision that the contract requires.
 
     A sum in float16 is an error where the contract's accumulator is wider, unless the contract fixes the tolerance.
-    Narrow products are a warning, because three of them can be combined to a wide one. Instructions that the baseline
-    has too are a note.
+    Narrow products are a warning, because three of them can be combined into a wide product. Instructions that the
+    baseline has too are a note.
 
     Args:
         contract: the contract in force; its `accumulate` and array dtypes define the required precision.

@@ -1,4 +1,4 @@
-"""Detects equal launches with different outputs, which depend on the order of blocks and warps."""
+"""Detects outputs that differ between equal launches, because they depend on the order of blocks and warps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def find(
     Args:
         contract: defines the outputs.
         one: a launch.
-        two: the same launch in another order, at other addresses, over another poison.
+        two: the same launch under another schedule, at other addresses, with outputs poisoned differently.
         allowed: the tolerance per element of each output.
     """
     for argument in contract.args:

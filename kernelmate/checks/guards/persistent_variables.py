@@ -10,15 +10,15 @@ from kernelmate.records import Finding, FindingCode, Severity, Version
 
 
 def find(version: Version, baseline: Version | None, lasting: frozenset[str]) -> Iterator[Finding]:
-    """Yields a finding for each such variable that the baseline lacks, and a note for variables that blocks share.
+    """Yields a finding for each variable that decides later launches, and a note for others that are shared.
 
-    A variable that each launch restores, or writes before reading, is allowed: for instance the counter by which the
-    last block recognises itself, and which it resets.
+    A variable that each launch restores, or writes before reading, is allowed: for instance a block counter that the
+    last block resets.
 
     Args:
         version: the version under judgement.
         baseline: its baseline, or None.
-        lasting: variables that some launch read before writing and left changed, if known.
+        lasting: variables that some launch read before writing and left changed, as far as known.
     """
     theirs = {one.name for one in _variables(baseline) if one.decides}
     shared = []

@@ -1,7 +1,7 @@
-"""Detects a kernel that does its work only in the first of many equal launches, and is timed in the others.
+"""Detects a kernel that does its work only in the first of many equal launches and is timed in the others.
 
-It may count launches, recognise inputs or addresses, or notice that its output is already filled. A launch over its own
-results is then much faster than one after a reset.
+Such a kernel may count launches, recognise inputs or addresses, or detect that its output is already filled. A launch
+over its own results is then much faster than one after a reset.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from kernelmate.records import Timing
 
 SHARE = 0.5
 LEAST_US = 3.0
-"""A launch over its own results is suspicious if it takes less than this fraction of a fresh one and is shorter by this many microseconds; caches and launch gaps explain neither."""
+"""Fraction, and microseconds, by which a launch over its own results must be shorter than a fresh one for a finding.
+
+Caches and launch gaps explain neither.
+"""
 
 LEAST_SCRUBBED_US = 10.0
-"""Minimum difference in microseconds if another kernel overwrote shared memory before the fresh launch.
+"""`LEAST_US` if another kernel overwrote shared memory before the fresh launch.
 
-The SM may have to repartition its memory.
+It is larger because the SM may have to repartition its memory.
 """
 
 
@@ -25,8 +28,8 @@ def find(repeats: RepeatedLaunch | None, timing: Timing | None = None) -> str | 
 
     Args:
         repeats: results of many equal launches; None if not measured.
-        timing: the version's time. If it is far below the period of equal launches in a stream, only some of them do
-            the work.
+        timing: the version's time. If it is far below the period of equal launches replayed in a graph, only some of
+            them do the work.
     """
     if timing is not None and timing.replay_period_us is not None and timing.kind == "measured":
         alone, period = timing.ci95_us[1], timing.replay_period_us

@@ -1,8 +1,8 @@
-"""Finds single results of 16 bits that are a unit off where all others are rounded to nearest.
+"""Finds 16-bit results that are a unit in the last place off while all others are rounded to nearest.
 
-The tolerance of a stored result lets conversions truncate, so that a unit in the last place passes. A version that rounds
-otherwise, or computes in narrower numbers, is off by all fractions of a unit; one that has a wrong result for a few patterns
-of bits is exact at all others.
+The tolerance of a stored result lets conversions truncate, so an error of one unit passes. A version that rounds
+differently, or computes in lower precision, has errors of all fractions of a unit. A version that is wrong for a few
+bit patterns is exact at all others.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ MOST_TERMS = 4.0
 """Maximum number of inputs per element: sums of more terms may be off by any fraction of a unit at few elements."""
 
 LEAST_OFF, MOST_ELSEWHERE = 0.2, 1 / 32
-"""Minimum error of the few elements, and maximum of all others, in units beyond rounding to nearest."""
+"""Minimum error of the few elements, and maximum error of all others, in units in the last place beyond rounding to
+nearest.
+"""
 
 MOST_SHARE, FEWEST = 1 / 32, 256
-"""Maximum share of the few elements in an output, and minimum number of its elements."""
+"""Maximum share of wrong elements in an output, and minimum number of elements of an output."""
 
 
 def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
-    """Returns the error per element that computing may add to rounding, if the baseline rounds all to nearest; else None.
+    """Returns the error per element that arithmetic may add to rounding; None if the baseline rounds otherwise.
+
+    The baseline's output must be of 16 bits, and rounded to nearest at every element.
 
     Args:
         got: the baseline's output.
-        want: the reference's, in float64.
+        want: the reference's output, in float64.
         allowed: the derived tolerance.
         name: the output's name.
     """
@@ -44,12 +48,12 @@ def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
-    """Returns the output of which few elements are off, and a sentence about it; None without one.
+    """Returns the output with a few elements that are off, and a sentence about it; None without one.
 
     Args:
-        outcome: the outcome of the candidate.
-        computed: of `exact`, by output.
-        want: the reference's answer.
+        outcome: the candidate's launch.
+        computed: results of `exact`, by output.
+        want: the reference's outputs.
     """
     for name, some in computed.items():
         got = outcome.result.arrays[name]
@@ -66,7 +70,7 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
 
 
 def _beyond(got: Array, want: Array, computed: Array) -> Array:
-    """Returns the error of elements beyond rounding to nearest and the computation's own, in units in the last place."""
+    """Returns the error in units in the last place, without that of rounding to nearest and of the computation."""
     kind = limits(got.dtype)
     with np.errstate(all="ignore"):
         half = np.maximum(np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1), kind.roundoff * kind.smallest_normal)

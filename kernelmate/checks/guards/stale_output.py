@@ -1,4 +1,4 @@
-"""Detects elements that must be written and are not, so that the previous contents of memory would pass as the result."""
+"""Detects elements that a launch must write and does not, so that previous contents of memory could pass as results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, first: LaunchOutcome, second: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns an output that is not completely written, or an `inout` array left as it was, and a sentence; None without one. `second` ran over another poison."""
+    """Returns an output not completely written, or an `inout` array left unchanged, and a sentence; None without one.
+
+    `second` ran with outputs poisoned differently.
+    """
     for argument in contract.args:
         name = argument.name
         if argument.direction == "out":

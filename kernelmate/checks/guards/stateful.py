@@ -8,10 +8,10 @@ from kernelmate.records import Contract, Size
 
 
 def find(contract: Contract, bench: Bench, size: Size, later: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns the output that differs from a freshly loaded module's, and a sentence; None without one.
+    """Returns an output that differs from that of a freshly loaded module, and a sentence; None without one.
 
-    Inputs, schedule and poison are equal, so only state kept in the module can make the difference. A launch that also
-    differs between two fresh modules is left to other guards.
+    Inputs, schedule and poison are equal, so only state kept in the module can make the difference. Launches that
+    differ even between two fresh modules give no result here; other guards report them.
 
     Args:
         contract: defines the outputs.

@@ -1,4 +1,4 @@
-"""Detects a time below the minimum for its bytes or operations at the GPU's peak rates: work was skipped, or not timed."""
+"""Detects a time below the minimum at the GPU's peak rates: work was skipped, or not timed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kernelmate.compiler.targets import Peaks
 from kernelmate.records import Contract, Timing
 
 WARM_SHARE = 0.9
-"""Fraction of the bound that still passes, since clocks may be slightly above the table's."""
+"""Fraction of the minimum time that still passes, since clocks may be slightly above those of the peak rates."""
 
 COLD_SHARE = 0.6
-"""Fraction of the bound that a time with a cold L2 may fall to, since emptying L2 always leaves some lines."""
+"""Fraction of the minimum time that a time with a cold L2 must reach, since emptying L2 always leaves some lines."""
 
 SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LeastWork:
-    """Minimum of work of one launch.
+    """Minimum work of one launch.
 
     Attributes:
         read_bytes: distinct bytes of global memory that it loads.
@@ -35,17 +35,17 @@ class LeastWork:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The minimum time in microseconds, and the limiting resource as text."""
+    """The minimum time in microseconds, and the resource that limits it, as text."""
 
     us: float
     why: str
 
 
 def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
-    """Compute the minimum of work of a launch.
+    """Compute the minimum work of a launch.
 
-    A correct launch writes its outputs completely. Loads are known if the launch was counted: at most its load sectors,
-    and at most its footprint without arrays that are only written.
+    A correct launch writes its outputs completely. If the launch was counted, the loaded bytes are the smaller of its
+    load sectors and its footprint without arrays that are only written; otherwise they are 0.
 
     Args:
         contract: defines the outputs.
@@ -65,7 +65,7 @@ def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -
 
 
 def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
-    """Returns the minimum time of a launch with a warm L2 that holds as much of its data as fits."""
+    """Returns the minimum time of a launch with a warm L2, which holds as much of its data as fits."""
     beyond = max(need.read_bytes - l2_bytes, 0.0)
     bounds = [
         TimeBound(max(need.read_bytes, need.written_bytes) / peaks.l2_bytes, "its bytes at the rate that SMs reach L2 with"),

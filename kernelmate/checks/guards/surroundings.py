@@ -3,8 +3,8 @@
 Data flow through the PTX shows which of these values reach a condition, a store or an address
 (`backends/emulator/dependence.py`). For such kernels, launches are repeated in the emulator with other values, whatever
 the backend. A condition that had one outcome in all of them is forced to the other one, because variation does not find
-a value that occurs once in a million launches. Dependence that affects only the time and place of work, not the
-outputs, is allowed.
+a value that occurs once in a million launches. A dependence that affects only when and on which SM work is done, not
+the outputs, is allowed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MOST_COMBINED = 3
 _MOST_STEPS = 100_000
 _TIMES_STEPS = 16
 MOST_TWIN_STEPS = 100_000
-"""Maximum instructions of a thread in unoptimised code, which NumPy executes in about a second; they read what they read at any size."""
+"""Maximum number of instructions of a thread in unoptimised code, which the emulator executes in about a second."""
 _FAR_SLOTS = (888, 3, 1500)
-"""First slots, in the emulator's address space, of launches with arrays at other addresses; 888 starts at 0x7f << 40."""
+"""First slots of arrays at other addresses, in the emulator's address space; slot 888 starts at 0x7f << 40."""
 _FILLS = (0xFF, 0x5A)
 _CLOCKS = ((1 << 20, 1), (1 << 40, 4096), ((1 << 31) - 3, 977), ((1 << 62) + 12345, 1 << 20))
 _GRIDS = (1, 2, 6007, (1 << 31) + 77, (1 << 40) + 3)
@@ -56,7 +56,7 @@ class SurroundingsFinding:
 
 @dataclass(frozen=True, slots=True)
 class _ProbeLaunch:
-    """A launch in another environment; `names` are the sources that it varies."""
+    """A launch in another environment; `names` are the environment values that it varies."""
 
     surroundings: Surroundings
     names: frozenset[str]
@@ -65,13 +65,13 @@ class _ProbeLaunch:
 
 
 def reached(version: Version, contract: Contract) -> Dependence | None:
-    """Returns environment values that reach a version's results; None if none do, or if the emulator cannot read it."""
+    """Returns environment values that reach a version's results; None without any, or if PTX cannot be decoded."""
     found = dependence(version, contract)
     return found or None
 
 
 def dependence(version: Version, contract: Contract) -> Dependence | None:
-    """Returns all environment values that a version reads; None if the emulator cannot read it."""
+    """Returns all environment values that a version reads; None if its PTX cannot be decoded."""
     compiled = version.compiled
     return _dependence(
         compiled.ptx,
@@ -97,7 +97,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 
     Args:
         version: the version; every launch is the first of a newly loaded module.
-        found: environment values that reach its outputs, by data flow.
+        found: environment values that reach its outputs, from the data flow analysis.
         run: the launch, with arrays in host memory.
         target: the GPU to emulate.
         judge: checks the outputs.
@@ -135,10 +135,12 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
 ) -> SurroundingsFinding | None:
-    """Searches a build variant: code for other architectures may differ, or may read uninitialised variables.
+    """Searches a build variant for such dependences: code for another architecture, or unoptimised code.
+
+    Code for other architectures may be wrong, and unoptimised code may read uninitialised variables.
 
     Raises:
-        TooLong: unoptimised code does not end within `MOST_TWIN_STEPS` of a thread; a smaller size may.
+        TooLong: a thread of unoptimised code exceeds `MOST_TWIN_STEPS`; a smaller size may not.
     """
     try:
         decoded_of(twin.compiled.ptx, twin.compiled.lowered_name)
@@ -197,7 +199,10 @@ def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
 
 
 def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
-    """Yields launches with other special registers, other array addresses, or other undefined registers, each where the outputs may depend on them."""
+    """Yields launches with other special registers, array addresses or undefined registers.
+
+    Each kind is varied only if the outputs may depend on it.
+    """
     registers = frozenset(name for name in found.reached if name.startswith("%"))
     addresses = found.reached - registers
     if registers:
@@ -233,9 +238,9 @@ def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int,
 
 
 def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_ProbeLaunch]:
-    """Yields launches with condition outcomes not seen so far: of each condition by itself, then of all together.
+    """Yields launches with condition outcomes not seen so far: for each condition alone, then for all together.
 
-    Forcing may expose conditions that were never reached before; the first few get every combination.
+    Forcing may reach conditions that were not reached before; all outcome combinations of the first few are tried.
     """
     lacking = {n: not next(iter(had)) for n, had in seen.items() if len(had) == 1 and n in found.plain}
     lacking = dict(itertools.islice(lacking.items(), _MOST_FORCED))

@@ -1,4 +1,4 @@
-"""Warns of a speedup larger than the change explains. It asks for review and does not reject."""
+"""Warns of a speedup larger than the changes explain. The warning asks for review and does not reject."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FROM = 2.0
 """Speedup below which none is suspicious: caches, clocks and latencies alone can cause as much."""
 
 FACTOR = 3.0
-"""Allowed factor beyond the explained speedup.
+"""Factor by which a speedup may exceed the explained one.
 
-More than the prediction's error (`measure.statistics.MODEL_FACTOR`) in both directions.
+It is larger than the prediction's error (`measure.statistics.MODEL_FACTOR`) in both directions.
 """
 
 EXPLAINING = (
@@ -26,7 +26,7 @@ EXPLAINING = (
 def find(
     measured: Speedup | None, predicted: Speedup | None, before: Counters | None, after: Counters | None
 ) -> str | None:
-    """Returns a sentence if a measured speedup is not explained, else None.
+    """Returns a sentence if a measured speedup exceeds the explained one, else None.
 
     The explained speedup is the larger of the biggest reduction of any counted quantity and the predicted speedup,
     which accounts for occupancy and latency as well.

@@ -1,4 +1,4 @@
-"""Detects launches that give wrong outputs after many equal ones, as in timing, although the judged launches were right."""
+"""Detects launches whose outputs are wrong after many equal launches, as in timing, after a right judged launch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def find(
     Args:
         contract: defines the outputs.
         judged: outputs of the launch that was judged right.
-        answer: the expected outputs; None gives no result.
-        outputs: outputs of a launch after the timed ones, into freshly overwritten buffers.
+        answer: the expected outputs; with None, nothing is compared.
+        outputs: outputs of a launch after the timed ones, whose output buffers were overwritten before.
     """
     for argument in contract.args:
         name = argument.name

@@ -1,4 +1,4 @@
-"""Detects an output that is read before it is written, so that the result is right only if memory already held the right values."""
+"""Detects an output that is read before it is written, so that the result depends on previous contents of memory."""
 
 from __future__ import annotations
 

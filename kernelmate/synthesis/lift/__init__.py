@@ -1,1 +1,1 @@
-"""Kernels read from their CUDA text into functions in NumPy."""
+"""Lifting: converts CUDA kernels to equivalent NumPy functions."""

@@ -1,4 +1,4 @@
-"""C's operators and functions on values, with C's conversions."""
+"""C's operators and functions on symbolic values, with C's conversions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
     """Applies a binary operator with C's meaning.
 
     Raises:
-        NotLifted: the operation has no counterpart here.
+        NotLifted: the operation is not supported.
     """
     if sign in ("&&", "||"):
         left, right = truth(first, space), truth(second, space)
@@ -55,7 +55,7 @@ def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
 
 
 def _folded(sign: str, left: Number, right: Number) -> Number | None:
-    """Returns the result of an operation on constants, in the precision of C."""
+    """Returns the result of an operation on constants in C's precision; None for a division by zero."""
     if sign == "/" and not right.value:
         return None
     single = left.single and right.single
@@ -66,7 +66,7 @@ def _folded(sign: str, left: Number, right: Number) -> Number | None:
 
 
 def _number(value: Any, kind: str) -> Any:
-    """Converts an integer constant beside a float to a float."""
+    """Converts an integer constant operand of a floating operation to a float."""
     if kind == "float" and isinstance(value, Index) and value.poly.constant is not None:
         return Number(float(value.poly.constant), single=True)
     return value
@@ -79,7 +79,7 @@ def _promoted(value: Any, kind: str) -> Any:
 
 
 def _whole(sign: str, left: Poly, right: Poly, space: Space) -> Any:
-    """Applies an operation to integers of sizes and variables; None if the result is not one."""
+    """Applies an operation to integer polynomials; None if the result is not a polynomial or condition."""
     if sign in COMPARISONS:
         return _compared(sign, left, right, space)
     amount = right.constant
@@ -112,7 +112,7 @@ def _compared(sign: str, left: Poly, right: Poly, space: Space) -> Any:
 
 
 def truth(value: Any, space: Space) -> Any:
-    """Returns a value as a condition."""
+    """Returns the truth of a value, as a condition."""
     if value.kind == "bool":
         return value
     if isinstance(value, Index):
@@ -152,7 +152,7 @@ def _extreme(name: str, args: list[Any], space: Space) -> Any:
 
 
 def composed(name: str, args: list[Any], space: Space) -> Any:
-    """Applies a CUDA function by its name in `names`."""
+    """Applies a CUDA function, given by its name in `names.FUNCTIONS`."""
     if name in ("min", "max"):
         return _extreme(name, args, space)
     if name in ("greater", "less", "greater_equal", "less_equal", "equal", "isnan"):

@@ -12,7 +12,7 @@ _GREATER = {"greater": 1, "greater_equal": 1, "less": -1, "less_equal": -1}
 
 
 def decomposed(value: Any, name: str, space: Space) -> tuple[str, Any]:
-    """Splits a value into its previous value and a combined operand: returns the reduction and that operand."""
+    """Splits an updated value into a reduction of its previous value and an operand; returns both."""
     match value:
         case Held(name=found) if found == name:
             return "", None

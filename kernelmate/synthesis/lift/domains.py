@@ -1,4 +1,4 @@
-"""Stores of a kernel as results: which elements of an argument are written, and over which variables."""
+"""Converts a kernel's stores to results: the written elements of an argument, and the variables they depend on."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from kernelmate.synthesis.lift.values import (
 
 @dataclass(frozen=True)
 class LiftedResult:
-    """Elements that a store writes.
+    """The elements that a store writes.
 
     Attributes:
-        axes: an index for each axis of `shape`, which may have more axes than the argument.
+        axes: an index for each axis of `shape`; `shape` may have more axes than the argument.
         condition: the condition of the store, apart from the variables' extents.
-        op: the operation of an atomic.
+        op: the reduction of an atomic operation; empty for a plain store.
     """
 
     array: str
@@ -60,7 +60,7 @@ class LiftedResult:
 
 
 class Domains:
-    """Solver for the variables of stores, and their extents."""
+    """Finds the variables of stores and their extents."""
 
     def __init__(self, contract: Contract, space: Space, threads: Sequence[str]) -> None:
         self.contract, self.space, self.threads = contract, space, threads
@@ -91,7 +91,7 @@ class Domains:
         return [_evaluated(poly, numbers) for numbers in self.numbers]
 
     def limited(self, name: str, bound: Poly) -> None:
-        """Records that a guard keeps a variable below a bound."""
+        """Records a guard's upper bound of a variable as its extent."""
         extent = self.space.extents.get(name)
         if extent is not None and extent != bound:
             pairs = list(zip(self.at_sizes(bound), self.at_sizes(extent), strict=True))
@@ -102,7 +102,7 @@ class Domains:
         self.space.extents[name] = bound
 
     def tightened(self, value: Any) -> Any:
-        """Returns a value with guards of reductions converted to extents if possible."""
+        """Returns a value whose reductions have guards converted to extents, as far as possible."""
         match value:
             case Op():
                 tight = operation(value.name, tuple(map(self.tightened, value.args)), value.kind, self.space)
@@ -133,7 +133,7 @@ class Domains:
         return value if lone else value.body
 
     def guards(self, condition: Any, names: Sequence[str]) -> Any:
-        """Returns what remains of a condition after bounds of variables have become extents."""
+        """Returns the part of a condition that remains after bounds of variables have become extents."""
         left = []
         for part in parts(condition):
             bound = _bound(part, names)
@@ -153,10 +153,10 @@ class Domains:
     # ------------------------------------------------------------------------------------------------------ stores
 
     def solved(self, store: ArrayStore) -> LiftedResult:
-        """Returns the result of a store: its axes, and the values along them.
+        """Returns the result of a store: the written elements, and their values.
 
         Raises:
-            NotLifted: with the store's line.
+            NotLifted: the store is not supported; the error has its line.
         """
         values = [Index(store.at), store.value, joined(store.path)]
         try:
@@ -227,7 +227,7 @@ class Domains:
                 raise NotLifted("it is not known how far an index goes: no guard bounds it")
 
     def _fixed(self, values: list[Any]) -> list[Any]:
-        """Substitutes variables that an equality fixes."""
+        """Substitutes variables that an equality in the condition determines."""
         for part in parts(values[2]):
             if not isinstance(part, Op) or part.name != "zero?":
                 continue
@@ -248,7 +248,7 @@ class Domains:
         return values
 
     def _look_for_parts(self, value: Any) -> None:
-        """Splits variables whose quotient or remainder is taken."""
+        """Splits variables of which a quotient or a remainder is taken."""
         for one in walk(value):
             poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
             for factor in () if poly is None else _atoms(poly):
@@ -268,10 +268,10 @@ class Domains:
     # ------------------------------------------------------------------------------------------------------- axes
 
     def placed(self, array: str, at: Poly) -> tuple[tuple[Poly, ...], tuple[Poly, ...]]:
-        """Returns the shape of an array and an index for each axis, for a position in memory.
+        """Returns the shape of an array, and an index for each axis, for an offset in memory.
 
         Raises:
-            NeedsSplit: a variable runs over several axes.
+            NeedsSplit: a variable runs over several axes and must be split.
         """
         shape = self.shapes[array]
         sides: list[Poly] = []
@@ -335,7 +335,7 @@ def _bound(part: Any, names: Sequence[str]) -> tuple[str, Poly] | None:
 
 
 def _hoisted(value: Any, op: str, space: Space) -> Any:
-    """Combines nested guards, and guards of factors into one of their product, since a product is zero if a factor is."""
+    """Merges nested guards, and guards of factors into a guard of their product, which is zero if a factor is."""
     match value:
         case Op(name="select", args=(condition, inner, neutral)) if is_neutral(neutral, op):
             inner = _hoisted(inner, op, space)

@@ -1,4 +1,4 @@
-"""Syntax tree of a kernel's file, and the state that a kernel's statements change."""
+"""Syntax tree of a kernel's file, and the state that executing its statements changes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ class Pointer:
 
 @dataclass(frozen=True)
 class LocalArray:
-    """An array of one thread, indexed by constants; elements that were not set are None."""
+    """An array of one thread, with constant indices; elements that were not assigned are None."""
 
     kind: str
     sides: tuple[int, ...]
     values: tuple[Any, ...]
 
     def position(self, at: tuple[Poly, ...]) -> int:
-        """Returns the index of an element among `values`."""
+        """Returns the position of an element in `values`.
+
+        Raises:
+            NotLifted: the index is not constant, or is out of range.
+        """
         position = 0
         for one, side in zip(at, self.sides, strict=True):
             if one.constant is None or not 0 <= one.constant < side:
@@ -48,7 +52,7 @@ class LocalArray:
 
 @dataclass(frozen=True)
 class ArrayStore:
-    """A store to an element of an argument; `op` is the operation of an atomic."""
+    """A store to an element of an argument; `op` is the reduction of an atomic operation."""
 
     array: str
     at: Poly
@@ -62,7 +66,10 @@ class ArrayStore:
 
 @dataclass
 class ThreadState:
-    """State that statements change. `kept`: elements, by text, that a loop keeps in a local until it ends."""
+    """The state that statements change.
+
+    `kept` maps the text of an element to the local that holds it during a loop.
+    """
 
     names: dict[str, Any] = field(default_factory=dict)
     path: tuple[Any, ...] = ()
@@ -99,7 +106,7 @@ class KernelFile:
         return node.start_point[0] + 1
 
     def walk(self, node: Node, *types: str) -> list[Node]:
-        """Returns nodes of some types below a node, itself included."""
+        """Returns the descendants of a node with some types, including the node itself."""
         found, stack = [], [node]
         while stack:
             one = stack.pop()
@@ -166,7 +173,7 @@ class KernelFile:
 
 
 class LaunchedKernel(KernelFile):
-    """A kernel with the grid, block and arguments of its contract."""
+    """A kernel with grid, block and arguments of its contract."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
         super().__init__(kernel)
@@ -237,7 +244,7 @@ def condition_of(clause: Node | None) -> Node:
 
 
 def before_jump(node: Node) -> list[Node] | None:
-    """Returns the statements before the final return or continue of an if statement; None if it ends otherwise."""
+    """Returns the statements before the return or continue that ends an `if` statement; None if it ends otherwise."""
     if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
         return None
     inside = statements_of(node.child_by_field_name("consequence"))

@@ -1,4 +1,4 @@
-"""Merges variables that occur only together, such as block and thread index, into one."""
+"""Merges variables that occur only in one linear combination, such as block and thread index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def fresh(space: Space, extent: Poly | None, stem: str = "i") -> str:
 
 
 class _CannotFlatten(Exception):
-    """Raised if the two variables to be merged also occur separately."""
+    """The two variables to be merged also occur separately."""
 
 
 class _Merged:
-    """Replaces `scale * outer + inner` by one variable, everywhere."""
+    """Replaces `scale * outer + inner` by a single variable throughout a value."""
 
     def __init__(self, space: Space, outer: str, inner: str, scale: Poly, name: str) -> None:
         self.space, self.outer, self.inner, self.scale, self.name = space, outer, inner, scale, name
@@ -76,7 +76,7 @@ class _Merged:
 
 
 def polynomials(values: Iterable[Any]) -> list[Poly]:
-    """Yields every polynomial of some values, except those inside atoms."""
+    """Returns the polynomials in some values, except those inside atoms."""
     found = []
     for value in values:
         for one in walk(value):
@@ -88,7 +88,7 @@ def polynomials(values: Iterable[Any]) -> list[Poly]:
 
 
 def flatten(values: Sequence[Any], names: Iterable[str], space: Space) -> list[Any]:
-    """Merges variables so that the values depend on as few as possible."""
+    """Merges variables, so that the values depend on as few as possible."""
     current, wanted = list(values), set(names) - space.apart
     for _ in range(40):
         step = _step(current, wanted, space)

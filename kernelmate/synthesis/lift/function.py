@@ -44,7 +44,7 @@ class Lifted:
     Attributes:
         name: the function's name.
         text: its definition.
-        special: whether it needs `from scipy import special`.
+        special: True if it needs `from scipy import special`.
     """
 
     name: str
@@ -53,15 +53,15 @@ class Lifted:
 
 
 def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
-    """Return the function that a kernel computes.
+    """Return a NumPy function equivalent to a kernel.
 
     Args:
         kernel: the kernel.
-        contract: launch and arguments.
-        exact: keep guards even if an array padded with zeros would suffice; results differ if a factor is infinite.
+        contract: the contract, which defines launch and arguments.
+        exact: True to keep guards that zero padding could replace; results differ if a factor is infinite.
 
     Raises:
-        NotLifted: with the reason and the line of the unit's text.
+        NotLifted: the kernel is not supported; the error has the reason and the line.
     """
     if kernel.unit.language == "triton":
         raise NotLifted("it is a Triton function, and only CUDA is read")
@@ -81,7 +81,7 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
 
 @contextlib.contextmanager
 def _at_line(line: int | None) -> Iterator[None]:
-    """Context manager that adds this line to errors without one."""
+    """Context manager that adds a line number to `NotLifted` errors without one."""
     try:
         yield
     except NotLifted as reason:
@@ -90,7 +90,7 @@ def _at_line(line: int | None) -> Iterator[None]:
 
 
 class _FunctionText:
-    """Writer of the lifted function: combines a kernel's stores into results."""
+    """Writer of the lifted function, which combines a kernel's stores into results."""
 
     def __init__(self, machine: ThreadMachine, contract: Contract, *, exact: bool) -> None:
         self.contract, self.space = contract, machine.space
@@ -168,7 +168,7 @@ class _FunctionText:
     # ------------------------------------------------------------------------------------------------------ layers
 
     def _layered(self, argument: Argument) -> list[LiftedResult]:
-        """Returns the results of an argument in one set of variables, later stores over earlier ones, or as separate parts."""
+        """Returns the results of an argument in common variables (later stores take precedence), or as parts."""
         results = self.results.get(argument.name, [])
         if not results and argument.direction == "out":
             raise NotLifted(f"nothing is written to {argument.name}")
@@ -183,7 +183,7 @@ class _FunctionText:
         return [self._merged(argument, several)]
 
     def _canonical(self, result: LiftedResult) -> LiftedResult | None:
-        """Returns the result with variables named by its axes, if it covers each axis completely."""
+        """Returns the result with variables named after its axes, if it covers each axis completely; else None."""
         known: dict[str, Poly] = {}
         axes = []
         for place, (side, index) in enumerate(zip(result.shape, result.axes, strict=True)):
@@ -223,7 +223,7 @@ class _FunctionText:
         return replace(first, value=value, condition=TRUE, op="")
 
     def _covered(self, results: Sequence[LiftedResult], place: int) -> bool:
-        """Returns True if the conditions up to a place cover every element: the last is the negation of all others."""
+        """Returns True if the results up to `place` cover all elements: the last negates all other conditions."""
         if len(results) == 1:
             return False
         others = joined(negation(one.condition) for one in results[:place])
@@ -276,7 +276,7 @@ class _FunctionText:
         return NumpyText(f"{text.within(9)}.astype(np.{argument.dtype})", text.axes)
 
     def _assigned(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
-        """Returns statements that create an array and assign its parts."""
+        """Returns an expression for the final contents, after statements that create an array and assign its parts."""
         shape = results[0].shape
         if any(one.shape != shape for one in results):
             raise NotLifted(f"parts of {argument.name} have different axes", results[0].line)
@@ -326,7 +326,11 @@ class _FunctionText:
         )
 
     def _complete(self, argument: Argument, results: Sequence[LiftedResult]) -> None:
-        """Refuses stores that leave out elements, by counting at the listed sizes."""
+        """Checks that stores cover all elements, by counting them at the listed sizes.
+
+        Raises:
+            NotLifted: they do not.
+        """
         whole = Poly.number(1)
         for side in results[0].shape:
             whole = whole * side
@@ -341,7 +345,7 @@ class _FunctionText:
             raise NotLifted(f"elements of {argument.name} are not written, or twice", results[0].line)
 
     def _counted(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
-        """Converts additions to elements with indices from an array."""
+        """Returns an expression for additions to elements with indices read from an array."""
         (one,) = results if len(results) == 1 else (None,)
         if one is None or one.op != "sum" or len(one.axes) != 1 or argument.direction != "inout":
             raise NotLifted(f"additions to elements of {argument.name} by number", results[0].line)

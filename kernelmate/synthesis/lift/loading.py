@@ -1,4 +1,4 @@
-"""Loads of a kernel as NumPy expressions: slices, padded arrays, and arrays indexed by arrays."""
+"""Converts a kernel's loads to NumPy expressions: slices, padded arrays, and arrays indexed by arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Axis:
     """Access to one axis of an array.
 
     Attributes:
-        variable: the variable along the axis; None for one element.
-        stride, offset: parts of the index; the offset may contain taps.
-        mode: mode of np.pad, if the index leaves the array.
-        data: an index that is no slice.
+        variable: the variable along the axis; None for a single element.
+        stride, offset: the index is `stride * variable + offset`; the offset may contain taps.
+        mode: mode of `np.pad` if the index leaves the array.
+        data: an index that is not a slice.
     """
 
     side: Poly
@@ -35,7 +35,7 @@ Pad = tuple[Poly, Poly]
 
 
 class Loading:
-    """Reads of arrays as NumPy slices. `taps` are variables that loops of the function run over."""
+    """Converts reads of arrays to NumPy slices. `taps` are the variables of loops in the lifted function."""
 
     def __init__(self, domains: Domains) -> None:
         self.domains, self.space = domains, domains.space
@@ -43,7 +43,7 @@ class Loading:
         self.pads: dict[tuple[str, tuple[Poly, ...]], tuple[str, list[Pad]]] = {}
 
     def find_taps(self, value: Any) -> None:
-        """Decides which reductions become loops, and how much padding arrays need."""
+        """Determines the reductions that become loops, and the padding that arrays need."""
         for one in walk(value):
             if isinstance(one, Fold):
                 for load in walk(one.body):
@@ -97,7 +97,7 @@ class Loading:
         raise NotLifted("two distances from an element of which neither is known to be the larger")
 
     def axes(self, load: ArrayLoad) -> tuple[tuple[Poly, ...], list[Axis]]:
-        """Returns the shape in which an array is read, and its axes."""
+        """Returns the shape that an array is read in, and the access to each axis."""
         shape, indices = self.domains.placed(load.array, load.at)
         return shape, [self._axis(side, index) for side, index in zip(shape, indices, strict=True)]
 
@@ -124,7 +124,7 @@ class Loading:
         return Axis(side, names[0], stride, offset, "constant")
 
     def _pad(self, axis: Axis) -> Pad:
-        """Returns the numbers of missing elements before and after the array."""
+        """Returns the padding that an index needs before and after an axis."""
         zero = Poly.number(0)
         if axis.variable is None and not free(Index(axis.offset)):
             return zero, zero
@@ -172,7 +172,7 @@ class Loading:
         return f"{base}[{', '.join(pieces)}]" if pieces else base, variables
 
     def base(self, array: str, shape: tuple[Poly, ...], text: Callable[[Poly], str]) -> str:
-        """Returns the array's text, padded or reshaped."""
+        """Returns the text of an array, padded or reshaped if needed."""
         name = spelled(array)
         if (array, shape) in self.pads:
             return (
@@ -199,7 +199,7 @@ class Loading:
 
 
 def _clipped(index: Poly, side: Poly) -> tuple[str, Poly] | None:
-    """Returns the index inside bounds at both ends of an axis, or of a remainder, and the mode of np.pad."""
+    """Returns the index inside clamps or a remainder of an axis, and the corresponding mode of `np.pad`; else None."""
     lone = index.lone
     if not isinstance(lone, Atom):
         return None

@@ -1,4 +1,4 @@
-"""Loops of a thread: counting loops are summarised as reductions, scans and maps."""
+"""Loops of a thread: converts counting loops to reductions, scans and maps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopStep:
-    """Update of the loop's variable: `by` is added, or it is shifted or multiplied."""
+    """Update of the loop variable: `by` is added, or the variable is shifted or multiplied by it."""
 
     by: Poly
     geometric: str = ""
@@ -47,7 +47,7 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class LiftedLoop:
-    """A counting loop; `counts_last` is True if the last statement of the body increments the variable."""
+    """A counting loop; `counts_last` is True if the last statement of the body updates the variable."""
 
     node: Node
     name: str
@@ -62,7 +62,7 @@ def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
     """Read a loop as a counting loop.
 
     Raises:
-        NotLifted: it is not a counting loop.
+        NotLifted: the loop is not a counting loop.
     """
     condition, update, body = (node.child_by_field_name(one) for one in ("condition", "update", "body"))
     counts_last = node.type == "while_statement"
@@ -115,7 +115,7 @@ def _step(machine: ThreadMachine, update: Node) -> tuple[str, LoopStep]:
 
 
 def unrolled_values(machine: ThreadMachine, loop: LiftedLoop, most: int) -> list[int] | None:
-    """Returns the values of the loop's variable if they are constant and few."""
+    """Returns the values of the loop variable if they are constant and at most `most`; else None."""
     start, bound = machine.state.names[loop.name], machine.plain(machine.number(loop.bound))
     by = loop.step.by.constant
     if not isinstance(start, Index) or not isinstance(bound, Index) or by is None:
@@ -135,7 +135,7 @@ def unrolled_values(machine: ThreadMachine, loop: LiftedLoop, most: int) -> list
 
 
 def _next(value: int, by: int, sign: str) -> int:
-    """Returns the value of a loop's variable in the next iteration; unchanged without one."""
+    """Returns the loop variable's value in the next iteration; the same value if the update is invalid."""
     if sign == "":
         return value + by
     if by < 0 or by > 64:
@@ -144,7 +144,7 @@ def _next(value: int, by: int, sign: str) -> int:
 
 
 def _counted(machine: ThreadMachine, loop: LiftedLoop) -> tuple[Poly, Poly | None, Any]:
-    """Returns the variable's first value, the number of iterations if it is uniform, and the guard otherwise."""
+    """Returns the variable's first value, the iteration count if it is uniform over threads, and the length."""
     start, bound = machine.plain(machine.state.names[loop.name]), machine.plain(machine.number(loop.bound))
     if not isinstance(start, Index) or not isinstance(bound, Index):
         raise NotLifted("a loop between bounds that are read from an array", machine.line(loop.node))
@@ -161,10 +161,10 @@ def _counted(machine: ThreadMachine, loop: LiftedLoop) -> tuple[Poly, Poly | Non
 
 
 def summarised(run: Statements, loop: LiftedLoop, body: Sequence[Node]) -> None:
-    """Execute the body once, for an arbitrary iteration, and replace each name by the result of all iterations.
+    """Execute the body once, for an arbitrary iteration, and set each name to its value after all iterations.
 
     Raises:
-        NotLifted: a name carries a value between iterations that is not a reduction.
+        NotLifted: a name carries a value between iterations that is not the result of a reduction.
     """
     machine = run.machine
     first, extent, length = _counted(machine, loop)
@@ -194,7 +194,7 @@ def summarised(run: Statements, loop: LiftedLoop, body: Sequence[Node]) -> None:
 
 
 class _Marks:
-    """Positions in the lists of stores and shared memory before a loop."""
+    """Numbers of stores, loads and shared accesses before a loop."""
 
     def __init__(self, machine: ThreadMachine) -> None:
         self.machine, state = machine, machine.state
@@ -212,7 +212,11 @@ class _Marks:
             del array.writes[writes:], array.reads[reads:]
 
     def refuse_races(self) -> None:
-        """Refuse shared elements that one iteration reads while the next one writes them."""
+        """Checks for races between iterations on shared memory.
+
+        Raises:
+            NotLifted: an iteration reads an element while the next one writes it.
+        """
         epoch = self.machine.state.epoch
         for array, writes, reads in self.shared:
             early = [one for one in array.writes[writes:] if one.epoch == self.epoch and not one.op]
@@ -274,7 +278,7 @@ def _iterate(run: Statements, body: Sequence[Node], variable: str, guard: Any) -
 def _inductions(
     machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], variable: str
 ) -> dict[str, Poly]:
-    """Returns constant increments per iteration of integers and addresses."""
+    """Returns the constant increment per iteration of integers and addresses, by name."""
     found = {}
     for name in changed:
         value, old = machine.state.names.get(name), before[name]
@@ -294,7 +298,7 @@ def _finish(
     machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly],
     count: tuple[str, Poly | None, Any], first_store: int,
 ) -> None:  # fmt: skip
-    """Returns each name's value after the loop, and the loop's stores as values over all iterations."""
+    """Sets each name's value after the loop, and converts the loop's stores to values over all iterations."""
     variable, extent, guard = count
     state, space = machine.state, machine.space
     after = state.names
@@ -327,7 +331,7 @@ def _finish(
 
 
 def _running(stores: list[Any], first: int, running: dict[str, Any], space: Space) -> None:
-    """Converts stores of running accumulations to stores of a scan."""
+    """Converts stores of values accumulated so far to stores of a scan."""
     put = Substitution(space, {}, running)
     for place in range(first, len(stores)):
         store = stores[place]
@@ -343,7 +347,7 @@ def _running(stores: list[Any], first: int, running: dict[str, Any], space: Spac
 
 
 def _inclusive(value: Any) -> Any:
-    """Replaces `exclusive scan + element` by an inclusive scan, everywhere in a value."""
+    """Replaces `exclusive scan + element` by an inclusive scan throughout a value."""
     if not isinstance(value, Op):
         return value
     args = tuple(map(_inclusive, value.args))

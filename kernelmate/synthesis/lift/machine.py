@@ -1,4 +1,4 @@
-"""One thread of a kernel that is read: its names, memory and guards, and the values of expressions."""
+"""Symbolic evaluation of expressions for one thread: its names, memory and guards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _AXES = {"x": 0, "y": 1, "z": 2}
 
 
 LARGEST = 2000
-"""Maximum of operations and operands of a value."""
+"""Maximum number of operations and operands of a value."""
 
 
 class ThreadMachine(LaunchedKernel, ABC):
@@ -42,7 +42,7 @@ class ThreadMachine(LaunchedKernel, ABC):
 
     @abstractmethod
     def called(self, function: Node, given: Sequence[Node]) -> Any:
-        """Returns the value of a call of the file's function; None for a void function."""
+        """Returns the value of a call to a function of the file; None for a void function."""
 
     # ------------------------------------------------------------------------------------------------ expressions
 
@@ -50,7 +50,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         """Returns the value of an expression, or a pointer.
 
         Raises:
-            NotLifted: with the expression's line.
+            NotLifted: the expression is not supported; the error has its line.
         """
         try:
             reader = getattr(self, f"_{node.type}", None)
@@ -63,23 +63,27 @@ class ThreadMachine(LaunchedKernel, ABC):
             raise
 
     def number(self, node: Node) -> Any:
-        """Returns the value of an expression that is not a pointer."""
+        """Returns the value of an expression.
+
+        Raises:
+            NotLifted: the value is an address.
+        """
         found = self.value(node)
         if isinstance(found, Pointer | LocalArray | SharedArray):
             raise NotLifted(f"`{self.text(node)[:60]}` is an address where a value is read", self.line(node))
         return found
 
     def condition(self, node: Node) -> Any:
-        """Returns the value of a condition."""
+        """Returns the value of an expression as a condition."""
         found = self.plain(self.number(node))
         return truth(found, self.space)
 
     def plain(self, value: Any) -> Any:
-        """Returns a value without exchanged components."""
+        """Returns a value in which values exchanged between threads are replaced by expressions."""
         return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
 
     def combined(self, sign: str, first: Any, second: Any) -> Any:
-        """Applies a binary operation, also to values exchanged between threads."""
+        """Applies a binary operator, also to values exchanged between threads."""
         if isinstance(first, Spread) or isinstance(second, Spread):
             name = {"+": "add", "*": "multiply"}.get(sign)
             found = None if name is None else self.block.combined(name, first, second)
@@ -219,7 +223,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         return self.chosen(asked, one, other)
 
     def chosen(self, condition: Any, first: Any, second: Any) -> Any:
-        """Evaluates `condition ? first : second`."""
+        """Returns the value of `condition ? first : second`."""
         if first == second:
             return first
         if isinstance(first, Spread) or isinstance(second, Spread):
@@ -259,7 +263,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         return found
 
     def place(self, node: Node) -> Any:
-        """Returns the pointer to an element of an argument, or the array and index of another element."""
+        """Returns the target of an element expression: a pointer into an argument, or another array with an index."""
         if node.type == "parenthesized_expression":
             return self.place(node.named_children[0])
         if node.type == "identifier":
@@ -351,7 +355,7 @@ class ThreadMachine(LaunchedKernel, ABC):
     # -------------------------------------------------------------------------------------------------- assignments
 
     def set_place(self, node: Node, value: Any, op: str = "") -> None:
-        """Assigns to an expression's target, or combines atomically."""
+        """Assigns to the target of an expression; with `op`, combines atomically."""
         if node.type == "identifier":
             self._set_name(self.text(node), value)
             return
@@ -362,7 +366,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         self.set_at(found, value, op, node)
 
     def set_at(self, found: Any, value: Any, op: str, node: Node) -> None:
-        """Assign to an element."""
+        """Assigns a value to a target that `place` returned."""
         self._limit(value, self.text(node)[:40])
         if isinstance(found, Pointer):
             value = self.plain(value)

@@ -1,4 +1,4 @@
-"""Elements of arguments that a kernel reads and writes: forwarding of stored values, and races between threads."""
+"""Elements of arguments that a kernel both reads and writes: forwarding of stored values, and races between threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) -> dict[str, Poly] | None:
-    """Solves one place for equality with another; None if an equation does not determine the variables."""
+    """Solves for the variables that make one index equal another; None if they are not determined."""
     names = [name for name in unknown if place.coefficient(name).terms]
     known: dict[str, Poly] = {}
     rest = wanted
@@ -38,7 +38,7 @@ def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) ->
 
 
 def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any:
-    """Return the value that this thread stored where it now reads; None if it stored nothing in the array.
+    """Return the value that this thread stored at an address; None if it stored nothing in the array.
 
     Raises:
         NotLifted: another thread may have stored it, or another guard applies.
@@ -63,10 +63,10 @@ def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any
 
 
 def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> None:
-    """Refuse kernels in which a thread reads an element of an argument that another thread writes.
+    """Check that no thread reads an element of an argument that another thread writes.
 
     Raises:
-        NotLifted: with the line of the assignment.
+        NotLifted: there is such an element; the error has the line of the assignment.
     """
     for array, at, epoch, loops in state.loads:
         for store in state.stores:
@@ -82,7 +82,7 @@ def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> No
 def _same_thread(
     read: Poly, read_loops: Sequence[str], written: Poly, loops: Sequence[str], threads: Sequence[str], space: Space
 ) -> bool:
-    """Returns True if the reader of an element is its writer, or in the same block if `threads` may differ."""
+    """Returns True if an element's reader is its writer; if `threads` may differ, a thread of the same block."""
     inner = [name for name in (*read_loops, *threads) if name not in loops or name in threads]
     renamed = {name: fresh(space, space.extents.get(name), "r") for name in inner}
     away = Substitution(space, {old: Poly.name(new) for old, new in renamed.items()})
@@ -104,7 +104,7 @@ def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], 
 
 
 def kept_elements(machine: ThreadMachine, loop: LiftedLoop) -> list[Node]:
-    """Returns elements of arguments that the loop changes and that are the same in all iterations."""
+    """Returns the elements of arguments that a loop changes and that are the same in all its iterations."""
     found = {}
     inside = machine.walk(loop.body, "assignment_expression", "update_expression")
     targets = [one.child_by_field_name("left") or one.child_by_field_name("argument") for one in inside]

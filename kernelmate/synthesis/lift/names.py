@@ -13,16 +13,16 @@ KINDS = {
     "unsigned short": "uint16", "uint16_t": "uint16", "char": "int8", "signed char": "int8", "int8_t": "int8",
     "unsigned char": "uint8", "uint8_t": "uint8", "uchar": "uint8", "bool": "bool", "auto": "",
 }  # fmt: skip
-"""Kind of a type's values; `auto` takes that of its initialiser."""
+"""Kind of values of each type; `auto` has that of its initialiser."""
 
 DTYPES = {"float16": "float", "float32": "float", "float64": "float", "bfloat16": "float"}
-"""Kind of a contract's dtype, if different from the dtype itself."""
+"""Kind of values of each contract dtype, if it differs from the dtype."""
 
 RANKS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "index", "uint32", "int64", "uint64", "float")
-"""Kinds from the narrowest on: the wider of two is the kind of their sum."""
+"""Kinds in increasing width; the wider kind of two operands is that of the result."""
 
 NARROW = ("bool", "int8", "uint8", "int16", "uint16")
-"""Kinds that C computes with as `int`."""
+"""Kinds that C promotes to `int`."""
 
 _FLOATS = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, str] = {
     "umin": "min", "umax": "max", "isnan": "isnan", "__hgt": "greater", "__hlt": "less", "__hge": "greater_equal",
     "__hle": "less_equal", "__heq": "equal",
 }  # fmt: skip
-"""NumPy's name for a CUDA function, or a name of `composed`."""
+"""NumPy name of each CUDA function, or a name that `composed` implements."""
 
 SAME = frozenset(
     {

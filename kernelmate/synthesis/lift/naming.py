@@ -1,4 +1,4 @@
-"""Finds values that a function needs more than once, independent of variable names."""
+"""Finds values that a function uses more than once, irrespective of variable names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space, is_variable
 from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, Op, ScanValue, Substitution, walk
 
 LEAST = 5
-"""Minimum of operations and operands of a value that gets a name if the kernel gives it none."""
+"""Minimum number of operations and operands of a repeated value that gets a name without having one in the kernel."""
 
 
 def in_order(value: Any) -> list[str]:
-    """Returns the variables of a value in an order independent of their names."""
+    """Returns the variables of a value in an order that does not depend on their names."""
     found: dict[str, None] = {}
     for one in walk(value):
         poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
@@ -41,14 +41,14 @@ def _sizes(key: Iterable[Any]) -> str:
 
 
 class Repeats:
-    """Counts of equal values, up to the names of their variables."""
+    """Counts of values that are equal up to renaming of variables."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self.counts: Counter[Any] = Counter()
 
     def count(self, value: Any) -> None:
-        """Counts the operations of a value; parts that were counted before are skipped."""
+        """Counts the operations of a value; the operands of values counted before are skipped."""
         if isinstance(value, Op | Fold):
             key = self.key(value)[0]
             self.counts[key] += 1
@@ -66,7 +66,7 @@ class Repeats:
                         self.count(factor.args[0])
 
     def worth_naming(self, value: Op | Fold) -> bool:
-        """Returns True for a named reduction, and for other repeated values that are named or long."""
+        """Returns True for named reductions, and for other repeated values that are named or long."""
         if isinstance(value, Fold) and value.hint:
             return True
         if (
@@ -78,7 +78,7 @@ class Repeats:
         return bool(value.hint) or sum(1 for _ in walk(value)) >= LEAST
 
     def key(self, value: Any) -> tuple[Any, list[str]]:
-        """Returns the value with variables renamed by place and extent, and its own in order."""
+        """Returns the value with canonical variable names, and its own variables in order."""
         own = in_order(value)
         known = {}
         for place, name in enumerate(own):
@@ -88,7 +88,7 @@ class Repeats:
 
 
 class _Canonical(Substitution):
-    """Renames variables without simplification."""
+    """Renames variables without simplifying."""
 
     def __init__(self, known: dict[str, Poly]) -> None:
         super().__init__(Space({}), known)

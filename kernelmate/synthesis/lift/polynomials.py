@@ -1,4 +1,4 @@
-"""Index arithmetic of kernels: polynomials over sizes and variables, with quotients, remainders and bounds."""
+"""Index arithmetic of kernels: polynomials in sizes and variables, with quotients, remainders and bounds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernelmate.source.expressions import parse_expression
 
 
 class NotLifted(Exception):
-    """A kernel, or a part of it, that cannot be lifted.
+    """Raised if a kernel, or a part of it, cannot be lifted.
 
     Attributes:
         reason: completes "it is not lifted: ...".
-        line: the line of the unit's text, None if a whole kernel is meant.
+        line: the line of the unit's text; None if the reason concerns the whole kernel.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -25,7 +25,7 @@ class NotLifted(Exception):
 
 
 class NeedsSplit(Exception):
-    """A variable must be split in two: `variable = by * outer + inner`."""
+    """Raised if a variable must be split in two: `variable = by * outer + inner`."""
 
     def __init__(self, variable: str, by: Poly) -> None:
         super().__init__(variable)
@@ -34,9 +34,10 @@ class NeedsSplit(Exception):
 
 @dataclass(frozen=True)
 class Atom:
-    """A factor of a monomial other than a name.
+    """A factor of a monomial that is not a name.
 
-    Kinds are `quotient` and `remainder` of two polynomials, `least` and `most` of two, and `data` of a value.
+    Kinds are `quotient` and `remainder` of two polynomials, `least` and `most` (minimum and maximum) of two, and `data`
+    for the value of an array element.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Atom:
 
     @cached_property
     def key(self) -> str:
-        """Sort key."""
+        """Sort key of the atom."""
         return repr(self)
 
 
@@ -104,35 +105,35 @@ class Poly:
 
     @property
     def constant(self) -> int | None:
-        """Returns its value if it is a number."""
+        """The polynomial's value if it is a number; else None."""
         if not self.terms:
             return 0
         return next(iter(self.terms))[1] if all(not key for key, _ in self.terms) else None
 
     @property
     def lone(self) -> Factor | None:
-        """Returns its only factor if it is a single factor."""
+        """The polynomial's factor if it is a single factor with coefficient 1; else None."""
         if len(self.terms) != 1:
             return None
         key, value = next(iter(self.terms))
         return key[0] if len(key) == 1 and value == 1 else None
 
     def coefficient(self, name: str) -> Poly:
-        """Returns the coefficient of a variable that occurs in no power and no atom."""
+        """Returns the coefficient of a variable that does not occur in powers or atoms."""
         found = {tuple(one for one in key if one != name): value for key, value in self.terms if name in key}
         return Poly.of(found)
 
     def ordered(self) -> list[tuple[Monomial, int]]:
-        """Returns the terms, names before the constant."""
+        """Returns the terms in a fixed order, the constant last."""
         return sorted(self.terms, key=lambda term: (not term[0], term[1] < 0, tuple(map(_key, term[0]))))
 
     def factors(self) -> Iterator[Factor]:
-        """Yields every factor at this level."""
+        """Yields every factor of every monomial, without those inside atoms."""
         for key, _ in self.terms:
             yield from key
 
     def divided(self, by: Poly) -> tuple[Poly, Poly]:
-        """Divides by a monomial: returns quotient and remainder, term by term."""
+        """Divides by a monomial, term by term; returns the exact quotient and the terms that are not divisible."""
         if len(by.terms) != 1:
             return self._divided_by_sum(by)
         (factors, scale), exact, rest = next(iter(by.terms)), {}, {}
@@ -145,7 +146,7 @@ class Poly:
         return Poly.of(exact), Poly.of(rest)
 
     def _divided_by_sum(self, by: Poly) -> tuple[Poly, Poly]:
-        """As `divided`; the coefficient of each product of variables is divided separately."""
+        """Divides by a sum as `divided` does; the coefficient of each product of variables is divided separately."""
         groups: dict[Monomial, dict[Monomial, int]] = {}
         for key, value in self.terms:
             moving = tuple(one for one in key if is_variable(one))
@@ -191,17 +192,17 @@ def _poly(value: Poly | int) -> Poly:
 
 @dataclass
 class Space:
-    """Extent of each variable, from zero; None if only guards bound it.
+    """Extents of variables, which start at zero; None if only guards bound a variable.
 
     Attributes:
-        apart: variables that were split from one, and are not merged again.
+        apart: variables that result from a split, and are not merged again.
     """
 
     extents: dict[str, Poly | None]
     apart: set[str] = field(default_factory=set)
 
     def not_negative(self, value: Poly) -> bool:
-        """Returns True if it is provably at least zero, for sizes of at least one."""
+        """Returns True if a polynomial is provably at least zero, for sizes of at least one."""
         bound = Poly.number(0)
         for key, scale in value.terms:
             part: Poly | None = Poly.number(scale)
@@ -226,7 +227,7 @@ class Space:
         return part * _raised(extent - 1)
 
     def greatest(self, value: Poly) -> Poly | None:
-        """Returns an upper bound over all variables, if each has one."""
+        """Returns an upper bound over all variables; None if a variable without extent is needed."""
         bound = Poly.number(0)
         for key, scale in value.terms:
             part = Poly.number(scale)
@@ -257,7 +258,7 @@ class Space:
         return exact + outer if exact.terms else Poly.name(Atom("quotient", (value, by)))
 
     def remainder(self, value: Poly, by: Poly) -> Poly:
-        """Returns the remainder of a division."""
+        """Returns the remainder of a division by `by`."""
         if value.constant is not None and by.constant:
             return Poly.number(value.constant % by.constant)
         _, rest = value.divided(by)
@@ -266,7 +267,7 @@ class Space:
         return Poly.name(Atom("remainder", (rest, by)))
 
     def atom(self, kind: str, args: tuple[Any, ...]) -> Poly:
-        """Returns an atom, simplified if possible."""
+        """Returns an atom as a polynomial, simplified if possible."""
         if kind == "quotient":
             return self.quotient(*args)
         if kind == "remainder":
@@ -281,7 +282,7 @@ class Space:
 
 
 def _raised(value: Poly) -> Poly:
-    """Returns the polynomial with one added to each size, whose names then denote the excess over one."""
+    """Returns the polynomial with each size replaced by itself plus one."""
     total = Poly.number(0)
     for key, scale in value.terms:
         part = Poly.number(scale)
@@ -313,7 +314,7 @@ def size_expression(text: str) -> Poly:
 
 
 def multiples(require: Sequence[str]) -> dict[str, Poly]:
-    """Returns sizes that conditions `a % b == 0` make products: `a` is `b` times the name `a // b`."""
+    """Returns products for sizes from conditions `a % b == 0`: `a` is `b` times the name `a // b`."""
     found: dict[str, Poly] = {}
     for text in require:
         match parse_expression(text):

@@ -1,4 +1,4 @@
-"""Reductions as expressions in NumPy: methods of arrays, products of matrices, and loops over taps."""
+"""Writes reductions in NumPy: as array methods, matrix products, and loops over taps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INITIAL = {"max": "-np.inf", "min": "np.inf"}
 
 
 class FunctionWriter(ExpressionWriter):
-    """Writes the function's text: expressions, and reductions as methods, products of matrices, or loops."""
+    """Writer of the lifted function: expressions, and reductions as methods, matrix products or loops."""
 
     def _fold(self, fold: Fold, order: tuple[str, ...]) -> NumpyText:
         return _reduced(self, fold, order)
@@ -56,7 +56,7 @@ def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
 
 
 def _looped(writer: ExpressionWriter, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> NumpyText:
-    """Returns a loop over taps, each of which adds a shifted array."""
+    """Returns the result of a loop over taps, each of which adds (or combines) a shifted array."""
     name = writer.name(fold.hint)
     start = (
         {"sum": "0.0", "prod": "1.0", **_INITIAL}[fold.op]
@@ -86,7 +86,7 @@ def _looped(writer: ExpressionWriter, fold: Fold, taps: Sequence[str], order: tu
 
 
 def _unmasked(writer: ExpressionWriter, body: Any) -> Any:
-    """Returns a term without guards that only keep an index inside an array which is padded with zeros."""
+    """Returns a term without guards that only keep an index inside an array padded with zeros."""
     match body:
         case Op(name="select", args=(condition, inner, Number(value=0.0))):
             factors = [inner]
@@ -107,7 +107,7 @@ def _unmasked(writer: ExpressionWriter, body: Any) -> Any:
 
 
 def _inside(writer: ExpressionWriter, load: ArrayLoad) -> list[Poly]:
-    """Returns an expression that is negative while an element is inside its zero-padded array."""
+    """Returns polynomials that are negative while an index is inside its zero-padded array."""
     shape, _ = writer.loading.axes(load)
     if writer.loading.pads.get((load.array, shape), ("", []))[0] != "constant":
         return []

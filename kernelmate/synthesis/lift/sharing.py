@@ -1,4 +1,4 @@
-"""Shared memory of a block, as its writes: an element that is read has the value of the thread that wrote it."""
+"""Shared memory of a block, modelled by its writes: a read has the value of the thread that wrote the element."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Place = tuple[Poly, ...]
 
 @dataclass(frozen=True)
 class Write:
-    """One assignment; `op` is the operation of an atomic, `loops` the running loops."""
+    """One assignment; `op` is the reduction of an atomic operation, and `loops` are the enclosing loops."""
 
     at: Place
     value: Any
@@ -43,7 +43,7 @@ class Write:
 
 @dataclass
 class SharedArray:
-    """An array in shared memory; `reads` are places with the epochs in which they were read."""
+    """An array in shared memory; `reads` has the indices that were read, with their epochs and guards."""
 
     name: str
     kind: str
@@ -54,7 +54,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class _Cell:
-    """Contents of an element: the threads whose values it has, the thread that wrote it, and the epoch."""
+    """Contents of an element: the threads whose values it combines, the thread that wrote it, and the epoch."""
 
     members: int
     thread: int
@@ -63,7 +63,7 @@ class _Cell:
 
 
 class SharedAccesses:
-    """Reads and writes of shared arrays, in epochs that barriers separate."""
+    """Reads and writes of shared arrays, by epoch; barriers separate epochs."""
 
     def __init__(self, block: ThreadBlock, space: Space) -> None:
         self.block, self.space = block, space
@@ -72,7 +72,7 @@ class SharedAccesses:
         """Records an assignment.
 
         Raises:
-            NotLifted: another thread reads the element without a barrier in between.
+            NotLifted: another thread reads the element with no barrier in between.
         """
         for at, epoch, path in array.reads:
             if epoch == write.epoch and at != write.at and not write.op and self._meet(at, path, write):
@@ -80,7 +80,7 @@ class SharedAccesses:
         array.writes.append(write)
 
     def _meet(self, at: Place, path: tuple[Any, ...], write: Write) -> bool:
-        """Records that another thread may read a written element."""
+        """Returns True if another thread may read a written element."""
         read = [self.block.integers(one) for one in at]
         written = [self.block.integers(one) for one in write.at]
         if any(one is None for one in (*read, *written)):
@@ -96,7 +96,7 @@ class SharedAccesses:
         return any(cells.get(key, thread) != thread for thread, key in reading if readers[thread])
 
     def read(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int, loops: tuple[str, ...]) -> Any:
-        """Return the element at a place.
+        """Return the value of an element.
 
         Raises:
             NotLifted: it was not certainly written, threads disagree on it, or no barrier precedes the read.
@@ -133,7 +133,7 @@ class SharedAccesses:
     # ------------------------------------------------------------------------------------------- thread by thread
 
     def _by_thread(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int) -> Spread | None:
-        """Returns each thread's read as a set of threads, if all places and conditions depend only on the thread."""
+        """Returns each thread's read as a set of threads; None if it depends on more than the thread."""
         read = [self.block.integers(one) for one in at]
         cells: dict[Any, _Cell] = {}
         spreads: list[Spread] = []
@@ -212,7 +212,7 @@ class SharedAccesses:
         return self._layered(pieces, array)
 
     def _layered(self, pieces: list[tuple[Any, Any]], array: SharedArray) -> Any:
-        """Combines later writes over earlier ones; the earliest counts as certain if there is no other."""
+        """Combines later writes over earlier ones; the earliest applies to all remaining elements."""
         result: Any = None
         for condition, value in reversed(pieces):
             if isinstance(value, tuple):
@@ -234,7 +234,7 @@ class SharedAccesses:
     def _solved(
         self, array: SharedArray, write: Write, at: Place, path: tuple[Any, ...], unknown: Sequence[str], epoch: int
     ) -> tuple[Any, Any] | None:
-        """Returns the condition under which a write produced the element, and its value; None if it cannot have."""
+        """Returns the condition under which a write gives the element, and its value; None if the write cannot."""
         value = self.block.resolved(write.value, write.path)
         renamed = {name: fresh(self.space, self.space.extents.get(name), "w") for name in unknown}
         away = Substitution(self.space, {old: Poly.name(new) for old, new in renamed.items()})
@@ -275,7 +275,7 @@ class SharedAccesses:
         return condition, value
 
     def _solve(self, place: Poly, wanted: Poly, writers: set[str], known: dict[str, Poly]) -> Any | None:
-        """Solves `place == wanted` for the writers' variables; returns the remaining condition, or None if impossible."""
+        """Solves `place == wanted` for the writers' variables; returns the remaining condition, or None."""
         for name, poly in known.items():
             place = place - place.coefficient(name) * Poly.name(name) + place.coefficient(name) * poly
         mine = [str(one) for one in set(place.factors()) if one in writers]
@@ -298,7 +298,7 @@ class SharedAccesses:
         return TRUE
 
     def _fixed(self, conditions: Any, writers: set[str], known: dict[str, Poly]) -> None:
-        """Adds to `known` the variables that an equality among the conditions fixes."""
+        """Adds variables that an equality among the conditions determines to `known`."""
         for condition in parts(conditions):
             if not isinstance(condition, Op) or condition.name != "zero?":
                 continue

@@ -18,13 +18,13 @@ from kernelmate.synthesis.lift.sharing import SharedArray
 from kernelmate.synthesis.lift.values import FALSE, TRUE, Spread, negation, to_poly
 
 MOST_ITERATIONS = 128
-"""Maximum number of iterations that are executed one by one."""
+"""Maximum number of iterations of a loop that are executed one by one."""
 
 _BARRIERS = ("__syncthreads", "__syncwarp", "__threadfence_block")
 
 
 class KernelMachine(ThreadMachine):
-    """A machine that also executes statements, so that it can call the file's functions."""
+    """A thread machine that also executes statements, so that it can call the file's functions."""
 
     def run(self) -> None:
         """Executes the kernel's body."""
@@ -33,7 +33,7 @@ class KernelMachine(ThreadMachine):
         Statements(self).sequence(statements_of(body))
 
     def called(self, function: Node, given: Sequence[Node]) -> Any:
-        """Returns the value of a call of the file's function; None for a void function."""
+        """Returns the value of a call to a function of the file; None for a void function."""
         return Statements(self).called(function, given)
 
 
@@ -44,7 +44,7 @@ class Statements:
         self.machine, self.depth = machine, 0
 
     def sequence(self, nodes: Sequence[Node]) -> None:
-        """Executes statements in order; those after a guarded return or continue are guarded by the negation."""
+        """Executes statements in order; those after a conditional return or continue are guarded by its negation."""
         for place, node in enumerate(nodes):
             if node.type in ("return_statement", "continue_statement"):
                 return
@@ -74,7 +74,7 @@ class Statements:
         """Executes one statement.
 
         Raises:
-            NotLifted: with its line.
+            NotLifted: the statement is not supported; the error has its line.
         """
         try:
             reader = getattr(self, f"_{node.type}", None)
@@ -106,7 +106,7 @@ class Statements:
         self.depth -= 1
 
     def branches(self, asked: Any, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Executes both branches of a condition, and merges the names' values."""
+        """Executes both branches of a condition, and merges their values of each name."""
         if asked in (TRUE, FALSE):
             (first if asked == TRUE else second)()
             return
@@ -271,7 +271,7 @@ class Statements:
     # -------------------------------------------------------------------------------------------- device functions
 
     def called(self, function: Node, given: Sequence[Node]) -> Any:
-        """Returns the value of a call of the file's function; None for a void function."""
+        """Returns the value of a call to a function of the file; None for a void function."""
         machine = self.machine
         parameters = list(machine.walk(function, "parameter_declaration"))
         if len(parameters) != len(given) or self.depth > 20:
@@ -299,7 +299,7 @@ class Statements:
             machine.state.names = before
 
     def returned(self, nodes: Sequence[Node]) -> Any:
-        """Returns the value that a function's statements return."""
+        """Executes a function's statements, and returns the value that they return."""
         for place, node in enumerate(nodes):
             if node.type == "return_statement":
                 return self.machine.number(node.named_children[0]) if node.named_children else None
@@ -344,7 +344,7 @@ class Statements:
             self._keeping(kept, loop)
 
     def _keeping(self, node: Node, loop: LiftedLoop) -> None:
-        """Executes a loop with an element of an argument kept in a local, which is stored when the loop ends."""
+        """Executes a loop with an element of an argument held in a local, which is stored after the loop."""
         machine = self.machine
         text, name = machine.text(node), f"@{machine.text(node)}"
         array = machine.text(node.child_by_field_name("argument"))

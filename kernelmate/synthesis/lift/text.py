@@ -1,4 +1,4 @@
-"""Values as expressions in NumPy, with the axes that they run along."""
+"""Writes values as NumPy expressions, with the variables along their axes."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _PADDED = {"edge": ', mode="edge"', "wrap": ', mode="wrap"', "constant": ""}
 
 @dataclass(frozen=True)
 class NumpyText:
-    """An expression, the variables along its axes, and how tightly it binds."""
+    """An expression, the variables along its axes, and its binding strength."""
 
     code: str
     axes: tuple[str, ...] = ()
     binds: float = ATOM
 
     def within(self, binds: float) -> str:
-        """Returns the text, in parentheses if the context binds more tightly."""
+        """Returns the text, in parentheses if the context binds more strongly."""
         return self.code if self.binds >= binds else f"({self.code})"
 
 
 class ExpressionWriter(ABC):
-    """Writes the statements of a function."""
+    """Writer of a function's statements."""
 
     def __init__(self, loading: Loading, taken: set[str], *, exact: bool) -> None:
         self.loading, self.space, self.taken, self.exact = loading, loading.space, taken, exact
@@ -50,7 +50,7 @@ class ExpressionWriter(ABC):
         self.sizes: set[str] = set()
 
     def line(self, text: str) -> None:
-        """Add a statement."""
+        """Appends a statement."""
         self.lines.append("    " * self.indent + text)
 
     def name(self, wanted: str) -> str:
@@ -64,7 +64,7 @@ class ExpressionWriter(ABC):
         return name
 
     def pads(self) -> None:
-        """Declares the padded arrays."""
+        """Writes the assignments of padded arrays."""
         for (array, shape), (mode, pads) in self.loading.pads.items():
             name = self.loading.base(array, shape, self.size)
             held = shape if shape == self.loading.domains.shapes[array] else None
@@ -119,7 +119,7 @@ class ExpressionWriter(ABC):
     # ------------------------------------------------------------------------------------------------------ values
 
     def aligned(self, text: NumpyText, axes: Sequence[str]) -> str:
-        """Returns the text of an operand, aligned to these axes."""
+        """Returns the text of an operand, transposed and expanded to these axes."""
         code, own = text.code, text.axes
         order = tuple(one for one in axes if one in own)
         binds = text.binds
@@ -140,12 +140,12 @@ class ExpressionWriter(ABC):
         return f"{code}.transpose({', '.join(str(text.axes.index(one)) for one in order)})"
 
     def operand(self, text: NumpyText, axes: Sequence[str], binds: float) -> str:
-        """Returns aligned code, in parentheses if needed."""
+        """Returns the aligned text of an operand, in parentheses if needed."""
         code = self.aligned(text, axes)
         return NumpyText(code, (), text.binds if code == text.code else ATOM).within(binds)
 
     def union(self, texts: Sequence[NumpyText], order: Sequence[str]) -> tuple[str, ...]:
-        """Returns the axes of an operation's result."""
+        """Returns the axes of an operation's result, in a given order."""
         several = [text.axes for text in texts if text.axes]
         if several and all(one == several[0] for one in several):
             return several[0]
@@ -153,14 +153,14 @@ class ExpressionWriter(ABC):
         return tuple(one for one in order if one in found)
 
     def value(self, value: Any, order: tuple[str, ...]) -> NumpyText:
-        """Returns a value as text, along those axes of `order` that it depends on."""
+        """Returns a value as text, along the axes of `order` that it depends on."""
         again = isinstance(value, Op | Fold) and self.repeats.worth_naming(value)
         if again and self.indent == 1 and not free(value) & set(self.loading.taps):
             return self._named(value, order)
         return self._text(value, order)
 
     def _named(self, value: Fold | Op, order: tuple[str, ...]) -> NumpyText:
-        """Returns the name that a statement gives the value; equal values share one."""
+        """Returns the name of a value that a statement assigns; equal values share one name."""
         key, own = self.repeats.key(value)
         if key not in self.known:
             natural = self._natural(value, (), order)
@@ -200,7 +200,7 @@ class ExpressionWriter(ABC):
         return NumpyText(code, (), ATOM if number >= 0 else UNARY)
 
     def index(self, poly: Poly, order: tuple[str, ...]) -> NumpyText:
-        """Returns an index expression of variables as an array."""
+        """Returns a polynomial of variables as an index array."""
         lone = poly.lone
         if isinstance(lone, Atom) and free(Index(poly)):
             return self._atom(lone, order)
@@ -345,7 +345,7 @@ class ExpressionWriter(ABC):
         return not axis.offset.terms and axis.stride.constant == 1 and extent == axis.side
 
     def _natural(self, body: Any, over: Sequence[str], order: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns an axis order that an array of the body already has, if one has all axes."""
+        """Returns the axis order of an array in the body that has all needed axes; else the order of the result."""
         wanted = [one for one in (*order, *over) if one in free(body) and one not in self.loading.taps]
         best: tuple[str, ...] = ()
         for load in walk(body):
@@ -372,7 +372,7 @@ class ExpressionWriter(ABC):
 
 
 def _joined(key: tuple[Any, ...], scale: int) -> tuple[tuple[Any, ...], int]:
-    """Returns a term with `b * (a // b)` simplified to `a` where possible."""
+    """Returns a term in which `b * (a // b)` is simplified to `a` if possible."""
     factors = list(key)
     for factor in key:
         if not isinstance(factor, str) or " // " not in factor:

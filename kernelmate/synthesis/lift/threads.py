@@ -1,4 +1,4 @@
-"""The threads of a block: exchanged values as sets of threads whose values are combined."""
+"""Threads of a block: exchanged values are represented by sets of threads whose values are combined."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kernelmate.synthesis.lift.values import (
 )
 
 LONGEST = 60
-"""Maximum number of threads for which values are also kept as an expression."""
+"""Maximum number of threads for which an exchanged value is also kept as an expression."""
 
 
 class ThreadBlock:
@@ -51,14 +51,14 @@ class ThreadBlock:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the threads' variables."""
+        """The names of the threads' variables."""
         return tuple(self.values)
 
     def _name(self, name: str) -> Poly:
         return Poly.name(name) if name in self.values else Poly.number(0)
 
     def integers(self, poly: Poly) -> Any:
-        """Returns a polynomial's value for each thread, or None if it depends on more than the thread."""
+        """Returns a polynomial's value for each thread; None if it depends on more than the thread."""
         total = np.zeros(self.count, dtype=np.int64)
         for key, scale in poly.terms:
             part = np.full(self.count, scale)
@@ -81,7 +81,7 @@ class ThreadBlock:
         return first // second if factor.kind == "quotient" else first % second
 
     def truth(self, condition: Any) -> Any:
-        """Returns a condition's value for each thread, or None if unknown."""
+        """Returns a condition's value for each thread; None if it is unknown."""
         match condition:
             case Op(name="negative?" | "zero?", args=(Index(poly=poly),)):
                 values = self.integers(poly)
@@ -97,18 +97,18 @@ class ThreadBlock:
         return None
 
     def active(self, path: tuple[Any, ...]) -> Any:
-        """Returns the threads for which conditions hold that depend only on the thread."""
+        """Returns the mask of threads for which those conditions hold that depend only on the thread."""
         known = [one for one in map(self.truth, path) if one is not None]
         return reduce(np.logical_and, known, np.ones(self.count, dtype=bool))
 
     def own(self) -> tuple[int, ...]:
-        """Returns a set for each thread that contains only itself."""
+        """Returns, for each thread, the set that contains only that thread."""
         return tuple(1 << thread for thread in range(self.count))
 
     # ------------------------------------------------------------------------------------------- what is exchanged
 
     def spread(self, value: Any, base: Any, op: str) -> Spread | None:
-        """Returns a value as a combination of `base` over threads; None if that is impossible."""
+        """Returns a value as a combination of `base` over threads; None if it is not one."""
         if isinstance(value, Spread):
             same = value.base == base and (not value.op or not op or value.op == op)
             return value if same else None
@@ -119,7 +119,7 @@ class ThreadBlock:
         return None
 
     def combined(self, name: str, first: Any, second: Any) -> Spread | None:
-        """Combines threads' values by an operation, or returns None if there is none."""
+        """Combines threads' values by an operation; None if the result is not such a combination."""
         op = REDUCTION_OF.get(name)
         base = first.base if isinstance(first, Spread) else second.base
         left, right = (None, None) if op is None else (self.spread(first, base, op), self.spread(second, base, op))
@@ -134,7 +134,7 @@ class ThreadBlock:
         return Spread(op, base, members, plain, base.kind)
 
     def chosen(self, condition: Any, first: Any, second: Any) -> Spread | None:
-        """Evaluates `condition ? first : second` per thread if threads are distinguished, or returns None."""
+        """Returns `condition ? first : second` with the condition evaluated per thread; None if that is impossible."""
         truth = self.truth(condition)
         spread = first if isinstance(first, Spread) else second
         op = next((one.op for one in (first, second) if isinstance(one, Spread) and one.op), "")
@@ -151,7 +151,7 @@ class ThreadBlock:
         return Spread(op, spread.base, members, plain, spread.base.kind)
 
     def shuffled(self, value: Any, sources: Any, path: tuple[Any, ...]) -> Any:
-        """Returns, for each thread, another lane's value; `sources` has the lane for each thread."""
+        """Returns another lane's value for each thread; `sources` has the lane for each thread."""
         if not isinstance(value, Spread):
             if not free(value) & set(self.values):
                 return value
@@ -163,10 +163,10 @@ class ThreadBlock:
         return replace(value, members=tuple(value.members[thread] for thread in source), plain=None)
 
     def resolved(self, value: Any, path: tuple[Any, ...]) -> Any:
-        """Return a value without exchanged components: as reductions over threads of the block, or an equal expression.
+        """Return an exchanged value as an expression: a reduction over threads of the block, or an equal expression.
 
         Raises:
-            NotLifted: the threads' values are neither.
+            NotLifted: the threads' values are not of this form.
         """
         if not isinstance(value, Spread):
             return value
@@ -185,7 +185,7 @@ class ThreadBlock:
         raise NotLifted("threads combine values of some others, but not of all in the block, a row of it or a warp")
 
     def _groups(self, names: tuple[str, ...]) -> list[int]:
-        """Returns for each thread the set of threads that differ from it only in some variables."""
+        """Returns, for each thread, the set of threads that differ from it only in some variables."""
         keys = (
             list(zip(*(self.values[name] for name in self.values if name not in names), strict=True))
             or [()] * self.count

@@ -12,12 +12,12 @@ NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
 MAP_OF = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 REDUCTION_OF = {"add": "sum", "multiply": "prod", "maximum": "max", "fmax": "max", "minimum": "min", "fmin": "min"}
 LOWEST = -1e29
-"""Numbers up to this stand for minus infinity as the initial value of a maximum."""
+"""Upper bound of initial values of a maximum that are treated as minus infinity."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A constant; `kind` is a dtype's name or `float`; `single` is True if C computes with it in single precision."""
+    """A constant; `kind` is a dtype's name or `float`; `single` is True for C's single precision."""
 
     value: float
     kind: str = "float"
@@ -26,7 +26,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Index:
-    """An integer expression of sizes and variables."""
+    """An integer value, as a polynomial in sizes and variables."""
 
     poly: Poly
     kind: str = "index"
@@ -42,7 +42,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class ArrayLoad:
-    """An element of an array argument, by its position in memory."""
+    """An element of an array argument, given by its offset in memory."""
 
     array: str
     at: Poly
@@ -51,7 +51,7 @@ class ArrayLoad:
 
 @dataclass(frozen=True)
 class Held:
-    """A variable's value before the current iteration."""
+    """The value that a variable had before the current iteration."""
 
     name: str
     kind: str = "float"
@@ -59,7 +59,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Op:
-    """A function of values; `name` is NumPy's, or `select`, `cast`, `negative?` and `zero?` of an index; `hint` as for `Fold`."""
+    """An operation on values.
+
+    `name` is NumPy's name, or `select` or `cast`, or `negative?` or `zero?` for an index. `hint` is the kernel's name
+    for the value.
+    """
 
     name: str
     args: tuple[Any, ...]
@@ -69,7 +73,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction (`sum`, `prod`, `max`, `min`) over variables; `hint` is the kernel's name for it."""
+    """A reduction (`sum`, `prod`, `max`, `min`) over variables; `hint` is the kernel's name for the value."""
 
     op: str
     over: tuple[str, ...]
@@ -80,7 +84,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ScanValue:
-    """Result of a scan up to the iteration `at`; `exclusive` leaves that iteration out."""
+    """Result of a scan up to iteration `at`; if `exclusive`, without that iteration."""
 
     op: str
     at: str
@@ -91,10 +95,10 @@ class ScanValue:
 
 @dataclass(frozen=True)
 class Spread:
-    """A value that combines other threads' values of `base`, differently for each thread.
+    """A value that combines threads' values of `base`, with another set of threads for each thread.
 
     Attributes:
-        op: the operation that combines them; empty if each thread has one other thread's value.
+        op: the reduction that combines them; empty if each thread has a single thread's value.
         members: for each thread a bit mask of the threads whose values it combines.
         plain: the value as an expression, or None.
     """
@@ -129,7 +133,7 @@ def free(value: Any) -> frozenset[str]:
 
 
 def held(value: Any) -> frozenset[str]:
-    """Returns carried names that a value depends on."""
+    """Returns the names carried between iterations that a value depends on."""
     match value:
         case Held(name=name):
             return frozenset({name})
@@ -147,7 +151,7 @@ def _held_names(value: Any) -> frozenset[str]:
 
 
 def walk(value: Any) -> Iterable[Any]:
-    """Yields a value and all its parts, including values inside indices."""
+    """Yields a value and all its parts, including those inside indices."""
     yield value
     match value:
         case Op(args=args):
@@ -167,13 +171,13 @@ def _inside(poly: Poly) -> Iterable[Any]:
 
 
 class Sizes:
-    """Number of operations and operands in values; shared ones count each time."""
+    """Numbers of operations and operands of values; shared parts count each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, value: Any) -> int:
-        """Returns the size of one value."""
+        """Returns the number of operations and operands of a value."""
         if id(value) not in self._known:
             inner: tuple[Any, ...] = ()
             match value:
@@ -233,14 +237,14 @@ class Substitution:
         return value
 
     def renamed(self, name: str) -> tuple[str, ...]:
-        """Returns the variables that replace a reduced one."""
+        """Returns the variables that replace a variable of a reduction."""
         if name not in self.known:
             return (name,)
         return tuple(sorted(variables_of(self.known[name], free)))
 
 
 def to_poly(value: Any) -> Poly:
-    """Converts an integer value to a polynomial, with elements of arrays as atoms."""
+    """Converts an integer value to a polynomial; array elements become atoms."""
     match value:
         case Index():
             return value.poly
@@ -258,7 +262,7 @@ def to_poly(value: Any) -> Poly:
 
 
 def operation(name: str, args: tuple[Any, ...], kind: str, space: Space) -> Any:
-    """Returns an operation, simplified by its operands if possible."""
+    """Returns an operation, simplified if its operands allow it."""
     match name, args:
         case "negative?", (Index(poly=poly),):
             if space.not_negative(poly):
@@ -283,7 +287,7 @@ def operation(name: str, args: tuple[Any, ...], kind: str, space: Space) -> Any:
 
 
 def hinted(value: Any, hint: str) -> Any:
-    """Returns a value with the kernel's name for it, if it has none yet."""
+    """Returns a value with the kernel's name for it, unless it already has one."""
     return replace(value, hint=hint) if hint and isinstance(value, Op | Fold) and not value.hint else value
 
 
@@ -309,7 +313,7 @@ def both(first: Any, second: Any) -> Any:
 
 
 def parts(condition: Any) -> list[Any]:
-    """Splits a condition into the parts joined by `and`."""
+    """Splits a condition into the parts of its conjunction."""
     match condition:
         case Op(name="logical_and", args=(first, second)):
             return [*parts(first), *parts(second)]
@@ -319,7 +323,7 @@ def parts(condition: Any) -> list[Any]:
 
 
 def joined(conditions: Iterable[Any]) -> Any:
-    """Joins conditions to one, each once."""
+    """Returns the conjunction of conditions, each used once."""
     found: Any = TRUE
     for one in dict.fromkeys(part for condition in conditions for part in parts(condition)):
         found = both(found, one)
@@ -327,7 +331,7 @@ def joined(conditions: Iterable[Any]) -> Any:
 
 
 def is_neutral(value: Any, op: str) -> bool:
-    """Returns True for the neutral constant of a reduction; large negative numbers are neutral for a maximum."""
+    """Returns True for the neutral element of a reduction; very negative numbers are neutral for a maximum."""
     if isinstance(value, Index) and value.poly.constant is not None:
         value = Number(float(value.poly.constant))
     if not isinstance(value, Number):
@@ -338,7 +342,7 @@ def is_neutral(value: Any, op: str) -> bool:
 
 
 def fold(op: str, over: tuple[str, ...], body: Any, kind: str, hint: str = "") -> Any:
-    """Returns a reduction; nested reductions of one kind are merged."""
+    """Returns a reduction; nested reductions of the same kind are merged."""
     match body:
         case Fold(op=inner) if inner == op:
             return Fold(op, (*over, *body.over), body.body, kind, hint or body.hint)

@@ -1,1 +1,1 @@
-"""Schedules: assignment of a graph's elements to threads, one module each."""
+"""Schedules, one per module: each assigns the elements of a graph to threads."""

@@ -1,7 +1,9 @@
-"""Rows that are added by index, atomically as in the given kernel: packs over all elements of what is added.
+"""Rows added by index with atomic additions, as in the baseline: packs over all elements of the added rows.
 
-Traffic: what is added is read once in packs of 16 bytes, and its number once for each pack; each element of it is one atomic addition,
-neighbours to neighbouring addresses. Arithmetic: that of the graph for each element. The order of the additions differs between runs.
+Traffic: added rows are read once in packs of 16 bytes, and an index once per pack; each element is one atomic addition,
+by adjacent threads to adjacent addresses.
+
+Arithmetic: that of the graph for each element. The order of the additions differs between runs.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def _text(added: Graph, kernel: KernelText, by_rows: bool) -> WrittenKernel:
 
 
 class _AddedRows(Gather):
-    """The text for packs over all rows that are added, or for a block for each of them."""
+    """Text of a kernel that adds rows in packs, over all rows or with a block per row."""
 
     name, what, whole = "scatter-atomic", "each of them added atomically", "what is added"
 

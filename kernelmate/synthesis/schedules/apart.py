@@ -59,7 +59,7 @@ class _KernelPart(KernelText):
         self.names = Names({*self.names.outer, *taken}, taken, {*contract.sizes[0], *self.parameters})
 
     def outputs(self) -> list[Argument]:
-        """Returns the output of the part, in a list."""
+        """Returns the outputs of this part."""
         return [one for one in super().outputs() if one.name == self._only]
 
     def again(self, others: Mapping[str, str] | None = None) -> KernelText:

@@ -22,17 +22,17 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
 KEYS, SIDE = 64, 4
-"""Keys per tile, and keys per thread: sixteen neighbouring lanes share a query."""
+"""Keys per tile, and keys per thread: sixteen adjacent lanes share a query."""
 
 ACROSS = KEYS // SIDE
 SECTOR, PAD = 8, 4
 """Floats per sector: this many lanes read a row, and stores of four rows by column hit 32 different banks."""
 
 ENOUGH_BLOCKS = 128
-"""Blocks from which larger tiles no longer leave multiprocessors idle."""
+"""Number of blocks that occupies all multiprocessors; with fewer, smaller tiles are used."""
 
 FEW_QUERIES = 8
-"""Queries for which a tile would be mostly empty."""
+"""Number of queries below which most of a tile would be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _single(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """Returns the text for a block per query."""
+    """Returns the kernel with a block per query."""
     try:
         return attention_packs.text(plan, kernel)
     except Refused:
@@ -136,7 +136,7 @@ class _AttentionTiles(AttentionText):
         )
 
     def _queries(self, whole: str) -> tuple[list[str], str]:
-        """Emits the number of queries, those of the block, and the blocks per head."""
+        """Emits the number of queries, the block's queries, and the number of blocks per head."""
         names, batch = self.names, self.plan.batch
         try:
             names.queries = self.length(self.plan.query or 0, names.queries)

@@ -149,7 +149,7 @@ class _AttentionPacks(AttentionRows):
         ]
 
     def _filled(self, end: str) -> str:
-        """Returns the end of the keys with weight, limited by a number in memory if that is smaller."""
+        """Returns the end of the keys that have a weight, limited by a length in memory if it is smaller."""
         found, lines = filled(self.plan), list[str]()
         if found is None:
             return end
@@ -238,7 +238,7 @@ class _AttentionPacks(AttentionRows):
 
 
 def _vector(plan: Attention, roots: tuple[Key, ...]) -> Key:
-    """Returns the array whose elements, unchanged, are the given values."""
+    """Returns the array of which the given values are unchanged elements."""
     found = list(plan.leaves(roots))
     if len(found) != 1 or len(roots) != 1 or plan.node(found[0]).op != "input":
         raise Refused("queries, keys or values are computed")

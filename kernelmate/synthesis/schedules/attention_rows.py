@@ -19,7 +19,7 @@ BLOCK = 256
 
 
 def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """Return the kernel's text.
+    """Return the generated kernel.
 
     Args:
         plan: the graph.
@@ -176,7 +176,7 @@ class AttentionRows(AttentionText):
         ]
 
     def _values(self) -> list[str]:
-        """Returns the weighted sums of values, 32 neighbouring columns at a time."""
+        """Returns the weighted sums of values, for 32 adjacent columns at a time."""
         names, plan, inner = self.names, self.plan, list[str]()
         text = self.product_of(plan.values, inner)
         add = [*inner, f"{names.total}[{names.j}] += {names.slice} * {text};"]
@@ -245,5 +245,5 @@ class AttentionRows(AttentionText):
 
 
 def halves(offset: str, lanes: str | int) -> str:
-    """Returns the head of a loop in which neighbouring lanes exchange values."""
+    """Returns the head of a loop in which groups of lanes exchange values."""
     return f"for (int {offset} = {lanes} / 2; {offset} > 0; {offset} /= 2)"

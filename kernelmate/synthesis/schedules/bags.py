@@ -1,6 +1,6 @@
 """Rows that are reduced, by index or between offsets: bags of embeddings, sparse matrices times dense ones, fixed rows (ELL).
 
-A thread sums a pack of neighbouring elements of the result over the elements of a bag, or some lanes of a warp share a row of
+A thread sums a pack of adjacent elements of the result over the elements of a bag, or some lanes of a warp share a row of
 contiguous elements. Traffic: numbers and weights are read once per bag, from one address by all of its lanes; selected rows are
 read in packs of 16 bytes. Arithmetic: that of the graph for each element. The order of additions depends on the length alone.
 """
@@ -35,7 +35,7 @@ from kernelmate.synthesis.schedules.gather import Gather
 BLOCK = 256
 
 LONG = 512
-"""Elements per result row from which one row suffices for a block."""
+"""Number of elements per result row from which a block takes a single row."""
 
 UNROLLED = 4
 """Elements of a bag whose loads are in flight at once."""
@@ -79,7 +79,7 @@ class _Expressions(Expressions):
 
 
 class _BagPacks(Gather):
-    """A thread for a pack of the result, with the sums in its registers."""
+    """Text of a kernel in which each thread computes a pack of the result, with the sums in registers."""
 
     name, what = "bags", "what a bag holds read once for all of its elements"
 
@@ -109,11 +109,11 @@ class _BagPacks(Gather):
         return self.packed(before, results, self.loads(key for key in walk(plan) if not self._in_bag(key)))
 
     def steps(self, first: str, end: str) -> tuple[str, str]:
-        """Returns a thread's start in a bag, and the step to its next element."""
+        """Returns the index at which a thread starts in a bag, and its step."""
         return first, f"++{self.k}"
 
     def bounds(self) -> tuple[list[str], str, str, str]:
-        """Returns statements before the loop over a bag, the type of its number, its first element, and the end."""
+        """Returns the statements before the loop over a bag, the type of the loop's index, its start, and its end."""
         offsets = self.bags.offsets
         if offsets is None:
             return [], "int", "0", self.kernel.size(self.bags.depth)
@@ -122,14 +122,14 @@ class _BagPacks(Gather):
         return [f"const {index} {self.end} = {end};{offsets.note}"], index, first, self.end
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
-        """Returns the statements behind the loop over a bag."""
+        """Returns the statements after the loop over a bag."""
         return []
 
     def _in_bag(self, key: Key) -> bool:
         return self.bags.summed in axes_in(key[1])
 
     def _loop(self) -> list[str]:
-        """Returns the loop over a bag; sums of all result elements are arrays of registers."""
+        """Returns the loop over a bag, with the sums of the result's elements in register arrays."""
         plan, names, kernel, expressions = self.bags, self.names, self.kernel, self.expressions
         sums = sums_of(plan)
         roots = [plan.operands(key)[0] for key in sums]
@@ -169,7 +169,7 @@ class _BagPacks(Gather):
 
 
 class _SharedBags(_BagPacks):
-    """A warp for each bag of few packs: lanes of the same pack alternate over elements, and combine their sums."""
+    """Text of a kernel with a warp per bag, for few packs: lanes of a pack share its elements and combine sums."""
 
     name = "bags-shared"
 
@@ -183,7 +183,7 @@ class _SharedBags(_BagPacks):
         self.lane_count = kernel.names.outermost("kLanes")
 
     def loads(self, keys: Iterable[Key]) -> list[str]:
-        """Loads like packs; lanes beyond the row load nothing."""
+        """Returns the loads of packs; lanes beyond the row load nothing."""
         several = list(keys)
         found = super().loads(several)
         if found and not all(self._in_bag(key) for key in several):
@@ -191,7 +191,7 @@ class _SharedBags(_BagPacks):
         return found
 
     def steps(self, first: str, end: str) -> tuple[str, str]:
-        """Assigns neighbouring elements to neighbouring lane groups."""
+        """Assigns adjacent elements to adjacent groups of lanes."""
         within = f"{self.names.column} < {self._length()}"
         own = f"threadIdx.x / {self.lane_count}"
         return (
@@ -256,7 +256,7 @@ class _SharedBags(_BagPacks):
 
 
 class _Lanes:
-    """Several lanes of a warp per row of contiguous elements."""
+    """Text of a kernel in which several lanes of a warp share a row of contiguous elements."""
 
     def __init__(self, plan: Bags, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes

@@ -20,7 +20,7 @@ from kernelmate.synthesis.schedules.rows import Rows
 
 THREADS = 256
 WIDTHS = (32, 16, 8)
-"""Neighbouring columns per block, the largest first."""
+"""Numbers of adjacent columns per block, the largest first."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -70,7 +70,7 @@ class _PartialKernel(KernelText):
 
 
 def _columns(plan: Plan, kernel: KernelText) -> Columns:
-    """Returns the column blocks, narrow enough that most multiprocessors have one."""
+    """Returns the text for columns, with blocks narrow enough that most multiprocessors have one."""
     count = int(evaluate(plan.domain[-1], kernel.contract.sizes[0]))
     width = next((one for one in WIDTHS if count >= one * ENOUGH_BLOCKS // 4), WIDTHS[-1])
     return Columns(plan, kernel, width, THREADS)

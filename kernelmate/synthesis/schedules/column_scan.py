@@ -21,10 +21,10 @@ from kernelmate.synthesis.schedules.columns import ColumnLayout
 from kernelmate.synthesis.schedules.passes import Passes
 
 BLOCK = 64
-"""Threads per block with a column each: few, so that many multiprocessors get some."""
+"""Threads per block, one per column: few, so that the blocks spread over many multiprocessors."""
 
 MANY_COLUMNS = 1 << 17
-"""Columns that keep a large GPU busy with a thread each."""
+"""Number of columns from which one thread per column fills a large GPU."""
 
 TILE_THREADS, TILE_WORDS = 512, 16
 """Threads per block for tile scans, and 32-bit words of prefixes per thread, which bounds the loads in flight."""
@@ -88,10 +88,10 @@ def recurrences_of(plan: Plan) -> list[Key]:
 
 
 def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
-    """Return the neutral value of a kind of scan.
+    """Return the neutral element of a kind of scan.
 
     Raises:
-        Refused: there is none for a type of whole numbers.
+        Refused: there is none for an integer type.
     """
     if ctype == expressions.real:
         return expressions.number(STARTS[kind])
@@ -101,7 +101,7 @@ def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
 
 
 class ColumnScan(Passes):
-    """A thread per column: neighbours read neighbouring elements, without synchronisation.
+    """Text of a kernel with a thread per column: accesses are coalesced, and no synchronisation is needed.
 
     Attributes:
         scans: keys of the scans.
@@ -219,7 +219,7 @@ class ColumnScan(Passes):
         return f"const size_t {self.names.column} = static_cast<size_t>({place.replace(' * ', ') * ', 1)};"
 
     def _places(self) -> list[str]:
-        """Returns the positions of the column with number `i`."""
+        """Returns the declarations of the positions of column `i`."""
         others = [int(axis) for axis in reversed(self.layout.single)]
         if len(others) == 1:
             return []
@@ -232,7 +232,7 @@ class ColumnScan(Passes):
 
 
 class Tiles(ColumnScan):
-    """Blocks of a few neighbouring columns: thread groups scan row groups in parallel, tile after tile.
+    """Text of a kernel whose blocks take a few adjacent columns: groups of threads scan groups of rows of a tile.
 
     Args:
         width: columns of a block.
@@ -373,7 +373,7 @@ class Tiles(ColumnScan):
         ]
 
     def _each(self, line: str) -> list[str]:
-        """Returns a line for each scan."""
+        """Returns one line for each scan."""
         line = line.replace("[kGroups][kWidth]", f"[{self.names.kGroups}][{self.names.kWidth}]")
         line = line.replace("[kRows]", f"[{self.names.kRows}]")
         groups = zip(self.kinds, self.sums, self.nexts, self.prefixes, self.carries, self.befores, strict=True)
@@ -391,7 +391,7 @@ class Tiles(ColumnScan):
         ]
 
     def _guarded(self, line: str) -> str:
-        """Returns a line that declares a constant, which threads without a column do not load."""
+        """Returns the declaration of a constant, with a guard for threads without a column."""
         found = re.fullmatch(r"const ([\w ]+) (\w+) = (.*\[.*);", line)
         # Of several axes, such threads have the place of the first column.
         if found is None or len(self.layout.single) > 1:
@@ -421,7 +421,7 @@ class Tiles(ColumnScan):
         ]
 
     def _before(self) -> list[str]:
-        """Returns the prefix before a thread's rows, and the whole tile's sum."""
+        """Returns statements that compute the prefix before a thread's rows, and the sum of the tile."""
         names = self.names
         loop: list[str] = []
         for (kind, _), sums, before, carry in zip(self.kinds, self.sums, self.befores, self.carries, strict=True):

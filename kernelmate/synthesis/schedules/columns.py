@@ -1,4 +1,4 @@
-"""Reductions along columns and what follows from them: a block for a few neighbouring columns, without atomics.
+"""Reductions along columns and operations on their results: a block for a few adjacent columns, without atomics.
 
 Traffic: each array is read once for each pass, in whole sectors of 32 bytes. Arithmetic: that of the graph for each element and pass,
 and for each column one combination per warp. The order of a sum depends on the number of rows alone, so results are bit-stable.
@@ -35,13 +35,13 @@ SECTOR = 32
 """Minimum transfer size of global memory in bytes: CUDA C++ Best Practices Guide, Coalesced Access."""
 
 ALONE = 256
-"""Threads per block if each takes a column."""
+"""Threads per block if each thread takes a column."""
 
 FEW_ROWS = 64
 """Number of rows up to which sharing a column between threads does not pay off."""
 
 ENOUGH_BLOCKS = 256
-"""Number of blocks from which wider blocks no longer idle multiprocessors: about two for each of a large GPU."""
+"""Number of blocks that keeps a large GPU busy, about two per multiprocessor; with fewer, blocks are narrower."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -157,7 +157,7 @@ class _ColumnReductions(Reductions):
 
 
 class Columns(Passes):
-    """Text for blocks of a number of columns and threads."""
+    """Text of a kernel for a number of columns and of threads per block."""
 
     over = "column"
 
@@ -195,13 +195,13 @@ class Columns(Passes):
             self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns, width)
 
     def _ahead(self) -> int:
-        """Returns the loads in flight: at most a thread's elements at the first size."""
+        """Returns the number of loads in flight: at most a thread's elements at the first size."""
         height = int(evaluate(self.layout.axes.sides[self.layout.gone[-1]], self.kernel.contract.sizes[0]))
         share = height * self.width // self.threads
         return max(FEWEST_AHEAD, min(self.most_ahead(), 1 << max(0, share.bit_length() - 1)))
 
     def _unneeded(self) -> int | None:
-        """Returns the axis that only the grid covers: the first one of every array, whose extent no address needs."""
+        """Returns the axis whose extent only the grid needs: the first axis of every array; None if there is none."""
         layout = self.layout
         first = int(layout.single[0]) if layout.single else None
         if first is None or first == layout.column:
@@ -258,7 +258,7 @@ class Columns(Passes):
         )
 
     def _opening(self) -> list[str]:
-        """Emits the block's results, and the start of its threads."""
+        """Emits the block's columns and the first rows of its threads."""
         names, layout, lines = self.names, self.layout, list(self.opening)
         rest = [int(axis) for axis in reversed(layout.single) if axis != layout.column]
         left = block = "blockIdx.x"
@@ -309,7 +309,7 @@ class Columns(Passes):
         return [*outer, *before, *lines]
 
     def _moments(self, centred: Centred, moments: Moments, ahead: str) -> list[str]:
-        """Returns one pass for both sums, a few elements at a time."""
+        """Returns one pass that computes both moments of a variance, with a few elements in flight."""
         names = fresh_names(self.kernel, "moments", "begin", "number", "values", "j", "step")
         row, height = self.names.row, self.lengths[self.layout.gone[-1]]
         opening, step = [f"{moments.type} {names.moments} = {{}};"], self.names.kThreads

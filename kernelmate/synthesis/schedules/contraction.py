@@ -39,13 +39,13 @@ from kernelmate.synthesis.tensor_text import copy_function
 
 BLOCK = 256
 PACK = 4
-"""Neighbouring elements that a thread loads of each array for one tile, and stores of its results at a time."""
+"""Number of adjacent elements that a thread loads or stores at a time."""
 ENOUGH_BLOCKS = 128
-"""Number of blocks from which larger tiles no longer leave multiprocessors idle."""
+"""Number of blocks that occupies all multiprocessors; with fewer, smaller tiles are used."""
 
 
 MOST_SUMS = 128
-"""Sums of products in a thread's registers: half of the registers that a thread can have."""
+"""Maximum number of sums in a thread's registers: half of the registers that a thread can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,7 @@ class _Sum:
 
 
 class TiledContraction(ContractionText):
-    """Writer of the kernel's text for one tile.
-
-    Subclasses override what is done with the sums of a tile.
-    """
+    """Writer of the kernel's text for one tile. Subclasses override how the sums of a tile are used."""
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage", "kPad")
@@ -166,7 +163,7 @@ class TiledContraction(ContractionText):
         }
 
     def _named_sums(self, terms: tuple[Key, ...]) -> list[_Sum]:
-        """Returns the sums with their names: of the only one, `terms` are the factors of what it adds."""
+        """Returns the sums with their names; if there is one, `terms` are the factors of its summand."""
         shape, names = self.shape, self.kernel.names
         found = []
         for number, (key, root) in enumerate(zip(shape.reductions, shape.roots, strict=True)):
@@ -182,7 +179,7 @@ class TiledContraction(ContractionText):
         return found
 
     def leaf(self, key: Key) -> str:
-        """Returns an element of a thread's part of a tile, or of an array beside the sum."""
+        """Returns the text of an element of a thread's part of a tile, or of an array used outside the sum."""
         name = str(self.plan.node(key).data[0]) if self.plan.node(key).data else ""
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.column}]"
@@ -228,7 +225,10 @@ class TiledContraction(ContractionText):
         ]
 
     def _named_tiles(self) -> list[str]:
-        """Returns the declaration of the sides of a block's tile in the kernel, by the file's constants where launches divide by them."""
+        """Returns the declarations of the tile sides in the kernel.
+
+        The host's constants are used where launches divide by them.
+        """
         if not self.kernel.kernel.launches:
             return self.tile_constants()
         names = self.names.kTileM, self.names.kTileN
@@ -290,7 +290,7 @@ class TiledContraction(ContractionText):
         return lines
 
     def _in_packs(self) -> list[str]:
-        """Returns the operands that are read in packs if their rows allow it."""
+        """Returns the operands that are read in packs if their rows are aligned."""
         return self.operands
 
     def _turn(self, products: list[str]) -> list[str]:
@@ -328,7 +328,7 @@ class TiledContraction(ContractionText):
         ]
 
     def _pad(self) -> str:
-        """Returns the number of elements by which rows of tiles are longer: with two, stores of tiles of 32 meet twice as many banks."""
+        """Returns the padding of a tile's rows in elements, which reduces bank conflicts of stores."""
         return str(self.names.kPack if self.tile.side >= PACK else self.names.kSide)
 
     def _held(self, name: str) -> str:
@@ -337,7 +337,7 @@ class TiledContraction(ContractionText):
         return real if "float" in dtype or self._is_factor(name) else c_type(dtype, real)
 
     def _is_factor(self, name: str) -> bool:
-        """True for small whole numbers that are only multiplied with floats: they are converted once, as they are stored."""
+        """Returns True for integers that are only multiplied with floats and are converted once, when stored."""
         nodes = self.plan.graph.nodes
         if self.total != self.kernel.real or self.kernel.arguments[name].dtype not in (
             "int8",
@@ -362,7 +362,7 @@ class TiledContraction(ContractionText):
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)
 
     def position(self) -> list[str]:
-        """Emits the results of a block and its threads."""
+        """Emits the block's results and the results of each thread."""
         names = self.names
         row = f"blockIdx.x / {names.across}" + (f" % {names.down}" if self.shape.batch else "")
         return [
@@ -528,7 +528,7 @@ class TiledContraction(ContractionText):
         ]
 
     def _sums_beside(self) -> list[str]:
-        """Returns the terms of sums of a thread's rows and columns, from the elements that it has just read."""
+        """Returns statements that add the terms of sums of a thread's rows and columns, from elements in registers."""
         names, lines = self.names, list[str]()
         self.column = names.i
         self._name_elements()
@@ -541,7 +541,7 @@ class TiledContraction(ContractionText):
         return lines
 
     def _name_elements(self) -> None:
-        """Lets several sums use elements in registers without further locals."""
+        """Registers the elements that are in registers, so that several sums use them without further locals."""
         keys = walk(self.plan) if len(self.sums) > 1 else ()
         elements = (
             key for key in keys if self.plan.node(key).op == "input" and self.plan.node(key).data[0] in self.parts
@@ -549,12 +549,12 @@ class TiledContraction(ContractionText):
         self.expressions.known |= {key: self.leaf(key) for key in elements}
 
     def _forget(self) -> None:
-        """Forgets locals that are declared in loops over elements."""
+        """Removes the locals that were declared in loops over elements."""
         varies = self.expressions.varies
         self.expressions.known = {key: one for key, one in self.expressions.known.items() if not varies(key)}
 
     def _totals(self) -> dict[Key, str]:
-        """Returns the text of each sum at a thread's row and column."""
+        """Returns the text of each sum for a thread's row and column."""
         names, m = self.names, self.shape.m
         totals = {one.key: f"{one.name}[{names.i}][{names.j}]" for one in self.products}
         return totals | {one.key: f"{one.name}[{names.i if m in one.sides else names.j}]" for one in self.beside}
@@ -601,7 +601,7 @@ class TiledContraction(ContractionText):
 
 
 class _AsyncContraction(TiledContraction):
-    """Text for one tile of floats copied to shared memory by `cp.async`, without registers.
+    """Text of a kernel with one tile of floats, copied to shared memory by `cp.async` without registers.
 
     Raises:
         Refused: an array has other elements, which would have to be converted.

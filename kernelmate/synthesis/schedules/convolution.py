@@ -1,7 +1,8 @@
 """Convolutions over channels and taps: the input with its halo and the weights in shared memory, results in registers.
 
-Traffic: a block reads its part of the input once for all of its output channels, and the weights once for all of its positions, from
-L2 beside other blocks. Arithmetic: that of the graph; a thread's values from shared memory serve several channels, taps and positions.
+Traffic: a block reads its part of the input once for all of its output channels, and the weights once for all of its
+positions, from L2 if other blocks read them, too. Arithmetic: that of the graph; a thread's values from shared memory
+serve several channels, taps and positions.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes, r
 from kernelmate.synthesis.window_text import WindowText
 
 SHARED = 32 * 1024
-"""Bytes of shared memory per block, so that several blocks fit on a multiprocessor (228 KB, H100)."""
+"""Bytes of shared memory per block, so that several blocks fit on a multiprocessor (228 KB on H100)."""
 
 MOST_SHARED = 48 * 1024
-"""Bytes of shared memory that a block has without asking for more."""
+"""Maximum bytes of static shared memory per block."""
 
 DEEPEST = 16
-"""Maximum of input channels at a time."""
+"""Maximum number of input channels per step."""
 
 LONGEST_LINE = 40
-"""Values of the input that a thread keeps in registers."""
+"""Maximum number of input values in a thread's registers."""
 
 ENOUGH_BLOCKS = 264
 """Two blocks for each of the 132 multiprocessors of an H100."""
@@ -117,7 +118,7 @@ class _Convolving:
         return (self.tile.positions[place] - 1) * one.stride + one.span + 1
 
     def _depth(self) -> int:
-        """Returns the channels per step: as many as shared memory has room for."""
+        """Returns the number of channels per step that fits in shared memory."""
         last = -(-self._patch(-1) // SPAN) * SPAN
         patch = last * math.prod(self._patch(place) for place in range(len(self.words) - 1))
         each = (patch + math.prod(self.found.taps) * (self.tile.out + SPAN)) * (
@@ -203,7 +204,7 @@ class _Convolving:
         ]
 
     def _block(self) -> tuple[list[str], str]:
-        """Emits the results of a block and its threads, and the grid."""
+        """Emits the block's results and the results of each thread, and returns the grid."""
         names, found, plan = self.names, self.found, self.plan
         places = {one.variable: place for place, one in enumerate(found.spatial)}
         axes = [found.out, *(one.variable for one in reversed(found.spatial)), *reversed(found.batch)]
@@ -241,7 +242,7 @@ class _Convolving:
         return [*lines, *decoded, *mine], " * ".join(reversed(grid))
 
     def _filled(self, dims: Sequence[tuple[str, str]], body: Sequence[str]) -> list[str]:
-        """Returns a loop in which the block's threads enumerate some dimensions, the last one fastest."""
+        """Returns a loop in which the block's threads enumerate several dimensions, the last one fastest."""
         names, left, lines = self.names, self.names.i, []
         for place, (name, count) in enumerate(reversed(dims)):
             rest = "" if place + 1 == len(dims) else f" % {count}"
@@ -369,7 +370,7 @@ class _Convolving:
         return self._over(names.i, names.kSide, [out, *self._over(names.j, names.kSpan, inner)])
 
     def _may_leave(self, axis: str) -> bool:
-        """True if a block's part of an axis may reach beyond its end."""
+        """Returns True if a block's part of an axis may extend beyond its end."""
         places = {one.variable: place for place, one in enumerate(self.found.spatial)}
         return axis not in places or self.lengths[places[axis]] != "1"
 

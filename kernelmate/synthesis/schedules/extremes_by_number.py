@@ -1,7 +1,9 @@
-"""Maxima and minima by index (`np.maximum.at`): samples are read in packs, and each bounds its result by an atomic operation.
+"""Maxima and minima by index (`np.maximum.at`): samples are read in packs and applied by atomic maxima or minima.
 
-Traffic: samples are read once, 16 bytes at a time. The results are the same in any order. Floats are compared by their bits: as signed
-integers those without a sign are in the order of the numbers, as unsigned integers those with a sign are in the reverse order.
+Traffic: samples are read once, 16 bytes at a time.
+
+The results do not depend on the order. Floats are compared by their bits: as signed integers, non-negative floats have
+the order of the numbers; as unsigned integers, negative floats have the reverse order.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ WHOLE = ("int32", "uint32", "int64", "uint64")
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's text.
+    """Yields the generated kernel.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     kind = next(str(node.data[0]) for node in graph.nodes if node.op == "scatter" and node.data)
     yield _ExtremesByNumber(bins_of(graph), kernel.again(), kind).written()
 
 
 class _ExtremesByNumber(HistogramText):
-    """The text for many blocks."""
+    """Text of a kernel with many blocks."""
 
     verb = "update"
 
@@ -48,7 +50,7 @@ class _ExtremesByNumber(HistogramText):
             raise Refused(f"{self.output} does not hold what several blocks could bound")
 
     def added(self, target: str, value: str) -> str:
-        """The statement that bounds an element of the result by a value."""
+        """Returns the statement that updates the maximum or minimum of a result's element."""
         if self.dtype == "float32":
             return f"{self.helper}(&{target}, {value});"
         kinds = {"int64": "long long", "uint64": "unsigned long long"}
@@ -56,7 +58,7 @@ class _ExtremesByNumber(HistogramText):
         return f"atomic{self.kind.capitalize()}({pointer}, {value});"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         text = super().written()
         what = {"max": "maximum", "min": "minimum"}[self.kind]
         return WrittenKernel(
@@ -65,7 +67,7 @@ class _ExtremesByNumber(HistogramText):
         )  # fmt: skip
 
     def _helper(self) -> list[str]:
-        """The device function for floats, which keeps NaN among the values, as NumPy does."""
+        """Returns the device function for floats, which propagates NaN as NumPy does."""
         if self.dtype != "float32":
             return []
         largest = self.kind == "max"

@@ -1,8 +1,9 @@
-"""Filters whose number of taps is a size: a tile of the signal with its halo and some taps in shared memory, results in registers.
+"""Filters whose number of taps is a size: signal tile and taps in shared memory, results in registers.
 
-A thread has neighbouring results, and moves a window of the signal in registers along the taps. Traffic: the signal once for each number
-of taps that a block takes at a time, nearly all of it from L1 and L2 after the first; results once. Arithmetic: that of the graph; two
-accesses of 16 bytes to shared memory for sixteen products.
+A thread computes adjacent results, and moves a window of the signal in registers along the taps.
+
+Traffic: the signal once for each group of taps that a block takes at a time, nearly all of it from L1 and L2 after the
+first; results once. Arithmetic: that of the graph; two accesses of 16 bytes to shared memory for sixteen products.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk
 BLOCK = 256
 
 EACH = 4
-"""Neighbouring results of a thread: so many floats are one access of 16 bytes."""
+"""Number of adjacent results per thread: as floats, they are one access of 16 bytes."""
 
 TAPS = 64
 """Taps per step."""
@@ -43,7 +44,7 @@ class _Filter(Elements):
     """Results along their axes, of which the last is the signal's; products have one more axis, of the taps."""
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated; parts of arrays are left whole."""
+        """Returns the keys of an operation's operands; slices of arrays are kept as one operand."""
         node, index = self.node(key), key[1]
         if node.op == "window":
             return ()
@@ -59,7 +60,7 @@ class _Filter(Elements):
         return self.bare(self.operands(key)[0]) if node.op == "view" or floats else key
 
     def places(self, key: Key) -> tuple[str, list[_SignalPlace]]:
-        """Returns the array of which a value is an element, and its place along each axis.
+        """Returns the array of which a value is an element, and its position along each axis.
 
         Raises:
             Refused: it is another value, or replaced by one beyond the ends of the array that is not zero.
@@ -170,7 +171,7 @@ class _FilterText:
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
 
     def _operands(self) -> None:
-        """Determines which operand is the signal and which are the taps, and the positions at which both are read."""
+        """Determines which operand is the signal and which has the taps, and the positions at which both are read."""
         plan = self.plan
         product = plan.bare(plan.operands(self.sum)[0])
         if plan.node(product).op != "map" or plan.node(product).data[0] != "multiply":

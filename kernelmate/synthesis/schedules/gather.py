@@ -85,7 +85,7 @@ class Gather:
         return found
 
     def _along(self, several: set[tuple]) -> bool:  # type: ignore[type-arg]
-        """Returns True if an array has one index, and is contiguous along the result's last axis."""
+        """Returns True if an array is read at a single index, contiguously along the result's last axis."""
         if len(several) != 1:
             return False
         (index,) = several
@@ -141,7 +141,7 @@ class Gather:
         ]
 
     def _targets(self) -> dict[str, str]:
-        """Emits the local of each output's pack."""
+        """Returns the local of each output's pack."""
         packs = self.packs
         return {
             name: f"{packs.locals[name]}_next" if name in self.inputs else packs.locals[name] for name in self.outputs
@@ -164,7 +164,7 @@ class Gather:
         return found
 
     def packed(self, before: Sequence[str], results: Sequence[str], loads: Sequence[str]) -> WrittenKernel:
-        """Returns the text around the statements for one element, and values computed before."""
+        """Returns the kernel around the statements for one element; `before` are values computed once."""
         kernel, names, packs = self.kernel, self.names, self.packs
         targets = self._targets()
         length = kernel.size(self.plan.domain[-1])

@@ -32,16 +32,16 @@ from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 BLOCK = 256
 RESIDENT = 4
-"""Maximum of blocks for each multiprocessor."""
+"""Maximum number of blocks per multiprocessor."""
 
 PER_THREAD = 4
-"""Packs per thread, before more threads are used."""
+"""Packs per thread before more threads are used."""
 
 SHARED = 32768
 """Bytes of shared memory for counts: two such blocks fit on each multiprocessor since sm_75."""
 
 COPIES = 16384
-"""Bytes up to which warps have counts of their own."""
+"""Maximum bytes of all copies of a block's counts; each warp has its own copy if they fit."""
 
 
 ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
@@ -134,7 +134,7 @@ class HistogramText:
         )
 
     def _samples(self) -> list[Key]:
-        """Returns the statements for each sample."""
+        """Returns the values computed for each sample."""
         seen: list[Key] = []
         stack = list(self.plan.operands(self.scatter))
         while stack:
@@ -145,7 +145,11 @@ class HistogramText:
         return seen
 
     def _refuse(self) -> None:
-        """Refuses results that atomic additions cannot give."""
+        """Checks that atomic additions can compute the results.
+
+        Raises:
+            Refused: they cannot.
+        """
         floating = self.dtype.startswith("float")
         if self.dtype not in ATOMIC:
             raise Refused(f"atomic additions to {self.dtype} are not written")
@@ -210,7 +214,7 @@ class HistogramText:
         return copies
 
     def _shared(self) -> list[str]:
-        """Emits the block's counts, set to zero."""
+        """Emits the block's counts in shared memory, set to zero."""
         if self.bins is None:
             return []
         names, copies = self.names, self._copies()
@@ -259,7 +263,7 @@ class HistogramText:
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
 
     def added(self, target: str, value: str) -> str:
-        """The statement that adds a value to an element of the counts or of the result."""
+        """Returns the statement that adds a value to an element of the counts or of the result."""
         pointer = f"&{target}"
         if self.bins is None and self.atomic != self.kernel.element(self.output):
             pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
@@ -306,7 +310,7 @@ class HistogramText:
         ]
 
     def _final(self) -> list[str]:
-        """Adds or stores each block's counts."""
+        """Returns statements that add or store each block's counts."""
         if self.bins is None:
             return []
         names, kernel, copies = self.names, self.kernel, self._copies()

@@ -1,7 +1,7 @@
-"""Results of neighbouring elements that lie side by side: channels of pixels, parts of complex numbers, blocks that are pooled.
+"""Results that are interleaved in memory: channels of pixels, parts of complex numbers, blocks that are pooled.
 
-A thread loads whole packs of what several neighbouring results need, and stores theirs in packs. Traffic: each array is read and
-written once, 16 bytes at a time. Arithmetic: that of the graph for each element.
+A thread loads whole packs of the elements that several adjacent results need, and stores theirs in packs. Traffic: each
+array is read and written once, 16 bytes at a time. Arithmetic: that of the graph for each element.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ACROSS, DOWN = 32, 8
 """Threads per block along a row and over rows."""
 
 MOST_RESULTS = 16
-"""Maximum of neighbouring results per thread."""
+"""Maximum number of adjacent results per thread."""
 
 MOST_BYTES = 256
 """Maximum bytes of all arrays per thread: 64 registers."""
@@ -50,7 +50,7 @@ MOST_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Neighbouring elements of one row of an array: `step` for each result."""
+    """Adjacent elements of one row of an array: `step` of them for each result."""
 
     name: str
     shape: tuple[str, ...]
@@ -71,7 +71,7 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
 
 
 def _divided(plan: Windows) -> Windows:
-    """Returns the plan whose thread computes all results that lie side by side.
+    """Returns the plan whose thread computes all interleaved results.
 
     For example those of `out[0::2] = a` and `out[1::2] = b`, or of `out[:, 0]` and `out[:, 1]`.
     """
@@ -140,14 +140,14 @@ class _Interleaved(WindowText):
         self.count = self._results()
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """Returns True: reductions over few elements are unrolled, with each element from a pack."""
+        """Returns True, so that reductions over few elements are unrolled, with each element from a pack."""
         return True
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
         self._lines = lines
 
     def _split_row(self, shape: Sequence[str], index: Sequence[object]) -> tuple[_Group, int] | None:
-        """Returns an element's group and its place there; None if common to a thread's results."""
+        """Returns an element's group and its offset in the group; None if all results of a thread share the element."""
         flat, inner, axis = Linear(), 1, len(shape) - 1
         while axis >= 0:
             if shape[axis] != "1":
@@ -184,7 +184,7 @@ class _Interleaved(WindowText):
         return replace(found[0], name=target.name), found[1]
 
     def _check(self) -> None:
-        """Refuses results with gaps between them, elements with a border beside them, and graphs where nothing lies side by side."""
+        """Checks that the results have no gaps and no bordered elements, and that something is interleaved."""
         groups = [group for group, _ in self.stored]
         for group in groups:
             places = [place for one, place in self.stored if one == group]
@@ -204,7 +204,7 @@ class _Interleaved(WindowText):
         return ITEM_BYTES[self.kernel.arguments[group.name].dtype]
 
     def _results(self) -> int:
-        """Returns a thread's neighbouring results, with whole packs of each array."""
+        """Returns the number of adjacent results per thread for which each array is read in whole packs."""
         needed = [WIDEST // math.gcd(WIDEST, group.step * self._item(group)) for group in self._groups()]
         count = math.lcm(*needed)
         held = sum(count * group.step * self._item(group) for group in self._groups())

@@ -32,7 +32,7 @@ from kernelmate.synthesis.reductions import WARP
 BLOCK = 256
 
 FILLING = 132 * 1024
-"""Number of threads that fill an H100 well: half of those that its multiprocessors hold."""
+"""Number of threads that occupies an H100: half of those resident on its multiprocessors."""
 
 ROW, OTHER = 0, 1
 """The two axes: elements of the results, and those of the other set."""
@@ -43,7 +43,7 @@ class _Pairs(Elements):
     """Plan of a reduction over pairs: elements of both sets."""
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Returns where the operands of an operation are evaluated; for a reduction, along the other set."""
+        """Returns the keys of an operation's operands; for a reduction, along the other set."""
         node, index = self.node(key), key[1]
         if node.op != "reduce":
             return Elements.operands(self, key)
@@ -52,7 +52,7 @@ class _Pairs(Elements):
         return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
 
     def axes(self) -> dict[Key, frozenset[int]]:
-        """Returns the axes along which each value differs."""
+        """Returns the axes along which each value varies."""
         found: dict[Key, frozenset[int]] = {}
         for key in walk(self):
             node = self.node(key)

@@ -15,14 +15,14 @@ from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, behind, walk
 from kernelmate.synthesis.reductions import Reductions
 
 IN_FLIGHT = 64
-"""Bytes of registers for values that a thread loads before it uses the first: of 1024 threads, latency times a multiprocessor's bandwidth."""
+"""Bytes of a thread's loads in flight before the first is used: for 1024 threads, latency times bandwidth."""
 
 FEWEST_AHEAD = 4
-"""Minimum of loads in flight if many blocks share a multiprocessor, or results are stored in between."""
+"""Minimum number of loads in flight if many blocks share a multiprocessor or results are stored in between."""
 
 
 def _takes_int(node: Node) -> bool:
-    """True for operations in which a place along a row, which fits an int, needs no conversion to 64 bits."""
+    """Returns True for operations in which a column index, which fits an int, needs no conversion to 64 bits."""
     compares = node.op == "map" and node.data[0] in ("equal", "not_equal")
     return compares or node.op in ("cast", "view", "reshape", "gather")
 
@@ -96,10 +96,10 @@ class Passes:
     def accesses(self, outputs: Sequence[str], single: str) -> dict[str, str]:
         """Returns the access of each array, by its name: a value of `Plan.access`.
 
-        Results that are one for each row or column are met as `single`.
+        Results with one element for each row or column are accessed as `single`.
 
         Raises:
-            Refused: an array is met along different axes, or read after another thread may have written it.
+            Refused: an array is accessed along different axes, or read after another thread may have written it.
         """
         found: dict[str, str] = {}
         for key in walk(self.plan):
@@ -116,7 +116,7 @@ class Passes:
         return found
 
     def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:
-        """Returns statements that compute some outputs and store each at its place."""
+        """Returns statements that compute and store some outputs at a position."""
         lines: list[str] = []
         texts = self.expressions.locals_for([key for key, _ in pairs], lines)
         values = [
@@ -133,11 +133,11 @@ class Passes:
         return [*lines, *(self.store(place(name), value) for (_, name), value in zip(pairs, values, strict=True))]
 
     def store(self, place: str, value: str) -> str:
-        """Returns the statement that stores a value at a place of an output."""
+        """Returns the statement that stores a value in an element of an output."""
         return f"{place} = {value};"
 
     def is_whole(self, output: Key) -> bool:
-        """True if an output has an element for each element of the domain."""
+        """Returns True if an output has an element for each element of the domain."""
         index = output[1]
         return index == (FLAT,) or len([one for one in index if one is not None]) == len(self.plan.domain)
 
@@ -157,13 +157,13 @@ class Passes:
         return passes
 
     def most_ahead(self) -> int:
-        """Returns the maximum of loads in flight if a block may be alone: a power of two."""
+        """Returns the maximum number of loads in flight if a multiprocessor may have one block: a power of two."""
         arrays = sum(access in ("flat", "slab") for access in self.inputs.values())
         most = IN_FLIGHT // (max(1, arrays) * (8 if self.kernel.real == "double" else 4))
         return max(FEWEST_AHEAD, 1 << max(0, most.bit_length() - 1))
 
     def position(self) -> tuple[str, str]:
-        """Returns the index of the loop's element among the reduced ones, and its C++ type."""
+        """Returns the index of the loop's element along the reduced axes, and its C++ type."""
         raise NotImplementedError
 
     def reduction(self, keys: Sequence[Key]) -> list[str]:
@@ -186,7 +186,7 @@ class Passes:
         return [*loop, *(line for one in found for line in self._final(one, by_node) if line)]
 
     def _take(self, found: Sequence[_Accumulator], online: Sequence[_Accumulator], body: list[str]) -> None:
-        """Adds statements that combine one more value into some reductions.
+        """Adds statements to `body` that combine one more value into each reduction.
 
         `online` sums are rescaled when the maximum grows.
         """
@@ -209,7 +209,7 @@ class Passes:
         return "expf" if self.kernel.real == "float" else "exp"
 
     def _final(self, one: _Accumulator, found: Mapping[int, _Accumulator]) -> list[str]:
-        """Returns statements after a pass, which give every thread the combined result."""
+        """Returns the statements after a pass that give every thread the combined result."""
         if one.key[0] in self.online.values():
             return [f"const {one.ctype} {one.own} = {one.name};", one.final]
         if one.key[0] not in self.online:
@@ -219,7 +219,7 @@ class Passes:
         return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
     def _with_position(self, key: Key, found: Mapping[int, _Accumulator]) -> _Accumulator | None:
-        """Returns the argmax or argmin of a reduction's value, whose local holds it too; None without one."""
+        """Returns the argmax or argmin that shares a local with a maximum or minimum; None without one."""
         node = self.plan.node(key)
         alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
         return next((one for one in alike if self.plan.node(one.key).args == node.args), None)
@@ -272,7 +272,7 @@ class Passes:
         return next((one for one in (plain, several) if len(one) < 24 and self.kernel.names.is_free(one)), wanted)
 
     def _sums_several(self) -> bool:
-        """True if there are sums of different arrays, so that their names must distinguish them."""
+        """Returns True if several arrays are summed, so that the names of sums must distinguish them."""
         sums = [
             key
             for key in walk(self.plan)

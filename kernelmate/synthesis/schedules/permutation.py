@@ -20,15 +20,15 @@ from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
 TILE, ROWS = 32, 8
-"""Side of a tile, and its rows that a block of 256 threads handles at a time."""
+"""Side of a tile, and the rows that a block of 256 threads takes at a time."""
 
 BLOCK = TILE * ROWS
 
 ENOUGH_BLOCKS = 1056
-"""Eight blocks for each of 132 multiprocessors, from which larger tiles do not idle any."""
+"""Eight blocks for each of 132 multiprocessors; with fewer, smaller tiles are used."""
 
 MOST_HELD = 34000
-"""Bytes of shared memory per block, of which six fit on a multiprocessor."""
+"""Maximum bytes of shared memory per block: six such blocks fit on a multiprocessor."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -93,7 +93,7 @@ class _Free:
         return self.kernel.loaded(str(node.data[0]), self.element(str(node.data[0])))
 
     def known(self) -> list[str]:
-        """Returns arrays that are read completely; the traffic of gathered rows is unknown."""
+        """Returns the arrays that are read completely; for gathered rows, the traffic is unknown."""
         return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
 
     def called(self, axis: int) -> str:
@@ -217,11 +217,14 @@ class _PermutationTiles(_Free):
         )
 
     def _threads(self) -> str:
-        """Returns the threads of a block, by the file's constants where it has them."""
+        """Returns the number of threads per block, by the host's constants if it has them."""
         return str(BLOCK) if self.constants else f"{self.names.kTile} * {self.names.kRows}"
 
     def _is_native(self) -> bool:
-        """True if the kernel has a grid of two dimensions, whose second one, limited to 65535, is never larger in the written one."""
+        """Returns True if the baseline has a two-dimensional grid, at least as high as the generated one at every size.
+
+        The second dimension is limited to 65535.
+        """
         contract = self.kernel.contract
         if len(contract.grid) != 2 or len(contract.block) != 2 or len(self.whole) != 2:
             return False
@@ -233,7 +236,7 @@ class _PermutationTiles(_Free):
         return all(-(-int(evaluate(rows, size)) // self.side) <= height for size, height in heights)
 
     def _own_block(self) -> list[str]:
-        """Emits the block's tile from its two numbers."""
+        """Emits the block's tile from its two block indices."""
         self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
         tile = self.names.kTile
         return [
@@ -245,7 +248,7 @@ class _PermutationTiles(_Free):
         ]
 
     def _block(self) -> list[str]:
-        """Emits the block's tile."""
+        """Emits the block's tile from its block index."""
         names, lengths = self.names, self.lengths
         rest = [axis for axis in reversed(self.whole) if axis not in (self.source, self.target)]
         lines = [
@@ -310,7 +313,7 @@ class _PackExpressions(Expressions):
         self._packs = packs
 
     def varies(self, key: Key) -> bool:
-        """True if a value differs between the elements of a pack."""
+        """Returns True if a value differs between the elements of a pack."""
         node = self.plan.node(key)
         if node.op in ("input", "iota"):
             order = self._packs.axes.order(order_of(key[1]))
@@ -325,7 +328,7 @@ class _PackExpressions(Expressions):
 
 
 class _Packs(_Free):
-    """Packs along the last axis, which is last in every array that has it; other positions by division."""
+    """Text of a kernel with packs along the last axis, which is last in every array that has it."""
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         super().__init__(plan, kernel)
@@ -399,7 +402,7 @@ class _Packs(_Free):
     """Last word of the helper's name: the part of the result that one call computes."""
 
     def _of_helper(self, of_row: list[str], of_pack: list[str]) -> tuple[list[str], list[str], str]:
-        """Returns the helper's lines, its parameters beside the kernel's own, and the comment above it."""
+        """Returns the helper's lines, its parameters in addition to the kernel's own, and the comment above it."""
         places = [f"size_t {self.names.row}", f"int {self.names.column}"]
         return [*of_row, *of_pack], places, "// kPack neighbouring elements of one row of the result."
 
@@ -465,7 +468,7 @@ class _Packs(_Free):
         return lines
 
     def _is_whole(self, name: str) -> bool:
-        """True if an array is read in packs at the results' own places."""
+        """Returns True if an array is read in packs at the results' own positions."""
         return name in self.packs.arrays and self.orders[name] == tuple(self.whole)
 
     def _coordinates(self) -> list[str]:
@@ -497,7 +500,7 @@ class _RowPacks(_Packs):
         return [*of_row, *block_of(head, of_pack)], [f"size_t {self.names.row}"], comment
 
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
-        """Returns the kernel with a row for each block."""
+        """Returns the kernel with a block per row."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
         arguments = f"{', '.join(passed)}, {names.row}"
         body = [

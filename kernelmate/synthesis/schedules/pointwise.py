@@ -1,4 +1,4 @@
-"""Element-wise maps: a pack of neighbouring elements per thread, in one access of 16 bytes where the addresses allow it."""
+"""Element-wise maps: a pack of adjacent elements per thread, in one access of 16 bytes where the addresses allow it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK = 256
 """Threads per block: enough for full occupancy on every GPU since sm_50, few enough for short tails."""
 
 LONG_ROW = 2048
-"""Row length from which a block per row precedes packs across rows: a block of 256 has two packs of float per thread."""
+"""Row length from which a block per row is tried before packs across rows: two packs of floats per thread."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -395,7 +395,7 @@ def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first
 
 
 def row_block(columns: int, width: int) -> int:
-    """Returns threads for a row of that many elements: one pack each, whole warps, 256 at most."""
+    """Returns the number of threads for a row: one per pack, in whole warps, at most 256."""
     block = 32
     while block < BLOCK and block * width < columns:
         block *= 2

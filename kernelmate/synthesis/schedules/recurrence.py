@@ -21,7 +21,7 @@ AHEAD = 8
 
 
 class ColumnRecurrence(ColumnScan):
-    """A thread per column, whose carried values are locals.
+    """Text of a kernel with a thread per column, whose carried values are locals.
 
     Attributes:
         states: keys of the carried values before a row. starts: initial values. nexts: values after a row.
@@ -105,7 +105,7 @@ class ColumnRecurrence(ColumnScan):
         self.expressions.known |= dict.fromkeys(self._results(number, kind), name)
 
     def _turn(self, whole: Sequence[tuple[Key, str]], place: object) -> list[str]:
-        """Returns statements of one row: results from the values before it, the values after it, and the other results."""
+        """Returns the statements of one row: results from the carried values, their update, and the other results."""
         body: list[str] = []
         early = [pair for pair in whole if self._needs(pair[0], "before")]
         late = [pair for pair in whole if pair not in early]
@@ -130,7 +130,7 @@ class ColumnRecurrence(ColumnScan):
         return body + (self.stores(late, place) if late else [])  # type: ignore[arg-type]
 
     def _advance(self, number: int, body: list[str]) -> None:
-        """Assigns the value after a row to a carried local."""
+        """Appends the update of a carried local to `body`."""
         name, expressions = self.carried[number], self.expressions
         (text,) = expressions.locals_for([self.nexts[number]], body)
         body.append(f"{name} = {text};")
@@ -142,12 +142,12 @@ class ColumnRecurrence(ColumnScan):
             expressions.known[following] = name
 
     def _hold(self, number: int, body: list[str]) -> None:
-        """Declares a local for the value after a row, which others need beside the one before it."""
+        """Declares a local for the updated value, which is needed together with the previous value."""
         name = self.expressions.named(self.nexts[number], body, f"next_{self.carried[number]}")
         self._know(number, "all", name)
 
     def _is_needed(self, number: int, left: Sequence[int]) -> bool:
-        """True if the value before a row is still needed for other values after it."""
+        """Returns True if the previous value is still needed for other updates."""
         state = self.states[number]
         return any(one != number and state is not None and self._reaches(self.nexts[one], state) for one in left)
 
@@ -167,7 +167,7 @@ class ColumnRecurrence(ColumnScan):
 
 
 class RowThreads(ColumnRecurrence):
-    """A thread per row: for recurrences along rows that are no scan of linear steps."""
+    """Text of a kernel with a thread per row, for recurrences along rows that are not linear scans."""
 
     schedule = "recurrence-rows"
     words = ("row", "col")

@@ -71,7 +71,7 @@ def _text(product: Plan, levels: _Levels, kernel: KernelText, tile: ContractionT
 
 
 def _parts(graph: Graph) -> tuple[Plan, Plan]:
-    """Returns the plan of the product alone, and that of the reductions of its rows, in which it is an array.
+    """Returns the plan of the product, and the plan of the row reductions, which read the product as an array.
 
     Raises:
         Refused: it is no reduction of a product's rows.
@@ -98,9 +98,9 @@ def _parts(graph: Graph) -> tuple[Plan, Plan]:
 
 
 def _with_picks(graph: Graph, product: int) -> Graph:
-    """Returns the graph with an element of each row of a product, by its number, as a sum in which it is the only term.
+    """Returns the graph with each indexed element of a product's row as a sum of which it is the only nonzero term.
 
-    Nodes keep their places.
+    Node indices do not change.
     """
     nodes = list(graph.nodes)
     later: dict[int, int] = {}
@@ -129,7 +129,7 @@ def _with_picks(graph: Graph, product: int) -> Graph:
 
 
 def _depends(graph: Graph, index: int, product: int) -> bool:
-    """True if a value is computed from a product."""
+    """Returns True if a value is computed from a product."""
     stack, seen = [index], set[int]()
     while stack:
         one = stack.pop()
@@ -169,7 +169,7 @@ class _Levels:
 
 
 def reduction_local(kernel: KernelText, said: str, kind: str) -> str:
-    """Returns a new local for a reduction of a row: the reference's name of a sum or an extreme, if it is free."""
+    """Returns a new local for a reduction of a row, named as in the reference if that name is free."""
     # A position's name is not that of the value that comes with it.
     names = kernel.names
     return names.fresh(said if said and names.is_free(said) and not is_extreme(kind) else _NAMES[kind])
@@ -196,15 +196,15 @@ class _ReducedProducts(TiledContraction):
             self._name(key)
 
     def stored(self) -> list[str]:
-        """Returns no arrays: the product is not stored."""
+        """Returns an empty list, since the product is not stored."""
         return []
 
     def untouched(self) -> list[str]:
-        """Returns no lines: every row has results."""
+        """Returns an empty list, since every row has results."""
         return []
 
     def _arrays(self) -> list[str]:
-        """Returns the arrays that are read beside the product's operands.
+        """Returns the arrays that are read other than the product's operands.
 
         Raises:
             Refused: one is read where another thread may have written it.
@@ -225,7 +225,7 @@ class _ReducedProducts(TiledContraction):
         return str(self.rows.node(key).data[0])
 
     def _leaf_of_rows(self, key: Key) -> str:
-        """Returns an element of the product, or of an array beside it, at a row and a column."""
+        """Returns an element of the product, or of another array, at a row and a column."""
         node, names = self.rows.node(key), self.names
         if key == self.product:
             return f"{names.sum}[{names.i}][{names.j}]"
@@ -253,7 +253,7 @@ class _ReducedProducts(TiledContraction):
         return address(tuple(shape.whole[:-1] if access == "row" else shape.whole), self.lengths, self.at)
 
     def _name(self, key: Key) -> None:
-        """Names the locals of a reduction: an element for each row of a thread.
+        """Names the locals of a reduction, which have an element for each row of a thread.
 
         Raises:
             Refused: there is no text for its type.
@@ -422,7 +422,7 @@ class _ReducedProducts(TiledContraction):
         return [f"{name} = {function}({name} * {scale});"]
 
     def _own_maximum(self, key: Key) -> str:
-        """Returns the local with a thread's own maximum, relative to which its sums are."""
+        """Returns the local with a thread's own maximum, by which its sums are scaled."""
         if key not in self.maxima:
             self.maxima[key] = self.kernel.names.fresh("thread_max")
         return self.maxima[key]

@@ -1,4 +1,4 @@
-"""Texts of the elements that a row uses: of whole rows, of vectors along some axes, of scalars and positions."""
+"""C++ accesses to the elements that a row uses: whole rows, vectors along some axes, scalars and positions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RowElements(Passes):
         return f"static_cast<long long>({self.names.row if access == 'row' else self._part(key)})"
 
     def _meet_across(self, key: Key) -> None:
-        """Name the position along an axis of another shape at which a row begins.
+        """Names the position along an axis of another shape at which a row begins.
 
         A row has an integer number of its elements.
 
@@ -85,7 +85,10 @@ class RowElements(Passes):
             self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"
 
     def _first_across(self, axis: str, behind: str) -> str:
-        """Returns the position along such an axis at which a row begins; `behind` is the row's number of its elements."""
+        """Returns the position at which a row begins along an axis of another shape.
+
+        `behind` is the number of the row's elements per position.
+        """
         names, plan, kernel = self.names, self.plan, self.kernel
         inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")
         rows = plan.domain[plan.split - 1] if plan.split else ""

@@ -15,10 +15,10 @@ from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
 from kernelmate.synthesis.schedules.row_elements import RowElements
 
 MOST_KEPT = 64
-"""Maximum registers per thread for elements of its row."""
+"""Maximum number of a thread's registers that hold elements of its row."""
 
 ALL_KEPT = 32768
-"""Maximum registers per block for elements of its row: half of a multiprocessor's."""
+"""Maximum number of a block's registers that hold elements of its row: half of a multiprocessor's."""
 
 
 class RowLoops(RowElements):
@@ -47,7 +47,7 @@ class RowLoops(RowElements):
     derived: Key | None = None
 
     def keep(self, passes: Sequence[Sequence[Key]]) -> None:
-        """Keep values that several passes read in registers.
+        """Keeps values that several passes read in registers.
 
         Raises:
             Refused: each array is read once, or a thread has too few registers.
@@ -89,7 +89,7 @@ class RowLoops(RowElements):
             self.packs.locals[one] = f"{self.names.given}.{one}"
 
     def _derived(self, roots: Sequence[Key]) -> Key | None:
-        """Returns the value that stands for all kept arrays, if passes use them for nothing else: a sum with a residual, say."""
+        """Returns the value that replaces all kept arrays if passes use nothing else: a sum with a residual, say."""
         plan, bare = self.plan, self.expressions.bare
         kept = {*self.kept}
         if len(kept) < 2 or self.kernel.real != "float" or "float" not in self.packs.types:
@@ -118,7 +118,7 @@ class RowLoops(RowElements):
         return None
 
     def _below(self, key: Key) -> set[Key]:
-        """Returns a value and all that it is computed from."""
+        """Returns a value and all values from which it is computed."""
         found, stack = set[Key](), [key]
         while stack:
             one = stack.pop()
@@ -196,7 +196,7 @@ class RowLoops(RowElements):
         ]
 
     def _held_type(self) -> str:
-        """Returns the type of what a thread keeps at a time."""
+        """Returns the type of the pack that a thread keeps."""
         if self.derived is not None:
             return self.packs.types["float"]
         return self.packs.type_of(self.kept[0]) if len(self.kept) == 1 else str(self.names.Kept)
@@ -206,7 +206,7 @@ class RowLoops(RowElements):
         return f"{self.names.kAhead} / {self._kpack}" if self.packs.width > 1 else str(self.names.kAhead)
 
     def _place(self, turn: str) -> str:
-        """Returns the column of a thread's pack."""
+        """Returns the column of a thread's pack in an iteration."""
         place = f"{turn} * {self.threads} + {self.names.rank}"
         return f"({place}) * {self._kpack}" if self.packs.width > 1 else place
 
@@ -346,7 +346,7 @@ class RowLoops(RowElements):
         return [*before, *unroll, *block_of(head, lines), *rest]
 
     def _filled(self, stores: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Returns stores of constant packs to the irrelevant part of a row."""
+        """Returns the stores of constant packs to the irrelevant part of a row."""
         names, packs = self.names, self.packs
         lines, body = [], []
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):

@@ -1,7 +1,9 @@
-"""Linear recurrences along rows: each turn takes a value to `scale * value + shift`, and such steps are combined like sums.
+"""Linear recurrences along rows: steps `scale * value + shift` are combined by an associative scan.
 
-Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the graph,
-three operations per element to join its step to those before it, and five joins by shuffles per pack.
+Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it.
+
+Arithmetic: that of the graph, three operations per element to join its step to those before it, and five joins by
+shuffles per pack.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class _Steps:
         return self._depends[index]
 
     def _step(self, index: int) -> tuple[int | None, int | None]:
-        """Returns the nodes of the scale and the shift of a value over the carried one; None for zero."""
+        """Returns the nodes of the scale and the shift of a value relative to the carried one; None for zero."""
         node = self.nodes[index]
         if not self._is_carried(index):
             return None, index
@@ -206,7 +208,7 @@ class RowRecurrence(RowScan):
         return self.tiles([*outer, f"{self.kernel.real} {names.carry} = {begin};"], lines)
 
     def why(self) -> str:
-        """Returns the reason in one sentence."""
+        """Returns a one-sentence explanation of the schedule."""
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
             "each element is a step of the linear recurrence, and threads join steps by shuffles, tile after tile of the row."

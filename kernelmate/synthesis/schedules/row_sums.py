@@ -1,4 +1,4 @@
-"""Sums of rows by index, as gradients of an embedding: a block searches the rows that belong to its rows of the result.
+"""Sums of rows by index, as gradients of an embedding: a block searches for the rows of its results.
 
 Traffic: summed rows are read once, a row of the result once for each row added to it, and the indices once per block,
 from L2. Arithmetic: one addition per element; each sum is computed by one thread, in the order of the indices, without
@@ -23,17 +23,17 @@ from kernelmate.synthesis.size_text import MissingSize
 
 THREADS = 256
 NUMBERS = 4
-"""Number of neighbouring indices that a thread examines per step."""
+"""Number of adjacent indices that a thread examines per step."""
 
 BLOCKS = 1056
-"""Eight blocks for each of 132 multiprocessors, so that all search for their rows at the same time."""
+"""Eight blocks for each of 132 multiprocessors, so that all blocks search at the same time."""
 
 SUMMED = 2
 """The axis of the indices, after those of the result."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """Yields the kernel's texts, the likeliest first; they add atomically if the user's kernel does.
+    """Yields generated kernels, the most promising first; they add atomically if the baseline does.
 
     Raises:
         Refused: it is not the sum of rows by index, added to what the result had or to what is computed for each element.
@@ -120,7 +120,7 @@ class _RowSums:
         self.rows = max(1, -(-rows // BLOCKS))
 
     def _base(self) -> Key | None:
-        """Return the addend of the sums; None for the output's earlier contents.
+        """Returns the value to which the sums are added; None for the output's earlier contents.
 
         Raises:
             Refused: more follows from the sums than an addition.
@@ -210,7 +210,7 @@ class _RowSums:
         )
 
     def _line(self, roots: Sequence[Key]) -> list[str]:
-        """Returns texts of values, without locals before the loop over columns."""
+        """Returns the texts of values, without locals before the loop over columns."""
         self.lines: list[str] = []
         self.expressions.known, self.expressions.outer = {}, []
         texts = self.expressions.locals_for(roots, self.lines)

@@ -1,4 +1,4 @@
-"""Sums of what rows result in, as the loss of a batch: a row's threads add its result to the total, as the kernel as it is does.
+"""Sums of row results, such as the loss of a batch: the threads of a row add its result atomically.
 
 Traffic: that of `rows`. Arithmetic: one atomic addition per row, whose order differs from run to run.
 """
@@ -14,10 +14,10 @@ from kernelmate.synthesis.schedules import rows
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: the result is not the sum of rows' results, or the kernel as it is adds nothing atomically.
+        Refused: the result is not the sum of rows' results, or the baseline does not add atomically.
     """
     (output, *others) = kernel.outputs()
     if sum(node.op == "reduce" for node in graph.nodes) < 2:
@@ -35,7 +35,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _row_results(graph: Graph, total: str) -> Graph:
-    """Returns the graph of what is added for each row, factors of the sum included."""
+    """Returns the graph of the values that rows add, including factors of the sum."""
     nodes = list(graph.nodes)
 
     def behind(index: int) -> int:
@@ -45,7 +45,7 @@ def _row_results(graph: Graph, total: str) -> Graph:
         return behind(node.args[0]) if node.op in ("view", "reshape") or wide else index
 
     def added(index: int) -> int:
-        """Returns the node of the rows' results of which a value is the sum."""
+        """Returns the node of the row results of which a value is the sum."""
         node = nodes[behind(index)]
         if node.op == "reduce" and node.data == ("sum", 0) and len(nodes[node.args[0]].shape) == 1:
             return node.args[0]
@@ -73,7 +73,7 @@ def _row_results(graph: Graph, total: str) -> Graph:
 
 
 class _RowTotals(rows.Rows):
-    """The text: as of rows, with an addition in place of the store."""
+    """Text of a kernel for rows, which adds results instead of storing them."""
 
     def store(self, place: str, value: str) -> str:
         """Returns the statement that adds a row's result to the total."""

@@ -1,7 +1,7 @@
-"""Reductions along rows of values that neighbouring elements make: total variation, trapezoids, energies of differences.
+"""Reductions along rows of functions of adjacent elements: total variation, trapezoids, energies of differences.
 
-Traffic: each array is read once, and what neighbours read in common comes from the L1 cache. Arithmetic: that of the graph for each
-element, and shuffles for each row.
+Traffic: each array is read once, and elements that several threads read come from the L1 cache. Arithmetic: that of the
+graph for each element, and shuffles for each row.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from kernelmate.synthesis.window_plan import Windows, walked, window_plan
 from kernelmate.synthesis.window_text import WindowText
 
 AHEAD = 4
-"""Elements of a thread whose loads overlap."""
+"""Number of a thread's elements whose loads overlap."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RowParts:
-    """A graph in two parts.
+    """A graph split into reduced values and results of the reductions.
 
     Attributes:
-        values: what is reduced, an output for each reduction. kinds: of the reductions. reductions: their nodes.
-        rest: results from the reductions, which are its arrays `@0`, `@1`, ...
+        values: the graph of the reduced values, with an output per reduction.
+        kinds: the kinds of the reductions.
+        reductions: the nodes of the reductions.
+        rest: the graph of the results, in which the reductions are the arrays `@0`, `@1`, ...
     """
 
     values: Graph
@@ -109,7 +111,7 @@ class _RowWindows:
         self.arrays = [str(node.data[0]) for node in parts.rest.nodes if node.op == "input" and str(node.data[0])[0] != "@"]  # fmt: skip
 
     def _leaf(self, key: Key) -> str:
-        """Returns a result of a reduction, or an element of an array beside it."""
+        """Returns the text of a reduction's result, or of an array element outside the reductions."""
         node = self.rest.node(key)
         if node.op == "iota":
             raise Refused("it uses positions of rows beside their reductions")

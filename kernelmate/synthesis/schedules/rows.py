@@ -28,14 +28,14 @@ from kernelmate.synthesis.row_ends import RowEnd, ends_of
 from kernelmate.synthesis.schedules.row_loops import RowLoops
 
 ROWS_PER_BLOCK = 8
-"""Rows per block, each of a warp."""
+"""Rows per block, with a warp per row."""
 
 SHORT_ROW = 1024
-"""Maximum row length for a warp: 32 elements per thread."""
+"""Maximum row length for a warp per row: 32 elements per thread."""
 
 
 LONG_ROW = 8192
-"""Desired registers per thread for kept elements of its row: enough loads are in flight, and enough threads fit."""
+"""Row length above which blocks of 512 threads are tried as well."""
 
 KEPT = 32
 """Desired registers per thread for elements of its row: enough loads in flight, and enough threads fit."""
@@ -89,9 +89,9 @@ def _text(text: type[Rows], plan: Plan, kernel: KernelText, team: Team, *, onlin
 
 
 def _kept(plan: Plan, kernel: KernelText, columns: int, text: type[Rows]) -> list[WrittenKernel]:
-    """Returns kernels that keep rows in registers, for three teams, best first.
+    """Returns kernels that keep rows in registers, for up to three team sizes, best first.
 
-    Fewest threads with at most `KEPT` each.
+    The first team is the smallest with at most `KEPT` registers per thread, except for few or short rows.
     """
     found: list[tuple[int, WrittenKernel]] = []
     if columns > LONGEST_KEPT:
@@ -188,7 +188,7 @@ class Rows(RowLoops):
             self.keep(self.passes())
 
     def _slabs(self) -> dict[str, Key]:
-        """Returns the inputs that are read at other rows than the thread's own, by array."""
+        """Returns the inputs that are read at rows other than the thread's own, by array."""
         found: dict[str, Key] = {}
         for key in walk(self.plan):
             node = self.plan.node(key)
@@ -199,7 +199,7 @@ class Rows(RowLoops):
         return found
 
     def _slab_row(self, name: str, lines: list[str]) -> str:
-        """The number of the row of such an array: part of the thread's own, or an element of an array of numbers."""
+        """Returns the row index of such an array: part of the thread's own, or an element of an index array."""
         key = self.slabs[name]
         front = [one for one in key[1] if isinstance(one, str) or (one is not None and one < self.plan.split)]
         if isinstance(front[0], int):
@@ -227,7 +227,7 @@ class Rows(RowLoops):
         return found[0] if found else None
 
     def _ahead(self) -> int:
-        """Return the loads in flight: a thread's elements at the first size; 0 for a single pack.
+        """Returns the number of loads in flight: a thread's elements at the first size; 0 for a single pack.
 
         By default the compiler unrolls beyond a thread's elements, and loads the remaining packs one by one.
         """
@@ -359,7 +359,7 @@ class Rows(RowLoops):
         return lines
 
     def _needs(self, key: Key, value: Key) -> bool:
-        """True if an output is computed from a value that is not a reduction's own."""
+        """Returns True if an output is computed from a value that is neither a reduction nor an array."""
         value = self.expressions.bare(value)
         if self.plan.node(value).op in ("reduce", "input"):
             return False
@@ -372,7 +372,7 @@ class Rows(RowLoops):
         return False
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
-        """Returns the kernel's own body, which selects the row and tests whether it consists of whole packs."""
+        """Returns the kernel's body, which selects the row and the function for whole packs or single elements."""
         names, width = self.names, self.packs.width
         arguments = ", ".join([*passed, names.row])
         if self.team.name == "warp":
@@ -411,7 +411,7 @@ class Rows(RowLoops):
         ]
 
     def why(self) -> str:
-        """Returns the reason in one or two sentences."""
+        """Returns an explanation of the schedule in one or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
         several = _TIMES.get(passes, f"{passes} times")
         times = "once" if passes == 1 else f"{several}, from the cache after the first"

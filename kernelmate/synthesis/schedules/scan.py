@@ -1,7 +1,8 @@
-"""Scans along rows, and what leads to them and follows: a warp or a block per row.
+"""Scans along rows, with operations before and after: a warp or a block per row.
 
-Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the
-graph, and per pack of a row five steps by shuffles. The order of a sum depends on the length alone, so results are bit-stable.
+Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic:
+that of the graph, and per pack of a row five steps by shuffles. The order of a sum depends on the length alone, so
+results are bit-stable.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterato
 
 
 def _tile_threads(columns: int) -> int:
-    """Returns threads per block for a row length: a pack of four per thread, so that the row is one tile, up to 512 threads."""
+    """Returns the threads per block for a row length: one per pack of four, up to 512.
+
+    Rows of at most 2048 elements are one tile.
+    """
     fitting = 64
     while fitting < 512 and fitting * 4 < columns:
         fitting *= 2
@@ -103,7 +107,7 @@ def plan_of_scans(graph: Graph) -> Plan:
 
 
 def _turned(graph: Graph, domain: tuple[str, ...], axis: int) -> int:
-    """Returns the axis of a domain along which a graph scans, where its results have other orders of axes than its scans."""
+    """Returns the axis of a domain along which a graph scans, if results and scans order their axes differently."""
     whole = [one for one in graph.outputs if long_sides(graph.nodes[one]) == domain]
     plan = Plan(graph, domain, 0, tuple((one, whole_index(graph.nodes[one], domain)) for one in whole), "map")
     found = {key[1][axis] for key in walk(plan) if plan.node(key).op in ("scan", "recur") and len(key[1]) > axis}
@@ -114,7 +118,7 @@ def _turned(graph: Graph, domain: tuple[str, ...], axis: int) -> int:
 
 
 def _place(node: Node) -> tuple[tuple[str, ...], int]:
-    """Returns the shape of what is scanned, and the axis."""
+    """Returns the shape of the scanned value, and the axis."""
     axis = int(node.data[1 if node.op == "scan" else 3] or 0)
     if node.op == "scan":
         return node.shape, axis
@@ -122,7 +126,11 @@ def _place(node: Node) -> tuple[tuple[str, ...], int]:
 
 
 def _check(plan: Plan, gone: int) -> None:
-    """Refuses operations that a pass over rows cannot support."""
+    """Checks that a pass over rows supports all operations.
+
+    Raises:
+        Refused: it does not.
+    """
     after: dict[Key, bool] = {}
     for key in walk(plan):
         node = plan.node(key)
@@ -145,7 +153,7 @@ def _check(plan: Plan, gone: int) -> None:
 
 
 _JOINED = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
-"""Beginnings of the comments on joined values, by the kind of a scan."""
+"""First words of the comments on joined values, by the kind of a scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +183,7 @@ class Joining:
 
 
 class RowScan(Rows):
-    """Text of one team: packs of a row's tile are combined within threads, among them, and with the preceding prefix."""
+    """Text for one team: packs of a tile are scanned in threads, across threads, and joined with the prefix."""
 
     schedule = "scan"
 
@@ -359,12 +367,12 @@ class RowScan(Rows):
         return [*(["#pragma unroll"] if kpack != "1" else []), *block_of(head, body)]
 
     def _forget(self) -> None:
-        """Forgets locals of a loop over elements, which are unknown after it."""
+        """Removes the locals of a loop over elements."""
         known = self.expressions.known
         self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
 
     def why(self) -> str:
-        """Returns the reason in one sentence."""
+        """Returns a one-sentence explanation of the schedule."""
         how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "

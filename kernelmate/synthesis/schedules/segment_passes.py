@@ -1,4 +1,4 @@
-"""Results for each element of rows between offsets, from reductions of the rows: some neighbouring lanes of a warp for each row.
+"""Results for each element of rows between offsets, from reductions of the rows: adjacent lanes per row.
 
 Softmax, normalisation and the like of the rows of a sparse matrix. Lanes go through their row once for the reductions that need no
 others, once more for those that need these, and a last time for the results; a row of usual length stays in the L1 cache meanwhile.
@@ -24,14 +24,14 @@ from kernelmate.synthesis.reductions import WARP
 BLOCK = 256
 
 ROW, ELEMENT = 0, 1
-"""The two axes: rows, and elements of all rows behind one another."""
+"""The two axes: rows, and the elements of all rows in order."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     plan = _plan(graph)
     rows, elements = (max(1, int(evaluate(side, kernel.contract.sizes[0]))) for side in plan.domain)
@@ -101,7 +101,7 @@ class _Passes:
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names = self.kernel, self.names
         row, lane, lanes = names.row, names.lane, names.kLanes
         index = kernel.element(self.offsets.name)
@@ -130,7 +130,7 @@ class _Passes:
         )
 
     def _levels(self) -> list[list[Key]]:
-        """The reductions, those first that need no others."""
+        """Returns the reductions in order of dependency."""
         depth: dict[Key, int] = {}
         for key in walk(self.plan):
             below = max((depth[one] for one in self.plan.operands(key)), default=0)
@@ -139,7 +139,7 @@ class _Passes:
         return [[key for key in self.sums if depth[key] == level + 1] for level in range(deepest)]
 
     def _reduced(self, sums: Sequence[Key]) -> list[str]:
-        """Statements that compute reductions which need only those that are known."""
+        """Returns statements that compute reductions whose operands are known."""
         kernel, names, expressions = self.kernel, self.names, self.expressions
         texts, body, hoisted = self._body([self.plan.operands(key)[0] for key in sums])
         declared, exchanged, known = list[str](), list[str](), dict[Key, str]()
@@ -167,7 +167,7 @@ class _Passes:
         return block_of(head, body)
 
     def _body(self, roots: Sequence[Key]) -> tuple[list[str], list[str], list[str]]:
-        """The texts of values at element `i`, statements before them, and statements before the loop over elements."""
+        """Returns values at element `i`, the statements before them, and those before the loop over elements."""
         body: list[str] = []
         self.numbers.taken(roots, self.expressions, body)
         texts = self.expressions.locals_for(roots, body)
@@ -175,12 +175,12 @@ class _Passes:
         return texts, body, hoisted
 
     def _forget(self) -> None:
-        """Leaves the locals of a loop's body; reciprocals, with negative keys, are the row's."""
+        """Removes the locals of a loop's body; reciprocals, with negative keys, belong to the row and stay."""
         known, varies = self.expressions.known, self.expressions.varies
         self.expressions.known = {key: name for key, name in known.items() if key[0] < 0 or not varies(key)}
 
     def _results(self) -> list[str]:
-        """Statements that compute and store the results of the row, and of its elements."""
+        """Returns statements that compute and store the results of the row and of its elements."""
         lines = self._stored([name for name, key in self.outputs.items() if key[1] == (ELEMENT,)], self.names.i)
         rows = self._stored([name for name, key in self.outputs.items() if key[1] == (ROW,)], self.names.row)
         return [*lines, *rows]

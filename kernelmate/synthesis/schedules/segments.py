@@ -1,7 +1,8 @@
-"""Reductions over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
+"""Reductions over the rows of a sparse matrix in CSR, and operations on the results: adjacent lanes per row.
 
-Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by index come from
-the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
+Traffic: offsets and arrays of elements are read once, adjacent elements by adjacent lanes; elements by index come from
+the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends
+on a row's length alone.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class _Segments:
         )
 
     def element(self) -> tuple[list[str], list[str], list[str]]:
-        """Return the summand at element `i` for each sum, statements before it, and those before the loop.
+        """Return each sum's addend at element `i`, the statements before it, and the statements before the loop.
 
         Raises:
             Refused: values of each row are used inside of the sums.

@@ -45,7 +45,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 class _StackedText(KernelText):
-    """Text of a kernel each of whose stacked results has a name, which stands for one value in each stack."""
+    """Text of a kernel in which each stacked result is written as one named result per value."""
 
     def __init__(self, kernel: Kernel, contract: Contract, results: Sequence[StackedResult], like: KernelText) -> None:
         names = [one.name for one in like.outputs()]

@@ -35,13 +35,13 @@ from kernelmate.synthesis.row_stages import RowStage, row_stages
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
 
 STAGED = "staged-rows"
-"""Beginning of the schedules' names."""
+"""Prefix of the schedules' names."""
 
 BLOCK = 256
 """Threads per block."""
 
 ROWS = (8, 4, 2, 1)
-"""Numbers of rows of a block: an element of a shared array is read once for all of them."""
+"""Numbers of rows per block: an element of an array that all rows share is read once for all of them."""
 
 _NAMES = {"sum": "row_sum", "max": "row_max", "min": "row_min"}
 _SUMS = {"sum": "sums", "max": "largest", "min": "smallest"}
@@ -119,9 +119,9 @@ class _StagedRows:
         self._refuse_overwritten()
 
     def _refuse_overwritten(self) -> None:
-        """Refuse reads of a result's old values that another thread may have replaced.
+        """Refuses reads of a result's old values that another thread may have replaced.
 
-        Other blocks have other rows, and a barrier ends each stage but those of results, of which there is one then.
+        Blocks have separate rows, and a barrier ends each stage except the stage of the only result.
         """
         for stage in self.stages:
             for key in walk(stage.plan):
@@ -148,7 +148,7 @@ class _StagedRows:
         return "products" if kind else "values"
 
     def length(self, side: str) -> str:
-        """Returns the extent of an axis in C++, a local if it is more than a name."""
+        """Returns the length of an axis in C++, as a local if it is more than a name."""
         if side not in self.lengths:
             text = self.kernel.size(side)
             if not text.isidentifier() and not text.isdigit():
@@ -232,7 +232,7 @@ class _StagedRows:
         return self.kernel.loaded(name, f"{name}[{address(order, lengths, at)}]")
 
     def _place(self, stage: RowStage, axes: Sequence[int]) -> str:
-        """Returns the place of an element in a shared array: the block's rows are next to each other."""
+        """Returns the index of an element in a shared array, whose last axis is the block's rows."""
         text = ""
         for axis in axes:
             length = self.length(stage.plan.domain[axis])
@@ -315,7 +315,7 @@ class _StagedRows:
     def _around(
         self, axes: Sequence[int], stage: RowStage, lines: list[str], first: str = "0", step: str = "1"
     ) -> list[str]:
-        """Returns loops along axes around statements, the last axis inside, from `first` in steps of `step`."""
+        """Returns loops along axes around statements, the last axis innermost, from `first` in steps of `step`."""
         for number, axis in enumerate(reversed(axes)):
             name, length = self.loop_names[axis], self.length(stage.plan.domain[axis])
             own = number == 0 and step != "1"
@@ -326,7 +326,7 @@ class _StagedRows:
         return lines
 
     def _map(self, stage: RowStage, expressions: Expressions) -> list[str]:
-        """Returns a stage without a reduction: threads along its last axis."""
+        """Returns the statements of a stage without a reduction: threads along its last axis."""
         names = self.names
         if not stage.kept:
             return self._over_rows(self._stored(stage, expressions), first="threadIdx.x", step=str(names.kThreads))
@@ -334,7 +334,7 @@ class _StagedRows:
         return self._around(stage.kept, stage, lines, "threadIdx.x", str(names.kThreads))
 
     def _row_reduction(self, stage: RowStage, expressions: Expressions, reduction: Key) -> list[str]:
-        """Returns a reduction of whole rows: a warp for each row."""
+        """Returns the statements of a reduction of whole rows: a warp per row."""
         names, kind = self.names, str(stage.plan.node(reduction).data[0])
         body: list[str] = []
         (root,) = stage.plan.operands(reduction)
@@ -357,7 +357,7 @@ class _StagedRows:
         """Returns the C++ type of a reduction.
 
         Raises:
-            Refused: it is an extreme of whole numbers.
+            Refused: it is a maximum or minimum of integers.
         """
         ctype = expressions.type_of(reduction)
         if ctype != self.kernel.real and (kind != "sum" or ctype == "bool"):
@@ -369,7 +369,7 @@ class _StagedRows:
         return expressions.number({"sum": 0.0, "max": -infinity, "min": infinity}[kind])
 
     def _products(self, stage: RowStage, expressions: Expressions, reduction: Key) -> list[str]:
-        """Returns a stage with a sum for each of several results per row: a thread, or a warp, for each result of all rows."""
+        """Returns the statements of a stage with several sums per row: a thread or a warp per sum, for all rows."""
         names, plan = self.names, stage.plan
         kind = str(plan.node(reduction).data[0])
         by_warp = self._is_along(stage)
@@ -398,7 +398,7 @@ class _StagedRows:
         return self._around(stage.kept, stage, lines, first, step)
 
     def _alike(self, stage: RowStage, root: Key) -> list[Key]:
-        """Returns the elements of arrays that all rows share, which a product reads."""
+        """Returns the elements that a product reads from arrays that all rows share."""
         found, stack = list[Key](), [root]
         while stack:
             key = stack.pop()
@@ -409,7 +409,7 @@ class _StagedRows:
         return list(dict.fromkeys(found))
 
     def _is_along(self, stage: RowStage) -> bool:
-        """Returns True if lanes of a warp share a result: arrays that rows share are contiguous along what is reduced."""
+        """Returns True if lanes of a warp share a result, since shared arrays are contiguous along the reduced axis."""
         (root,) = stage.plan.operands(stage.reduction) if stage.reduction is not None else ()
         ends = [order_of(key[1])[-1] for key in self._alike(stage, root)]
         side = stage.plan.domain[stage.kept[-1]]

@@ -27,7 +27,7 @@ from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STEP, TILES, TensorT
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
-    """Return the writers of the kernel's texts, probably fastest first.
+    """Return the writers of the kernel's text, the one expected to be fastest first.
 
     Raises:
         Refused: tensor cores do not multiply these arrays.
@@ -505,7 +505,7 @@ class _TensorContraction(ContractionText):
         return f"[{number}]" if len(self.sums) > 1 else ""
 
     def _stored(self) -> list[str]:
-        """Returns the values of neighbouring results of a row, and their stores, as packs if aligned."""
+        """Returns the values of adjacent results of a row, and their stores, as packs if aligned."""
         names, width = self.names, self.lengths[self.shape.n]
         totals = {
             key: f"{names.staged}{self._of_sum(number)}[{names.line}][{names.chunk} + {names.e}]"

@@ -1,4 +1,4 @@
-"""Reductions of whole arrays: one block, or many blocks that add to the result where the kernel as it is does so, too.
+"""Reductions of whole arrays: one block, or many blocks that add atomically where the baseline does.
 
 Traffic: each array is read once for each pass. Arithmetic: that of the graph for each element, and one combination per warp and block.
 Many blocks need atomic additions, whose order differs from run to run: they are used only where the baseline has them.
@@ -66,7 +66,11 @@ class _Total(Passes):
         self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
 
     def _refuse_many(self) -> None:
-        """Refuses results that many blocks cannot compute: each may only add its own sum to an output."""
+        """Checks that many blocks can compute the results: each block may only add its own sum to an output.
+
+        Raises:
+            Refused: they cannot.
+        """
         if self.kernel.contract.deterministic:
             raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):

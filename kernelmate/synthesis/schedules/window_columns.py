@@ -1,4 +1,4 @@
-"""Windows along rows, a few neighbouring results per thread: what they share is loaded once, in packs, into registers.
+"""Windows along rows, a few adjacent results per thread: shared elements are loaded once, in packs, into registers.
 
 Traffic: each array is read and written once; packs of 16 bytes come from L1 for each group of results, where single elements would
 come for each element of a window. Arithmetic: that of the graph for each element.
@@ -17,16 +17,16 @@ from kernelmate.synthesis.window_registers import MOST_REGISTERS
 from kernelmate.synthesis.window_strips import ColumnsText, column_of, strips_of
 
 FEWEST = 4
-"""Minimum number of neighbouring elements that a result reads: of packs for fewer, threads would use little."""
+"""Minimum number of adjacent elements that a result reads; with fewer, a thread would use little of a pack."""
 
 
 def widest(plan: Windows) -> int:
-    """Returns the largest number of neighbouring elements of a row that a result reads; 0 without strips of rows."""
+    """Returns the largest number of adjacent row elements that a result reads; 0 without strips of rows."""
     return max((high - low + 1 for low, high in strips_of(plan).values()), default=0)
 
 
 class WindowColumns(WindowThreads):
-    """A thread for a few neighbouring columns, with shared values in registers."""
+    """Text of a kernel with a thread per group of adjacent columns, with shared elements in registers."""
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         strips = strips_of(plan)
@@ -46,7 +46,7 @@ class WindowColumns(WindowThreads):
         self.local = fresh_names(kernel, "kColumns", "first", "j", "packed")
 
     def _block(self) -> tuple[int, ...] | int:
-        """Returns one dimension for signals and long rows, else as many rows as fill a block."""
+        """Returns one block dimension for signals and long rows, else as many rows as fill a block."""
         if self.rank < 2:
             return BLOCK
         columns, width = int(evaluate(self.sides[0], self.kernel.contract.sizes[0])), WARP

@@ -28,7 +28,7 @@ _DEFAULTS = ("col", "row", "plane")
 
 
 class WindowThreads:
-    """A thread for each position, in blocks of one or two axes."""
+    """Text of a kernel with a thread per position, in blocks of one or two axes."""
 
     step, columns = 1, 1
     """Rows and columns of a thread."""
@@ -96,7 +96,7 @@ class WindowThreads:
         return [*lines[: used[0]], f"const size_t {name} = {stored[1]};", *lines[used[0] :]]
 
     def _is_own(self, key: Key, target: StoreTarget) -> bool:
-        """True if a leaf is the element that a result replaces."""
+        """Returns True if a leaf is the element that a result replaces."""
         places = [
             tuple(str(one) for one in index if one is not None and one != "0") for index in (key[1], target.place)
         ]
@@ -153,7 +153,7 @@ class WindowThreads:
             return False
 
     def _wanted(self, axis: int) -> str:
-        """Returns the user's own name of a position, or a plain one."""
+        """Returns the user's name of a position, or a generic name."""
         letter = "xyz"[axis]
         source = self.kernel.kernel.source
         found = re.search(
@@ -203,7 +203,7 @@ class WindowThreads:
         return [*lines, f"if ({' || '.join(tests)}) return;"]
 
     def _is_wide(self) -> bool:
-        """True if a position needs 64 bits: one axis may have as many elements as an int counts."""
+        """Returns True if a position needs 64 bits: an axis may have as many elements as an int counts."""
         return not any(
             call in str(one)
             for key in walked(self.plan)
@@ -236,7 +236,7 @@ class WindowThreads:
         return f"const int {self._row()} = {number};"
 
     def _folded(self, lengths: list[str], width: int, height: int) -> list[str]:
-        """Returns positions from one block number, since grid dimensions beyond the first are limited to 65535."""
+        """Returns positions computed from one block index: grid dimensions after the first are limited to 65535."""
         across = self.kernel.names.fresh("across")
         lines = [self._blocks_across(across, lengths[0])]
         lines.append(self._column_from(f"blockIdx.x % {across} * blockDim.x + threadIdx.x"))
@@ -258,7 +258,7 @@ class WindowThreads:
         return f"const int {local} = ({rows} + blockDim.y - 1) / blockDim.y;"
 
     def _outer(self) -> list[str]:
-        """Emits positions along the axes before the last two, from the plane number."""
+        """Emits positions along the axes before the last two, from the plane index."""
         lines, left = [], self.names[2]
         sides = self.plan.domain[: self.rank - 2]
         self.outer = [self.kernel.names.fresh(position_name(one)) for one in sides]

@@ -32,7 +32,7 @@ ENOUGH = 300_000
 """Threads that fill the largest GPU: 132 multiprocessors of 2048 (H100)."""
 
 ROWS = 4
-"""Neighbouring rows per thread: six column loads instead of twelve for windows of three rows."""
+"""Adjacent rows per thread: six column loads instead of twelve for windows of three rows."""
 
 
 def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
@@ -63,7 +63,7 @@ def _text(plan: Windows, kernel: KernelText, way: type[WindowThreads]) -> Writte
 
 
 class _WindowRows(WindowThreads):
-    """A thread for a few neighbouring rows, with shared values in registers."""
+    """Text of a kernel with a thread per group of adjacent rows, with shared elements in registers."""
 
     step = ROWS
 
@@ -115,7 +115,7 @@ class _WindowRows(WindowThreads):
 
 
 class _Grid(WindowThreads):
-    """The kernel's own grid, one block per result row: for sizes that only the grid determines."""
+    """Text of a kernel with the baseline's grid and one block per result row, for sizes known only to the grid."""
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         grid = kernel.contract.grid
@@ -161,7 +161,7 @@ class _Grid(WindowThreads):
 
 
 def hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
-    """Splits lines into pointers and positions that are the same for a whole row, and the others."""
+    """Splits lines into pointers and positions that are constant along a row, and the others."""
     outside: list[str] = []
     inside: list[str] = []
     moving = {column}

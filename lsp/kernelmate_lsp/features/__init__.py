@@ -1,1 +1,1 @@
-"""Features of the server, one file per part of the protocol. Each has `register(server)`."""
+"""Features of the server, one module per part of the protocol; each has `register(server)`."""

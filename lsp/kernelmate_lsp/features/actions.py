@@ -1,6 +1,6 @@
 """Code actions: fixes of contract errors, applicable rewrites, objectives, and candidates of the last search.
 
-A rewrite is judged only when it is chosen; its edit is then created, with the verdict in its annotation.
+A rewrite is judged when the user selects it; its edit then has the verdict in its annotation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MEANT = re.compile(r"Did you mean ([\w:.-]+)\?")
 
 
 async def actions(server: KernelmateServer, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """Code actions at a position."""
+    """Returns the code actions at a position."""
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)
@@ -63,7 +63,7 @@ def _within(kind: str, wanted: str) -> bool:
 
 
 def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
-    """Returns replacements that a diagnostic's message proposes."""
+    """Yields the replacements that diagnostics propose in their messages."""
     for one in diagnostics:
         meant = _MEANT.search(one.message)
         if one.source is None or not one.source.startswith(("kernelmate", "nvrtc")) or meant is None:
@@ -82,7 +82,7 @@ def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterato
 def _repairs(
     server: KernelmateServer, known: DocumentState, spot: DocumentKernel, diagnostics: Sequence[types.Diagnostic]
 ) -> Iterator[types.CodeAction]:
-    """Returns an action that searches for a correct version, if the compiler or the judge found an error in the kernel."""
+    """Yields an action that searches for a correct version, if compiler or judge found an error in the kernel."""
     wrong = [
         one for one in diagnostics if one.severity == types.DiagnosticSeverity.Error and one.source in {COMPILER, JUDGE}
     ]
@@ -143,7 +143,7 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
 
 
 def _require(reading: Reading, spot: DocumentKernel, known: DocumentState) -> Iterator[types.CodeAction]:
-    """Returns an action that writes what a judged kernel assumes about its sizes into its contract."""
+    """Yields an action that writes the size conditions a judged kernel relies on into its contract."""
     benched = known.benched.get(spot.id)
     if benched is None or benched.of is not None or not is_current(benched.kernel, spot):
         return
@@ -171,7 +171,7 @@ def _require(reading: Reading, spot: DocumentKernel, known: DocumentState) -> It
 
 
 def _requiring(kernel: Kernel, contract: Contract | None, conditions: tuple[str, ...]) -> Kernel:
-    """Returns the kernel with these conditions in its contract; without one, in the inferred contract."""
+    """Returns the kernel with conditions added to its contract, or to the inferred contract if it has none."""
     if contract is not None:
         return write_contract(kernel, replace(contract, require=(*contract.require, *conditions)))
     inferred = inference(kernel)
@@ -180,7 +180,7 @@ def _requiring(kernel: Kernel, contract: Contract | None, conditions: tuple[str,
 
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
-    """Returns the chosen action with its edit: a judged candidate's, or a rewrite's once it is judged."""
+    """Returns the selected action with its edit: a judged candidate's, or that of a rewrite judged now."""
     data = action.data
     if action.edit is not None or not isinstance(data, Mapping):
         return action
@@ -228,7 +228,7 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer code actions, resolved when they are chosen."""
+    """Registers code actions, which are resolved when they are selected."""
     kinds: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, REWRITE]
     options = types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True)
 

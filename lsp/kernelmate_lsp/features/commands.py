@@ -1,7 +1,7 @@
 """Commands: judge a kernel, search for a better one, apply a candidate, and show results.
 
-Each takes one object, `{"uri": ..., "kernel": ...}` and arguments of its own, and returns a document as of the command
-line's `--json`. Clients without menus can use `workspace/executeCommand`.
+Each takes one object, `{"uri": ..., "kernel": ...}` with further keys, and returns the document that the command line
+prints with `--json`. Clients without menus can use `workspace/executeCommand`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
-"""Objectives offered by clients that cannot ask for text."""
+"""Prompts offered to clients that cannot ask for text."""
 
 LINE = 100
-"""Characters of a model's text that progress shows."""
+"""Maximum number of characters of a model's text in progress messages."""
 
 TELL_EVERY_S = 0.1
 
@@ -45,7 +45,7 @@ KEYS: Mapping[str, tuple[type | UnionType, str]] = {
     "propose": (bool, "true or false"),
     "workDoneToken": (str | int, "a text or a whole number"),
 }
-"""Keys of the commands' objects, with the type of each."""
+"""Keys of the commands' argument objects, each with its type and that type in words."""
 
 Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 
@@ -53,7 +53,7 @@ UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothi
 
 
 class StreamedText:
-    """A model's text as it arrives, shown by its last line: progress has room for one."""
+    """Shows a model's text as it arrives; only its last line, since progress has one line."""
 
     def __init__(self, tell: OnStage) -> None:
         self._tell = tell
@@ -61,7 +61,7 @@ class StreamedText:
         self._told_at = 0.0
 
     def more(self, piece: str) -> None:
-        """Take the next piece; called in the judging queue's thread."""
+        """Adds the next piece of text; called in the judging queue's thread."""
         self._line = (self._line + piece).rpartition("\n")[2][-LINE:]
         now = time.monotonic()
         if self._line.strip() and now - self._told_at > TELL_EVERY_S:
@@ -71,7 +71,7 @@ class StreamedText:
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """The kernel that a command is about."""
+    """The document and kernel that a command applies to."""
 
     known: DocumentState
     reading: Reading
@@ -79,7 +79,7 @@ class CommandTarget:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Key of jobs of which one kernel has one at a time."""
+        """Key of the judging job of this kernel; a kernel has at most one."""
         return "judge", self.known.uri, self.spot.id
 
 
@@ -170,7 +170,7 @@ async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Applies one candidate of the last search to the text; the client asks the user first if it can."""
+    """Applies a candidate of the last search to the text; the client asks the user for confirmation if it can."""
     place = await place_of(server, given)
     found, judged = candidate_of(place, given.get("candidate", 0))
     return {"applied": await propose(server, place, found, judged)}
@@ -225,7 +225,7 @@ async def follow(
     given: Mapping[str, Any],
     work: Callable[[QueuedJob, OnStage], Any],
 ) -> Any:
-    """Runs work in the judging queue with progress that the user can cancel; returns None if cancelled."""
+    """Runs work in the judging queue with progress that the user can cancel; returns None if it is cancelled."""
     async with WorkDoneProgress(
         server, title, given.get("workDoneToken"), lambda: server.judging.cancel(key)
     ) as progress:
@@ -274,7 +274,10 @@ async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str
 
 
 def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
-    """Returns a function for the judging thread that asks in the editor before text goes to another machine."""
+    """Returns a function that asks in the editor for consent to send text to another machine.
+
+    The judging thread calls it; it blocks until the user answers.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -300,7 +303,7 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
 
 
 def demand_trust(server: KernelmateServer) -> None:
-    """Raise unless the user trusts the workspace, since its code would run.
+    """Check that the user trusts the workspace, since the command executes its code.
 
     Raises:
         UsageError: the workspace is not trusted.
@@ -310,7 +313,7 @@ def demand_trust(server: KernelmateServer) -> None:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the commands."""
+    """Registers the commands."""
     offer(server, "kernelmate.benchmark", benchmark)
     offer(server, "kernelmate.optimize", optimize)
     offer(server, "kernelmate.fix", fix)
@@ -318,7 +321,7 @@ def register(server: KernelmateServer) -> None:
 
 
 def offer(server: KernelmateServer, name: str, run: Run) -> None:
-    """Have a client call something by a name."""
+    """Registers a function as a command of this name."""
 
     @server.command(name)
     async def command(*given: Any) -> Any:
@@ -326,10 +329,10 @@ def offer(server: KernelmateServer, name: str, run: Run) -> None:
 
 
 def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
-    """Return a command's one object, without keys that are null.
+    """Return a command's argument object without keys whose value is null.
 
     Raises:
-        JsonRpcInvalidParams: it is no object, or the value of a key has the wrong type.
+        JsonRpcInvalidParams: the argument is not an object, or the value of a key has the wrong type.
     """
     if len(given) > 1 or (given and not isinstance(given[0], Mapping)):
         raise JsonRpcInvalidParams(f"{name} takes one object.")

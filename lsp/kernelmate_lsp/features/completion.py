@@ -231,7 +231,7 @@ def _values(written: str, block: ContractBlock) -> Iterator[types.CompletionItem
 
 
 def _promises(value: str) -> Iterator[types.CompletionItem]:
-    """Completions after an array's shape or a scalar's value."""
+    """Completes the words that may follow an array's shape or a scalar's value."""
     if "=" in value and "]" not in value:
         documentation = "The scalar is never given another value."
         yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)
@@ -254,7 +254,7 @@ def _inside_text(written: str) -> bool:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer completion."""
+    """Registers completion."""
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=['"', "["]))
     async def on_completion(params: types.CompletionParams) -> list[types.CompletionItem]:

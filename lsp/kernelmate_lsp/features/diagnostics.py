@@ -15,7 +15,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 COMPILER, CONTRACT, JUDGE = "nvrtc", "kernelmate", "kernelmate benchmark"
-"""Sources of problems, as the client shows them."""
+"""Sources of diagnostics, as the client displays them."""
 
 SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -26,7 +26,7 @@ STALE = "Found by the benchmark before the last change: "
 
 
 def schedule(server: KernelmateServer, uri: str, *, delay_s: float, near: int = 1) -> None:
-    """Compile a document's newest version once it has been quiet for a while."""
+    """Compile a document's newest version after a delay without changes, in seconds."""
     server.start(uri, check(server, uri, delay_s, near))
 
 
@@ -86,7 +86,7 @@ async def _collect_offers(server: KernelmateServer, known: DocumentState, readin
 def _learn(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot_id: str, checked: CompileResult
 ) -> None:
-    """Publishes results so far while other kernels of the document are still compiled."""
+    """Stores and publishes the results so far while other kernels of the document are compiled."""
     if server.known.get(known.uri) is not known or known.reading is not reading:
         return
     first = known.checked_version != reading.version
@@ -110,7 +110,7 @@ def publish(server: KernelmateServer, known: DocumentState, reading: Reading) ->
 
 
 def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Diagnostic]:
-    """Returns all current diagnostics of a document in LSP form."""
+    """Yields all current diagnostics of a document in LSP form."""
     for refused in reading.refused:
         yield types.Diagnostic(
             reading.positions.word(refused.line, refused.column),

@@ -1,4 +1,4 @@
-"""Follows documents as the client opens, changes, saves and closes them, and has them compiled."""
+"""Handles opened, changed, saved and closed documents, and starts their compilation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 def opened(server: KernelmateServer, uri: str, language: str | None) -> None:
-    """Begin to follow a document."""
+    """Creates the state of an opened document and compiles it."""
     server.open(uri, language)
     schedule(server, uri, delay_s=0)
 
@@ -27,13 +27,13 @@ def changed(server: KernelmateServer, uri: str, changes: Sequence[types.TextDocu
 
 
 def closed(server: KernelmateServer, uri: str) -> None:
-    """Forget a document and its problems."""
+    """Discards a closed document and its diagnostics."""
     server.forget(uri)
     server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
 
 def _edited_line(changes: Sequence[types.TextDocumentContentChangeEvent]) -> int:
-    """Returns the line, from 1, that a client's change touched last."""
+    """Returns the line, from 1, of the client's last change; 1 if the whole text changed."""
     partial = [one for one in changes if isinstance(one, types.TextDocumentContentChangePartial)]
     return partial[-1].range.start.line + 1 if partial else 1
 

@@ -1,4 +1,4 @@
-"""Missing headers: finds the folder of the workspace that has one, and offers it for the include path."""
+"""Missing headers: finds folders of the workspace that contain one, and offers to add them to the include path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate_lsp.reading import DocumentKernel, path_of
 from kernelmate_lsp.server import KernelmateServer
 
 MOST_FOLDERS = 5_000
-"""Folders of a workspace that are searched for a header."""
+"""Maximum number of folders of a workspace that are searched for a header."""
 OFFERED = 3
 
 _PASSED_OVER = frozenset({"node_modules", "__pycache__", "build"})
@@ -31,13 +31,14 @@ async def actions(
     spots: Sequence[DocumentKernel],
     diagnostics: Sequence[types.Diagnostic],
 ) -> list[types.CodeAction]:
-    """Returns an action for each folder that has a header which the compilation of kernels missed, the nearest first.
+    """Returns an action for each folder with a header that kernels include and that was not found, nearest first.
 
     Args:
         server: the server.
         known: the document.
         spots: the kernels.
-        diagnostics: those that the actions are for: what a header declares is undefined elsewhere.
+        diagnostics: the diagnostics that the actions may resolve; they include undefined names, which the header may
+            declare.
     """
     checked = [known.checked[spot.id] for spot in spots if spot.id in known.checked]
     found = [one for result in checked for verdict in result.verdicts for one in verdict.diagnostics]
@@ -56,7 +57,7 @@ async def actions(
 
 
 async def add(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Adds a folder to the include path until the server ends; VS Code keeps it in its settings instead.
+    """Adds a folder to the include path until the server ends; VS Code stores it in its settings instead.
 
     Raises:
         UsageError: the workspace is not trusted, or there is no such folder.
@@ -73,7 +74,7 @@ async def add(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _roots(server: KernelmateServer, uri: str) -> list[Path]:
-    """Folders that are searched: the workspace's, else the document's."""
+    """Returns the folders that are searched: the workspace's, else the document's."""
     folders = [Path(path_of(one.uri)) for one in server.workspace.folders.values()]
     root = server.workspace.root_path
     return folders or [Path(root) if root else Path(path_of(uri)).parent]
@@ -94,7 +95,7 @@ def _folders_with(header: str, uri: str, roots: Sequence[Path]) -> list[Path]:
 
 
 def _walked(root: Path) -> Iterator[Path]:
-    """Folders of a workspace, without hidden ones and those of tools."""
+    """Yields the folders of a workspace, without hidden folders and those of tools."""
     for count, (folder, below, _) in enumerate(os.walk(root)):
         if count >= MOST_FOLDERS:
             return
@@ -108,5 +109,5 @@ def _shown(folder: Path, roots: Sequence[Path]) -> str:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the command; the actions are among those of `actions`."""
+    """Registers the command; `actions` provides the code actions."""
     offer(server, "kernelmate.addIncludePath", add)

@@ -32,7 +32,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 OTHERS_WAIT_S = 2.0
-"""Seconds that a hover waits for the other GPUs; later results appear in the next hover."""
+"""Seconds that a hover waits for results on the other GPUs; later results appear in the next hover."""
 
 _SHARED = re.compile(
     r"(?P<extern>extern\s+)?__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*|volatile\s+|const\s+)*"
@@ -56,7 +56,7 @@ _COUNTERS = (
 
 
 async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Hover | None:
-    """Facts about the symbol under the pointer."""
+    """Returns the hover text for the symbol under the pointer; None without any."""
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)
@@ -171,7 +171,7 @@ def _counters(verdict: Verdict) -> list[str]:
 
 
 def shared_text(kernel: Kernel, word: str, checked: CompileResult | None) -> str | None:
-    """Returns the size of a shared array; None if the word names none."""
+    """Returns the size of a shared array; None if the word is not the name of a shared array."""
     for match in _SHARED.finditer(kernel.source):
         if match["name"] == word:
             break
@@ -206,7 +206,7 @@ def _total(checked: CompileResult | None) -> str:
 
 
 def _banks(item: int, sides: list[str]) -> str:
-    """Describes bank conflicts of column accesses in a two-dimensional array, from its row pitch in four-byte banks."""
+    """Describes bank conflicts of column accesses to a two-dimensional array, from its row pitch in 4-byte banks."""
     if len(sides) != 2:
         return ""
     words = int(sides[1]) * item // 4
@@ -219,7 +219,7 @@ def _banks(item: int, sides: list[str]) -> str:
 
 
 def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | None:
-    """Explains a launch bound and its effect."""
+    """Describes a launch bound and its effect."""
     bounds = spot.kernel.signature.launch_bounds
     if _BOUNDS.search(spot.kernel.source) is None:
         return None
@@ -262,7 +262,7 @@ async def _with_others(
 
 
 def _names(spot: DocumentKernel, line: int) -> bool:
-    """True if a line is the one on which the kernel is defined."""
+    """Returns True if the kernel is defined on this line."""
     return spot.kernel.unit.locate(spot.kernel.line, spot.kernel.column)[0] == line
 
 
@@ -279,7 +279,7 @@ def _md(text: str) -> str:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer hovers."""
+    """Registers hovers."""
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     async def on_hover(params: types.HoverParams) -> types.Hover | None:

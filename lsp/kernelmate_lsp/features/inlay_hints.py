@@ -50,7 +50,7 @@ def of_kernel(reading: Reading, spot: DocumentKernel, benched: Benched) -> Itera
 
 
 def line_phrase(line: LineCounters) -> str:
-    """`load 4 sectors/request · store 32 sectors/request · 3,072 bank conflicts`."""
+    """Formats a line's counters: `load 4 sectors/request · store 32 sectors/request · 3,072 bank conflicts`."""
     parts = []
     for kind, sectors, requests in (
         ("load", line.global_load_sectors, line.global_load_requests),
@@ -85,7 +85,7 @@ def _tooltip(line: LineCounters) -> str:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer inlay hints."""
+    """Registers inlay hints."""
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     async def on_hints(params: types.InlayHintParams) -> list[types.InlayHint]:

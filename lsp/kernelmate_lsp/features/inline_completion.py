@@ -25,7 +25,7 @@ _DOCUMENTS = tuple(
 
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
-    """Returns the model's continuation in a kernel of a trusted workspace; none without a model."""
+    """Returns the model's continuation in a kernel of a trusted workspace; empty without a model."""
     configuration = server.configuration_of(params.text_document.uri)
     if not (configuration.own.inline_completion and configuration.trusted):
         return []
@@ -66,13 +66,13 @@ def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before:
 
 
 def begin(server: KernelmateServer) -> None:
-    """Announces inline completion to a client that cannot be told of it later; it gets nothing while it is off."""
+    """Announces inline completion to a client without dynamic registration; while it is off, results are empty."""
     if not _dynamic(server):
         server.protocol.fm.feature_options[types.TEXT_DOCUMENT_INLINE_COMPLETION] = types.InlineCompletionOptions()
 
 
 async def announce(server: KernelmateServer) -> None:
-    """Registers inline completion where the settings have it, and takes it back where they do not."""
+    """Registers inline completion with the client if the settings enable it, and unregisters it if they do not."""
     wanted = server.trusted and any(one.own.inline_completion for one in server.configurations())
     if wanted == server.completes or not _dynamic(server):
         return
@@ -88,14 +88,14 @@ async def announce(server: KernelmateServer) -> None:
 
 
 def _dynamic(server: KernelmateServer) -> bool:
-    """True if the client takes registrations of inline completion while it runs."""
+    """Returns True if the client supports dynamic registration of inline completion."""
     document = server.client_capabilities.text_document
     own = None if document is None else document.inline_completion
     return own is not None and bool(own.dynamic_registration)
 
 
 def register(server: KernelmateServer) -> None:
-    """Serves inline completion; `begin` and `announce` tell clients of it, since they ask for it at every key."""
+    """Registers the handler; `begin` and `announce` tell clients of it, which then send a request per keystroke."""
 
     @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION)
     async def on_inline(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:

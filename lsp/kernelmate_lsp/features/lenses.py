@@ -57,13 +57,13 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
 
 
 def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
-    """Result of the last benchmark, and why it may not hold."""
+    """Returns the result of the last benchmark, with the reasons why it may not hold."""
     stale = not is_current(benched.kernel, spot)
     return time_phrase(benched.verdicts[0], benched.at, stale=stale, guessed=not has_contract(benched.kernel))
 
 
 def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) -> str:
-    """Returns the present text's time beside the pinned one's; empty if one of them was not judged."""
+    """Returns the ratio of the pinned text's time to the present one's; empty if one of them was not judged."""
     pinned = known.pinned.get(spot.id)
     before = () if pinned is None else known.verdicts_of(spot.id, pinned)
     if pinned is None or not before or is_current(pinned, spot) or not is_current(benched.kernel, spot):
@@ -76,7 +76,7 @@ def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) 
 
 
 def spark_line(times: Sequence[float]) -> str:
-    """Draw times as bars, the longest the highest: `█▆▃`; empty for fewer than two."""
+    """Draws times as bars whose height is proportional to the time: `█▆▃`; empty for fewer than two."""
     most = max(times, default=0.0)
     if len(times) < 2 or most <= 0:
         return ""
@@ -84,7 +84,7 @@ def spark_line(times: Sequence[float]) -> str:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer code lenses."""
+    """Registers code lenses."""
 
     @server.feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=False))
     async def on_lens(params: types.CodeLensParams) -> list[types.CodeLens]:

@@ -1,4 +1,4 @@
-"""Hover texts of one line from the last benchmark: global accesses, shared memory and barriers, with their share of the cost."""
+"""Hover texts of one line from the last benchmark: global accesses, shared memory, barriers, and share of the cost."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kernelmate_lsp.document_state import Benched, LineMap, is_current
 from kernelmate_lsp.reading import DocumentKernel
 
 LANES, SECTOR = 32, 32
-"""Threads of a warp; bytes of a sector."""
+"""Number of threads in a warp, and bytes in a sector."""
 
 _EACH = f"{SECTOR} B"
 _SHOWN = 8
-"""Sectors that a picture shows one by one."""
+"""Maximum number of sectors that a picture shows one by one."""
 _BARRIER = re.compile(r"__syncthreads(?:_\w+)?|__syncwarp|sync|arrive_and_wait|wait")
 
 
 def line_text(spot: DocumentKernel, benched: Benched | None, word: str, line: int, *, shared: bool) -> str | None:
-    """Return what the last benchmark says of a line, for a word of it; None if it says nothing of such a word.
+    """Return the last benchmark's counters of a line that concern a word in it; None without any.
 
     Args:
         spot: the kernel.
-        benched: its last benchmark.
+        benched: the kernel's last benchmark.
         word: a pointer, an array in shared memory, or a barrier.
         line: the line in the document, from 1.
         shared: True if the word is an array in shared memory.
@@ -70,7 +70,7 @@ def _global(line: LineCounters) -> Iterator[str]:
 
 
 def _pattern(line: LineCounters, sectors: float) -> str:
-    """Returns the pattern of a line's accesses in a few words; of several accesses, that of all together."""
+    """Describes the access pattern of a line in a few words; several accesses are described together."""
     used = line.global_bytes_asked / line.global_bytes_moved if line.global_bytes_moved else 1.0
     if sectors <= 1:
         return "all lanes in one sector"
@@ -84,7 +84,7 @@ def _pattern(line: LineCounters, sectors: float) -> str:
 
 
 def lane_picture(sectors: float) -> str:
-    """Draw how a warp's lanes share sectors on average, as a code block: `0-7 | 8-15 | 16-23 | 24-31`."""
+    """Draws the average mapping of a warp's lanes to sectors, as a code block: `0-7 | 8-15 | 16-23 | 24-31`."""
     count = min(max(round(sectors), 1), LANES)
     edges = [LANES * index // count for index in range(count + 1)]
     spans = [f"{low}-{high - 1}" if high - low > 1 else f"{low}" for low, high in pairwise(edges)]

@@ -1,7 +1,7 @@
 """Pages about a kernel, and about this machine.
 
-A kernel's pages are what limits it, its PTX and SASS, and its judged versions, of which one can be restored.
-Each command returns the document of the command line's `--json`, with the same page as text under `text`.
+A kernel's pages show its limiters, its PTX and SASS, and its judged versions, any of which can be restored. Each
+command returns the document that the command line prints with `--json`, and the page as text under `text`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from kernelmate.report.machine import Check
 
 WIDTH = 54
-"""Columns of a page of sentences, as an editor has that shares 1440 pixels with a list of files and another editor.
+"""Width in columns of a page of sentences; it fits an editor that shares 1440 pixels with a file list and an editor.
 
-The server cannot know the editor's width; longer lines are wrapped there.
+The server does not know the editor's width. The editor wraps longer lines.
 """
 
 LISTING_WIDTH = 72
-"""Columns of code and of tables: SASS is below its PTX."""
+"""Width in columns of code and tables; SASS is below its PTX."""
 
 MOST_VERSIONS = 200
 
 
 async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Says what limits a kernel, by line; benchmarks the present text first if it was not judged. Null if cancelled."""
+    """Returns what limits a kernel, by line; null if cancelled.
+
+    The present text is benchmarked first if it was not judged.
+    """
     place = await place_of(server, given)
     benched = place.known.benchmark_of(place.spot)
     if benched is None or not is_current(benched.kernel, place.spot):
@@ -67,7 +70,7 @@ async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def sass(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns PTX and SASS below each source line of a kernel. Runs nothing; null if the text changed meanwhile."""
+    """Returns PTX and SASS below each source line of a kernel; nothing runs. Null if the text changed meanwhile."""
     place = await place_of(server, given)
 
     def work(job: QueuedJob) -> tuple[Listing, ...]:
@@ -118,7 +121,10 @@ async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns what this machine has and lacks, with remedies, by the settings of a document if one is named."""
+    """Returns what this machine has and lacks, with remedies.
+
+    The settings are those of a document if the argument names one.
+    """
     uri = given.get("uri")
     configuration = server.configuration if uri is None else server.configuration_of(uri)
     settings = configuration.settings(None if uri is None else Path(path_of(uri)).parent)
@@ -135,7 +141,7 @@ async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
-    """Judged versions of a kernel, each once, the newest first."""
+    """Returns the judged versions of a kernel, each once, the newest first."""
     settings = server.configuration_of(place.known.uri).settings(Path(place.reading.path).parent)
     if not settings.history:
         raise UsageError("No history is kept.", hint="Set kernelmate.history to true.")
@@ -168,7 +174,7 @@ def _text(*parts: Any, width: int = WIDTH) -> str:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the commands."""
+    """Registers the commands."""
     offer(server, "kernelmate.doctor", doctor)
     offer(server, "kernelmate.explain", explain)
     offer(server, "kernelmate.sass", sass)

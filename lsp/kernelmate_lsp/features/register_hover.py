@@ -1,4 +1,4 @@
-"""Hover texts of variables that live in registers: their live range in the text, and the register pressure of a line."""
+"""Hover texts of variables in registers: their live range in the text, and the register pressure of a line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 WAIT_S = 3.0
-"""Seconds that a hover waits for the disassembler; a later one has its answer."""
+"""Seconds that a hover waits for the disassembler; the next hover shows a later result."""
 
 
 async def register_text(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, word: str, line: int
 ) -> str | None:
-    """Return a variable's live range and the registers that are live at a line; None for a word that is no such variable.
+    """Return a variable's live range and the live registers at a line; None for any other word.
 
     Args:
         server: the server.
@@ -53,20 +53,20 @@ def range_words(spot: DocumentKernel, tree: Tree, variable: DeclaredVariable) ->
 
 
 def _end_of_use(tree: Tree, variable: DeclaredVariable, use: Node) -> int:
-    """Returns the offset up to which a use keeps a value: the end of the outermost loop that began after the declaration."""
+    """Returns the offset up to which a use keeps a value live."""
     loops = [one for one in enclosing_loops(use) if one.start_byte > variable.node.start_byte]
     kept = [one for one in loops if not one.start_byte <= variable.declaration.start_byte < one.end_byte]
     return max((tree.span(one)[1] - 1 for one in kept), default=tree.span(use)[0])
 
 
 def _line_of(spot: DocumentKernel, offset: int) -> int:
-    """Returns the document's line of an offset in the kernel's unit."""
+    """Returns the document's line for an offset in the kernel's unit."""
     text = spot.kernel.unit.text
     return spot.kernel.unit.locate(text.count("\n", 0, offset) + 1, 1)[0]
 
 
 def pressure_words(listing: Listing, line: int) -> str:
-    """Formats the registers that are live at a line, and the kernel's peak; empty where nothing was counted."""
+    """Formats the number of live registers at a line, and the kernel's peak; empty without such counts."""
     from kernelmate.report.code import home_place  # loads rich
 
     counted: dict[int, int] = {}
@@ -87,7 +87,7 @@ def pressure_words(listing: Listing, line: int) -> str:
 async def _listing(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
 ) -> Listing | None:
-    """Returns the code of a kernel's present text; None if it does not compile or is not ready in time."""
+    """Returns the disassembly of a kernel's present text; None if it does not compile or is not ready in time."""
     kept = known.listed.get(spot.id)
     if kept is None or kept[0] is not spot.kernel:
         checked = known.checked.get(spot.id) if known.checked_version == reading.version else None

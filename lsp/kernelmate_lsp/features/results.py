@@ -1,4 +1,4 @@
-"""Results for a kernel, as documents and as charts, and comparisons with an earlier text of it."""
+"""Results for a kernel, as documents and as charts, and comparisons with an earlier text of the kernel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kernelmate_lsp.reading import has_contract, read
 from kernelmate_lsp.server import KernelmateServer
 
 KEPT = ("pinned", "saved", "HEAD")
-"""Texts with which a kernel can be compared; HEAD is the last commit."""
+"""Baselines that a kernel can be compared with; `HEAD` is the last commit."""
 
 
 async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -59,12 +59,12 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Return the page about a kernel's newest result, which is a search's or a benchmark's.
+    """Return the page about a kernel's newest result, of a search or of a benchmark.
 
-    `html` and `style` are the result view, in which all text is escaped. `judged` is null before any result; else `ago`
-    is its age in words, `of` is "search" or "benchmark", `good` is false for a kernel that is not right, `stale` is true
-    if the text was changed since, and `taken` is the number of the candidate that the text is, from 0. `figures` and
-    `templates` are Plotly's charts by title, and its layouts by theme.
+    `html` and `style` are the result view, in which all text is escaped. `judged` is null without a result; otherwise
+    its `ago` is the result's age in words, `of` is "search" or "benchmark", `good` is false for a rejected kernel,
+    `stale` is true if the text has changed since, and `taken` is the number, from 0, of the candidate that equals the
+    text. `figures` has Plotly charts by title, and `templates` Plotly layouts by theme.
     """
     place = await place_of(server, given)
     found = _newest_search(place)
@@ -96,13 +96,13 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _search_parts(optimization: Optimization, baseline: Kernel, taken: int | None) -> list[str]:
-    """Returns the view of a search's result; of the candidate that the text is, or the best one."""
+    """Returns the HTML view of a search's result, with the candidate that equals the text, else the best one."""
     accepted = None if taken is None else taken + 1
     return optimization_parts(optimization, baseline, shown=accepted, accepted=accepted, draw=_drawn)
 
 
 def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
-    """Returns the view of a benchmark, beside the text that it was compared with; lines are those of the judged text."""
+    """Returns the HTML view of a benchmark, with the compared text's result; line numbers are the present ones."""
     moved = LineMap(benched.kernel, place.spot.kernel)
     sources, earlier = sources_of(benched.kernel, moved.line), _earlier(place, benched)
     return [
@@ -113,7 +113,7 @@ def _benchmark_parts(place: CommandTarget, benched: Benched) -> list[str]:
 
 
 def _earlier(place: CommandTarget, benched: Benched) -> dict[str | None, ChartVersion]:
-    """Returns the text that a benchmark was compared with, by template instance; nothing for a benchmark by itself."""
+    """Returns the verdicts on the text that a benchmark was compared with, by template instance; empty without one."""
     before = place.known.compared.get(place.spot.id)
     if before is None or before.at != benched.at:
         return {}
@@ -125,7 +125,7 @@ def _drawn(scene: Scene) -> str:
 
 
 def _newest_search(place: CommandTarget) -> SearchOutcome | None:
-    """Returns the last search; None if there is none, or a benchmark is newer."""
+    """Returns the last search; None without one, or if a benchmark is newer."""
     found, benched = place.known.found.get(place.spot.id), place.known.benchmark_of(place.spot)
     return found if found is not None and (benched is None or found.at >= benched.at) else None
 
@@ -135,7 +135,7 @@ def _templates() -> dict[str, Any]:
 
 
 def _versions(place: CommandTarget, benched: Benched) -> list[ChartVersion]:
-    """Returns the versions of a benchmark's charts: the text that it was compared with, and the present one."""
+    """Returns the versions in a benchmark's charts: the text that it was compared with, and the present one."""
     shown = list(_earlier(place, benched).values())[:1]
     return shown + [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
 
@@ -171,7 +171,8 @@ def _baseline(place: CommandTarget, of: str) -> Kernel:
     """Return the earlier text of a kernel.
 
     Raises:
-        UsageError: there is no such text. SourceError: the kernel is not in it. EnvironmentFailed: git is not
+        UsageError: there is no such text. SourceError: the text does not contain the kernel. EnvironmentFailed: git is
+            not
         installed.
     """
     if of == "pinned":
@@ -215,7 +216,7 @@ def _namesake(text: str, place: CommandTarget) -> Kernel:
     """Return the kernel of the same name in another text of its document.
 
     Raises:
-        SourceError: there is no such kernel.
+        SourceError: the text has no kernel of this name.
     """
     before = read(place.reading.uri, 0, place.known.language, text, place.reading.codec)
     spot = before.spot(place.spot.id)
@@ -230,7 +231,7 @@ def _namesake(text: str, place: CommandTarget) -> Kernel:
 
 
 async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
-    """Judges every changed kernel of a saved document, if the settings enable it."""
+    """Judges every kernel with a contract in a saved document whose text has not been judged yet."""
     reading = await server.reading(uri)
     known = server.known.get(uri)
     if reading is None or known is None:
@@ -244,7 +245,7 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the commands, and benchmarks on saving."""
+    """Registers the commands, and benchmarks on saving."""
     offer(server, "kernelmate.results", results)
     offer(server, "kernelmate.view", view)
     offer(server, "kernelmate.pin", pin)

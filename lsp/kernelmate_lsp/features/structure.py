@@ -44,7 +44,7 @@ def folds(reading: Reading) -> list[types.FoldingRange]:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the outline and folding."""
+    """Registers the outline and folding."""
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     async def on_symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:

@@ -1,4 +1,4 @@
-"""Writing a new kernel for a Python function: the action on its `def`, and the command that the action runs."""
+"""Creation of a kernel for a Python function: the code action on its `def`, and the command that the action runs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
 KIND = "refactor.rewrite.kernelmate.write"
-"""Menus of `source` actions have no light bulb."""
+"""Kind of the code action; actions of kind `source` would not get a light bulb."""
 _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 
 
 def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
-    """Return the action on the `def` of a top-level function in a Python file that imports NumPy.
+    """Yields the action on the `def` of a top-level function in a Python file that imports NumPy.
 
     Args:
         reading: the document.
@@ -57,11 +57,12 @@ def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
 
 
 async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Write a kernel for a function into a new file beside it.
+    """Write a kernel for a function into a new file in the function's folder.
 
-    Returns the document of `write --json`, null if cancelled.
+    Returns the document that `kernelmate write --json` prints; null if cancelled.
 
-    Takes `uri`, `function` and, if the function's text has no examples, `arrays` as on the command line.
+    The command's object has `uri`, `function` and, if the function's text has no examples, `arrays` as on the command
+    line.
 
     Raises:
         KernelmateError: the document is not saved, there is no example, or the kernel's file exists already.
@@ -111,5 +112,5 @@ async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> KernelRe
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer the command; the action is one of `actions`."""
+    """Registers the command; `actions` provides the code action."""
     offer(server, "kernelmate.write", write)
