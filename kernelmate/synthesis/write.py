@@ -256,7 +256,7 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
     if "reduce" in found and found & {"recur", "scan"}:
-        ways.append(partial(state_recurrence.written, graph))
+        ways.insert(0, partial(state_recurrence.written, graph))
     yield from _either(ways, text)
 
 
