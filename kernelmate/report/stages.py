@@ -27,7 +27,7 @@ JUDGED = ("stage", "launch", "result", "moved", "written", "read", "time")
 COMPILED = ("stage", "launch", "regs", "shared", "occupancy")
 _LEFT = ("stage", "launch", "result")
 
-LEGEND = "written, read: bytes of temporaries between stages"
+LEGEND = "written, read: bytes of temporaries between stages; time: of a stage launched alone, which costs more than in a sequence"
 
 TOTAL = "in total"
 
