@@ -10,6 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
+from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
@@ -34,6 +35,8 @@ from kernelmate.backends.emulator.operations import (
     Barrier,
     Branch,
     BranchTable,
+    BulkCopy,
+    BulkGroup,
     Compute,
     Elect,
     Exit,
@@ -278,7 +281,7 @@ class Binder:
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
 
-    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound:
+    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound | None:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Vote):
             return bind_vote(operation, machine)
@@ -290,6 +293,10 @@ class Binder:
             return bind_reduce(operation, machine)
         if isinstance(operation, Elect):
             return bind_elect(operation, machine)
+        if isinstance(operation, BulkCopy):
+            return bind_bulk_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, BulkGroup):
+            return bind_bulk_group(operation, machine)
         if isinstance(operation, PhaseBarrier):
             return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
@@ -325,7 +332,7 @@ class Binder:
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
+    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence or operation.proxy):
         return None
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")
@@ -340,7 +347,11 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
 
     def fence(group: Group | None, active: Group) -> None:
         del group
-        order.fence(machine.lanes_of(active), scope)
+        lanes = machine.lanes_of(active)
+        if operation.proxy:
+            order.proxies.fence(lanes, operation.proxy)
+        if operation.fence:
+            order.fence(lanes, scope)
 
     return fence
 

@@ -322,6 +322,7 @@ class Launch:
         lanes = self.lanes.fill(blocks)
         self._specials.begin()
         machine.shared.reset()
+        machine.phases.begin()
         if machine.order is not None:
             machine.order.begin(len(blocks))
         for watch in self._watches:

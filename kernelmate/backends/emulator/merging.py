@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Compute, FragmentStore, Load, MatrixStore, Store
+from kernelmate.backends.emulator.operations import (
+    AsyncCopy,
+    Atomic,
+    BulkCopy,
+    Compute,
+    FragmentStore,
+    Load,
+    MatrixStore,
+    Store,
+)
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 _ALL_ZERO = 64
 """Low bits that are zero in a number that is zero."""
 _WIDTHS = (16, 8)
-_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy
+_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy
 _Base = tuple[object, ...]
 
 
@@ -77,7 +86,9 @@ def _groups(
     return groups
 
 
-def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy) -> bool:
+def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy) -> bool:
+    if isinstance(operation, BulkCopy):
+        return operation.spaces[0] == "shared"
     return isinstance(operation, AsyncCopy) or operation.space in {"shared", "generic"}
 
 
