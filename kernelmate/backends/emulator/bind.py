@@ -55,6 +55,7 @@ from kernelmate.backends.emulator.operations import (
     ReadClock,
     Shuffle,
     Store,
+    TensorCopy,
     Trap,
     Vote,
     WarpBarrier,
@@ -67,6 +68,7 @@ from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.speculative_reads import guessing_loads
+from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
@@ -293,10 +295,8 @@ class Binder:
             return bind_reduce(operation, machine)
         if isinstance(operation, Elect):
             return bind_elect(operation, machine)
-        if isinstance(operation, BulkCopy):
-            return bind_bulk_copy(operation, machine, linked, number, step.position)
-        if isinstance(operation, BulkGroup):
-            return bind_bulk_group(operation, machine)
+        if isinstance(operation, BulkCopy | TensorCopy | BulkGroup):
+            return self._bind_bulk(operation, step, number)
         if isinstance(operation, PhaseBarrier):
             return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
@@ -307,6 +307,14 @@ class Binder:
             return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
+
+    def _bind_bulk(self, operation: BulkCopy | TensorCopy | BulkGroup, step: DecodedStep, number: int) -> Bound | None:
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, BulkCopy):
+            return bind_bulk_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, TensorCopy):
+            return bind_tensor_copy(operation, machine, linked, number, step.position)
+        return bind_bulk_group(operation, machine)
 
     def _bind_matrix(
         self,

@@ -28,7 +28,8 @@ from kernelmate.records import FindingCode
 CHUNK = 16
 """Bytes of which addresses and sizes of bulk copies must be multiples."""
 _WORD = UNSIGNED[8]
-_TO, _FROM, _BARRIER = 1, 2, 3
+TO, FROM, _BARRIER = 1, 2, 3
+"""Parts of a copy: what it writes, what it reads, and its barrier."""
 
 
 def site_number(number: int, space: str, part: int) -> int:
@@ -108,9 +109,9 @@ def bind_bulk_copy(
 ) -> Bound:
     """Binds a copy, or a reduction with the destination, as a function of the active lanes."""
     to_space, from_space = operation.spaces
-    loads = Site(site_number(number, from_space, _FROM), "load", CHUNK, 2, position, proxy="copy", served=0)
+    loads = Site(site_number(number, from_space, FROM), "load", CHUNK, 2, position, proxy="copy", served=0)
     origin = _Side(machine, linked, loads, from_space, operation.origin)
-    stores = replace(loads, number=site_number(number, to_space, _TO), action="store")
+    stores = replace(loads, number=site_number(number, to_space, TO), action="store")
     reduction = None
     if operation.action:
         # Each element is reduced by a relaxed atomic at gpu scope.

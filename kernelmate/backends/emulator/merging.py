@@ -20,7 +20,9 @@ from kernelmate.backends.emulator.operations import (
     FragmentStore,
     Load,
     MatrixStore,
+    Operation,
     Store,
+    TensorCopy,
 )
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
 from kernelmate.backends.emulator.types import SIZES
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 _ALL_ZERO = 64
 """Low bits that are zero in a number that is zero."""
 _WIDTHS = (16, 8)
-_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy
+_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy | TensorCopy
 _Base = tuple[object, ...]
 
 
@@ -86,10 +88,12 @@ def _groups(
     return groups
 
 
-def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy) -> bool:
+def _may_store_shared(operation: Operation) -> bool:
+    if isinstance(operation, TensorCopy):
+        return operation.loads
     if isinstance(operation, BulkCopy):
         return operation.spaces[0] == "shared"
-    return isinstance(operation, AsyncCopy) or operation.space in {"shared", "generic"}
+    return isinstance(operation, AsyncCopy) or getattr(operation, "space", "") in {"shared", "generic"}
 
 
 class _Registers:

@@ -120,6 +120,28 @@ class BulkCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorCopy:
+    """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor` in tile mode: a box of an array, named by a tensor map.
+
+    Attributes:
+        loads: True for a copy to shared memory, False for one from there.
+        map: generic address of the tensor map.
+        coordinates: of the box's first element, the fastest first.
+        shared: the shared side.
+        barrier, action, sources: as for `BulkCopy`.
+    """
+
+    loads: bool
+    map: Address
+    coordinates: tuple[Operand, ...]
+    shared: Address
+    barrier: Address | None
+    action: str
+    sources: tuple[Operand, ...]
+    space: str = "global"
+
+
+@dataclass(frozen=True, slots=True)
 class BulkGroup:
     """Closes a thread's group of bulk copies (`left` None), or waits until at most `left` groups are pending.
 
@@ -409,6 +431,7 @@ Operation = (
     | AsyncGroup
     | BulkCopy
     | BulkGroup
+    | TensorCopy
     | Shuffle
     | Vote
     | Match

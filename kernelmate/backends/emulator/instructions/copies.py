@@ -14,8 +14,9 @@ from kernelmate.backends.emulator.operations import (
     Nothing,
     Operation,
     PhaseBarrier,
+    TensorCopy,
 )
-from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink
+from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink, TensorAddress
 
 _ACTIONS = {
     "init": "init", "inval": "inval", "arrive": "arrive", "arrive_drop": "drop", "test_wait": "test", "try_wait": "test",
@@ -116,6 +117,8 @@ def decode_bulk(instruction: Instruction) -> Operation:
         return BulkGroup(left.bits, reads=instruction.has("read"))
     if "prefetch" in parts:
         return Nothing()
+    if "tensor" in parts:
+        return decode_tensor(instruction)
     spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
     action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
     kind = instruction.kind if action else ""
@@ -129,3 +132,27 @@ def decode_bulk(instruction: Instruction) -> Operation:
     read = (to.base, origin.base, operands[2], barrier.base if barrier is not None else None)
     registers = tuple(part for part in read if isinstance(part, Register))
     return BulkCopy((spaces[0], spaces[1]), to, origin, operands[2], barrier, action, kind, registers)
+
+
+_TILES = frozenset({"tensor", "tile", "1d", "2d", "3d", "4d", "5d"})
+
+
+def decode_tensor(instruction: Instruction) -> Operation:
+    """Copies of boxes by tensor maps, in tile mode.
+
+    PTX ISA, Data Movement and Conversion Instructions: Tensor copy.
+    """
+    parts, operands = instruction.parts, list(instruction.operands)
+    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
+    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
+    unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - _TILES - {action}
+    if unknown or tuple(spaces) not in _BULK_WAYS - {("shared", "shared")} or (parts[1] == "reduce" and not action):
+        raise Unsupported(instruction.opcode)
+    loads = spaces[0] == "shared"
+    place, other = (operands[1], operands[0]) if loads else (operands[0], operands[1])
+    if not isinstance(place, TensorAddress) or f"{len(place.coordinates.items)}d" not in parts:
+        raise Unsupported(instruction.opcode)
+    shared, barrier = address_of(other), address_of(operands[2]) if loads else None
+    read = (place.map.base, *place.coordinates.items, shared.base, barrier.base if barrier is not None else None)
+    registers = tuple(part for part in read if isinstance(part, Register))
+    return TensorCopy(loads, place.map, place.coordinates.items, shared, barrier, action, registers)

@@ -194,7 +194,7 @@ def test_every_lane_may_copy_a_different_number_of_bytes(
 def test_cache_policies_change_nothing(launch: Launch, kernel: Text, rng: np.random.Generator) -> None:
     body = START + """
     createpolicy.fractional.L2::evict_first.b64 %d5, 1.0;
-    ld.global.L1::evict_last.L2::cache_hint.u32 %r4, [%p0], %d5; st.global.L2::cache_hint.u32 [%p1+512], %r4, %d5;
+    ld.global.L1::evict_last.L2::cache_hint.u32 %r4, [%p0], %d5; @!%q2 st.global.L2::cache_hint.u32 [%p1+512], %r4, %d5;
     """ + EXPECT.format(size=512) + LOAD.format(to="cluster", hint=".L2::cache_hint", policy=", %d5", size=512) + WAIT + SHOW  # fmt: skip
     x = rng.integers(0, 256, 512, dtype=np.uint8)
     result = launch(kernel(body, 2), x, np.zeros(516, np.uint8))

@@ -85,6 +85,7 @@ REFUSED = [
     "suld.b.1d.b32.trap %r1, [%p0, {%r1}];",
     "wgmma.fence.sync.aligned;",
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%p0], [%r1], 16, %h1;",
+    "tensormap.replace.tile.rank.shared::cta.b1024.b32 [%r1], 1;",
     "mapa.u64 %d1, %p0, 0;",
     "barrier.cluster.arrive;",
     "discard.global.L2 [%p0], 128;",
