@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Member, Passed, TensorBox
-from kernelmate.source import parse_contract, size_allowed
+from kernelmate.source import infer_contract, parse_contract, size_allowed
 from kernelmate.source.render import render_contract
 
 Parse = Callable[..., Contract]
@@ -61,6 +61,13 @@ def test_sizes_without_a_tensor_map_are_outside_of_the_kernels_domain(contract_o
     assert [size_allowed(contract, {"m": m, "k": k}) for m, k in ((64, 32), (1, 4), (0, 4), (5, 6), (5, 0))] == [
         True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_a_tensor_map_is_not_guessed(only) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only(KERNEL))
+    assert "element type of a" in caught.value.message
+    assert 'a = "in float16[m, k] box [64, 64]"' in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

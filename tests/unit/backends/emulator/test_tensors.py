@@ -274,3 +274,35 @@ def test_kernels_with_bulk_copies_are_judged_right(name: str) -> None:
     size = verdict.cases[0].size
     once = size["rows"] * size["cols"] * 4 // 32
     assert verdict.counters.global_load_sectors == once
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "said"),
+    [
+        ("", "", None, ""),
+        ("    __syncthreads();\n    if (thread == 0 && number", "    if (thread == 0 && number", "shared-race", "the bulk copy of thread 0"),
+        ("    while (!ptx::mbarrier_try_wait_parity(&full[stage], number / STAGES % 2)) {\n    }\n", "", "shared-race", "has written"),
+        ("&full[stage], number", "&full[1 - stage], number", "hang", "waits for 1 arrival"),
+        ("space_shared, bar, sizeof(tile[0])", "space_shared, bar, 1024", "hang", "of the 1024 bytes that it expects 2048 have arrived"),
+        ("row + number * TILE", "row + number * TILE + 1", "misaligned-access", "which is not a multiple of 16"),
+        ("number < STAGES && number < tiles", "number < STAGES", "out-of-bounds-read", "of x, which has 4096 bytes"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_double_buffered_kernel_are_found(
+    old: str, new: str, code: str | None, said: str, cuda: Callable[..., Any], run_cuda: Callable[..., RunResult]
+) -> None:
+    text = (DATA / "row_sums.cu").read_text()
+    assert old in text
+    cols = 512 if code == "out-of-bounds-read" else 2560
+    x = np.random.default_rng(5).random((2, cols), np.float32)
+    result = run_cuda(
+        cuda(text.replace(old, new)),
+        ("x", x, 0, False),
+        ("y", np.zeros(2, np.float32)),
+        np.int32(cols),
+        grid=(2,),
+        block=(128,),
+    )
+    assert [finding.code for finding in result.findings][:1] == ([code] if code else [])
+    assert not code or said in result.findings[0].message
+    assert code or np.allclose(result.arrays["y"], x.sum(axis=1), rtol=1e-5)
