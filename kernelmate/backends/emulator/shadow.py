@@ -214,6 +214,8 @@ class Shadows:
         if not isinstance(base, Register) or base.name not in self._arrays:
             return bound
         machine = self._machine
+        if machine.registers.width(base.name) < SIZES["u64"]:
+            return bound  # an address in a window, in a register that also leads to a global one
         shadow = self._arrays[base.name]
         register = machine.registers.storage(base.name).view(np.int64)
 

@@ -88,6 +88,8 @@ class Transfers:
         exhausted: True if there were too many copies to track.
     """
 
+    # `_known` has a row for each end of a copy, and in it the threads of the copy's block that are found to know it.
+
     def __init__(self, order: Order, lanes: Lanes) -> None:
         self._order = order
         self._lanes = lanes
@@ -187,11 +189,15 @@ class Transfers:
             if ending.row < 0 or ending.forgotten:
                 found[chosen] = True
                 continue
+            same = self._order.same_block(lanes[chosen], others[chosen])
+            near, far = chosen[same], chosen[~same]
             known = self._known[ending.row]
-            rest = chosen[~known[threads[chosen]]]
+            rest = near[~known[threads[near]]]
             if rest.size:
                 known[threads[rest]] = self._observed(ending, lanes[rest])
-            found[chosen] = known[threads[chosen]]
+            found[near] = known[threads[near]]
+            if far.size:
+                found[far] = self._observed(ending, lanes[far])
         return found
 
     def _observed(self, ending: _Ending, lanes: Array) -> Array:

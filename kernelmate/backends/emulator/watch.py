@@ -101,7 +101,9 @@ class GlobalWatch:
             if (ledger := self._ledger_of(buffer)) is not None and not ledger.covers_all
         ]
         if self._order.transfers.exhausted:
-            parts.append("later bulk copies than the first few million were taken to have been waited for")
+            parts.append(
+                "of very many bulk copies in one batch of blocks, later ones were taken to have been waited for"
+            )
         if self._order.visibility is not None and self._order.visibility.exhausted:
             parts.append(
                 f"after the first {MOST_EVENTS} releases and acquires of memory, threads were taken to have synchronised"

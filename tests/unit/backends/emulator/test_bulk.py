@@ -439,6 +439,20 @@ def test_stored_bytes_are_there_for_the_thread_that_waited_for_the_writes(
     assert result.arrays["a1"][128] == 7
 
 
+@pytest.mark.parametrize(("other", "raced"), [(0, False), (1, True)])
+def test_another_block_does_not_know_of_the_wait(other: int, raced: bool, launch: Launch, kernel: Text) -> None:
+    """Each of two blocks stores 512 bytes, waits for them, and reads its own or the other's first word."""
+    body = START + f"""
+    mov.u32 %r2, %ctaid.x; xor.b32 %r3, %r2, {other}; mul.wide.u32 %d6, %r2, 512; mul.wide.u32 %d7, %r3, 512;
+    add.u64 %p1, %p1, %d6; add.u64 %d7, %p1, %d7; sub.u64 %d7, %d7, %d6;
+    """ + FILL + FENCE + STORE.format(hint="", policy="", size=512) + COMMIT.format(read="", left=0) + """
+    @%q2 ret; ld.global.u32 %r4, [%d7]; mov.u32 %r2, %ctaid.x; mul.wide.u32 %d6, %r2, 4; ld.param.u64 %d7, [p1];
+    add.u64 %d6, %d7, %d6; st.global.u32 [%d6+1024], %r4; ret;
+    """  # fmt: skip
+    result = launch(kernel(body, 2), np.arange(7, 135, dtype=np.int32), np.zeros(258, np.int32), grid=(2,))
+    assert codes(result) == ["global-race"] * raced
+
+
 def test_bytes_that_never_come_are_a_hang_that_names_them(launch: Launch, kernel: Text) -> None:
     body = (
         START
