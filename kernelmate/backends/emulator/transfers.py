@@ -42,12 +42,16 @@ class _Observation:
 
 @dataclass(slots=True, eq=False)
 class _BarrierPhases:
-    """The phases of one mbarrier: how many are complete, and who has observed it; phases before `forgotten` are known to all."""
+    """The phases of one mbarrier: how many are complete, and who has observed it.
+
+    Phases before `forgotten` are known to all. `row` is that of the end of `row_phase`, the last phase with a copy.
+    """
 
     phase: int = 0
     forgotten: int = 0
     observations: list[_Observation] = field(default_factory=list)
-    rows: dict[int, int] = field(default_factory=dict)
+    row_phase: int = -1
+    row: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -88,24 +92,25 @@ class Transfers:
         exhausted: True if there were too many copies to track.
     """
 
-    # `_known` has a row for each end of a copy, and in it the threads of the copy's block that are found to know it.
-
     def __init__(self, order: Order, lanes: Lanes) -> None:
         self._order = order
         self._lanes = lanes
+        # A row for each end of copies: the threads of the copy's block that were found to know it.
         self._known = np.zeros((1, lanes.width), bool)
         self._rows = 0
         self._transfers: dict[int, _Transfer] = {}
         self._barriers: dict[int, _BarrierPhases] = {}
         self._open: dict[int, list[_Transfer]] = {}
         self._groups: dict[int, list[list[_Transfer]]] = {}
+        # By lane, how many of its pending groups are known to have read their sources.
+        self._read: dict[int, int] = {}
         self.exhausted = False
 
     def begin(self) -> None:
         """Starts a batch."""
         self._known = np.zeros((1, self._lanes.width), bool)
         self._rows = 0
-        for table in (self._transfers, self._barriers, self._open, self._groups):
+        for table in (self._transfers, self._barriers, self._open, self._groups, self._read):
             table.clear()
 
     # ------------------------------------------------------------------------------------------- events
@@ -119,9 +124,9 @@ class Transfers:
                 self._open.setdefault(lane, []).append(transfer)
             else:
                 barrier = self._barriers.setdefault(int(barriers[number]), _BarrierPhases())
-                if barrier.phase not in barrier.rows:
-                    barrier.rows = {barrier.phase: self._row()}
-                ending = _Ending(barrier.rows[barrier.phase], barrier, barrier.phase)
+                if barrier.row_phase != barrier.phase:
+                    barrier.row_phase, barrier.row = barrier.phase, self._row()
+                ending = _Ending(barrier.row, barrier, barrier.phase)
                 transfer = _Transfer(ending, ending)
             self._transfers[access] = transfer
 
@@ -161,13 +166,14 @@ class Transfers:
         """Lanes wait until at most `left` of their groups are pending, or until the others have read their sources."""
         for lane in lanes.tolist():
             groups = self._groups.get(lane, [])
+            upto, done = max(len(groups) - left, 0), self._read.get(lane, 0)
             seen = _Observation(1, np.array([lane]), self._order.now)
-            for group in groups[: max(len(groups) - left, 0)]:
-                for transfer in group:
-                    for ending in (transfer.reads,) if reads else (transfer.reads, transfer.writes):
-                        ending.observation = ending.observation or seen
+            for transfer in (one for group in groups[done if reads else 0 : upto] for one in group):
+                for ending in (transfer.reads,) if reads else (transfer.reads, transfer.writes):
+                    ending.observation = ending.observation or seen
             if not reads:
-                del groups[: max(len(groups) - left, 0)]
+                del groups[:upto]
+            self._read[lane] = max(done, upto) if reads else max(done - upto, 0)
 
     # ------------------------------------------------------------------------------------------- asking
 

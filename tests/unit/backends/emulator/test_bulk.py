@@ -412,6 +412,8 @@ def test_a_copy_sees_generic_writes_only_behind_a_proxy_fence(
         ("@!%q2 cp.async.bulk.commit_group; bar.sync 0;", True),
         (COMMIT.format(read=".read", left=1) + "bar.sync 0;", True),
         ("@!%q2 cp.async.bulk.wait_group.read 0; bar.sync 0;", True),
+        (COMMIT.format(read=".read", left=1) + COMMIT.format(read=".read", left=1) + "bar.sync 0;", False),
+        (COMMIT.format(read=".read", left=2) + COMMIT.format(read="", left=2) + "bar.sync 0;", True),
         ("bar.sync 0;" + COMMIT.format(read=".read", left=0), True),
     ],
 )
