@@ -25,6 +25,7 @@ MODULES = (
     "kernelmate.source.launch",
     "kernelmate.source.passing",
     "kernelmate.source.reference",
+    "kernelmate.source.tensor_maps",
     "kernelmate.source.triton_contract",
     "kernelmate.flags",
 )

@@ -18,6 +18,7 @@ from kernelmate.records.contract import (
     Member,
     Passed,
     Size,
+    TensorBox,
     Tolerance,
 )
 from kernelmate.records.device import Calibration, Device, parse_device
@@ -160,6 +161,7 @@ __all__ = [
     "SourcePlace",
     "Speedup",
     "Target",
+    "TensorBox",
     "Timing",
     "Tolerance",
     "Tuned",

@@ -25,9 +25,10 @@ from kernelmate.source.launch import (
     SizeError,
     alias_start,
     argument_shape,
+    check_tensor_maps,
     launch_shape,
+    meets_requirements,
     scalar_value,
-    size_allowed,
 )
 from kernelmate.source.reference import read_inputs, read_reference
 from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys, with_entries
@@ -422,7 +423,7 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
     """Checks that every listed size that `require` allows has a valid launch, shapes and scalars."""
     for size in contract.sizes:
         try:
-            if not size_allowed(contract, size):
+            if not meets_requirements(contract, size):
                 continue
             for argument in contract.args:
                 if argument.shape is not None:
@@ -431,6 +432,7 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
                     scalar_value(argument, size)
             for passed in contract.passing:
                 alias_start(contract, passed, size)
+            check_tensor_maps(contract, size)
             launch_shape(contract, size)
         except SizeError as error:
             document.fail_at(error)

@@ -77,7 +77,7 @@ class GlobalPort:
         last = buffer.limit - self.site.size
         first_offset, last_offset = int(offsets[0]), int(offsets[-1])
         count = len(offsets)
-        if last_offset - first_offset == (count - 1) * self.site.size and count > 1:
+        if last_offset - first_offset == (count - 1) * self.site.size and 1 < count <= len(self._ramp):
             inside = buffer.lead <= first_offset and last_offset <= last and not first_offset & int(self._low)
             if inside and ((offsets - np.uint64(first_offset)) == self._ramp[:count]).all():
                 begin = first_offset >> int(self.shift)

@@ -10,6 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
+from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
@@ -34,6 +35,8 @@ from kernelmate.backends.emulator.operations import (
     Barrier,
     Branch,
     BranchTable,
+    BulkCopy,
+    BulkGroup,
     Compute,
     Elect,
     Exit,
@@ -52,6 +55,7 @@ from kernelmate.backends.emulator.operations import (
     ReadClock,
     Shuffle,
     Store,
+    TensorCopy,
     Trap,
     Vote,
     WarpBarrier,
@@ -64,6 +68,7 @@ from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.speculative_reads import guessing_loads
+from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
@@ -278,7 +283,7 @@ class Binder:
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
 
-    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound:
+    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound | None:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Vote):
             return bind_vote(operation, machine)
@@ -290,6 +295,8 @@ class Binder:
             return bind_reduce(operation, machine)
         if isinstance(operation, Elect):
             return bind_elect(operation, machine)
+        if isinstance(operation, BulkCopy | TensorCopy | BulkGroup):
+            return self._bind_bulk(operation, step, number)
         if isinstance(operation, PhaseBarrier):
             return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
@@ -300,6 +307,14 @@ class Binder:
             return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
+
+    def _bind_bulk(self, operation: BulkCopy | TensorCopy | BulkGroup, step: DecodedStep, number: int) -> Bound | None:
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, BulkCopy):
+            return bind_bulk_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, TensorCopy):
+            return bind_tensor_copy(operation, machine, linked, number, step.position)
+        return bind_bulk_group(operation, machine)
 
     def _bind_matrix(
         self,
@@ -325,7 +340,7 @@ class Binder:
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
+    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence or operation.proxy):
         return None
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")
@@ -340,7 +355,11 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
 
     def fence(group: Group | None, active: Group) -> None:
         del group
-        order.fence(machine.lanes_of(active), scope)
+        lanes = machine.lanes_of(active)
+        if operation.proxy:
+            order.proxies.fence(lanes, operation.proxy)
+        if operation.fence:
+            order.fence(lanes, scope)
 
     return fence
 

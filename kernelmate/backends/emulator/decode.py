@@ -38,6 +38,7 @@ from kernelmate.backends.emulator.program import (
     RegisterPair,
     Special,
     Symbol,
+    TensorAddress,
     Vector,
 )
 from kernelmate.backends.emulator.ptx import refusal
@@ -178,6 +179,8 @@ def _target(operand: Operand, linked: Linked) -> int:
 def _check_specials(operand: Operand) -> None:
     if isinstance(operand, Special) and not is_known(operand.name):
         raise Unsupported(f"special register {operand.name}")
+    if isinstance(operand, TensorAddress):
+        operand = operand.coordinates
     if isinstance(operand, Vector):
         for item in operand.items:
             _check_specials(item)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.footprints import Marks, marks_of
-from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store
+from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store, TensorCopy
 from kernelmate.backends.emulator.shadow import Slice, slice_of
 from kernelmate.backends.emulator.types import SIZES
 
@@ -38,6 +38,8 @@ class Facts:
 
 
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
+    if stores and any(isinstance(step.operation, TensorCopy) and not step.operation.loads for step in decoded.steps):
+        return 1  # the map has the size of an element
     kinds = Store | Atomic if stores else Load | Store | Atomic
     operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
     return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)

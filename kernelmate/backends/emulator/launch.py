@@ -38,6 +38,7 @@ from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
+from kernelmate.backends.emulator.tensors import encoded
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.records import FindingCode, Target
@@ -212,6 +213,8 @@ class Launch:
     def _argument_bytes(self, argument: ArrayArgument | ScalarArgument) -> Array:
         if isinstance(argument, ArrayArgument):
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
+        if argument.tensor_map is not None:
+            return encoded(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
         raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
         if argument.addresses:
             raw = raw.copy()
@@ -322,6 +325,7 @@ class Launch:
         lanes = self.lanes.fill(blocks)
         self._specials.begin()
         machine.shared.reset()
+        machine.phases.begin()
         if machine.order is not None:
             machine.order.begin(len(blocks))
         for watch in self._watches:

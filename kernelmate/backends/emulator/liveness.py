@@ -24,7 +24,7 @@ def operands_of(operation: Operation) -> list[Operand]:
     if isinstance(operation, Compute):
         return [operand for operand, _ in operation.sources]
     found: list[Operand] = []
-    for name in ("value", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
+    for name in ("value", "transactions", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
         operand = getattr(operation, name, None)
         if operand is not None and not isinstance(operand, int | str):
             found.append(operand)

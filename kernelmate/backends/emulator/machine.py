@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,6 +30,7 @@ class Site:
         returns: an atomic whose old value is used.
         scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
         acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
+        proxy: `copy` for bytes that the async proxy copies, `barrier` for its completion at an mbarrier, else empty.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 if another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
         unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
@@ -50,7 +52,13 @@ class Site:
     unused: bool = False
     guess: bool = False
     asynchronous: bool = False
+    proxy: str = ""
     served: int | None = None
+
+    @property
+    def synchronises(self) -> bool:
+        """True if its thread may publish or learn by it."""
+        return self.scope > 0 and not self.proxy
 
 
 class Monitor(Protocol):
@@ -97,6 +105,30 @@ class Windowed:
         self.data.fill(self.fill)
 
 
+class PhaseRecords:
+    """Bytes that mbarriers expect and have got in their present phase, and the barrier that each lane waits for.
+
+    A barrier is named by its index among the 8-byte words of the batch's shared memory. Only messages use the records.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.expected: Counter[int] = Counter()
+        self.arrived: Counter[int] = Counter()
+        self.awaited = np.full(lanes, -1, np.int64)
+
+    def begin(self) -> None:
+        """Starts a batch."""
+        self.expected.clear()
+        self.arrived.clear()
+        self.awaited.fill(-1)
+
+    def turned(self, barriers: Iterable[int]) -> None:
+        """Records that phases of some barriers are complete."""
+        for barrier in barriers:
+            self.expected.pop(barrier, None)
+            self.arrived.pop(barrier, None)
+
+
 @dataclass(slots=True)
 class Machine:
     """One launch.
@@ -112,6 +144,7 @@ class Machine:
         surroundings: the launch's chosen environment, if any.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
+        phases: what messages say about mbarriers.
         unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """
 
@@ -137,6 +170,10 @@ class Machine:
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False
+    phases: PhaseRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.phases = PhaseRecords(self.lanes.count)
 
     def pass_barrier(self, blocks: Array) -> None:
         """Records that all threads of some block slots have passed a barrier."""

@@ -89,6 +89,70 @@ class AsyncGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class BulkCopy:
+    """`cp.async.bulk` and `cp.reduce.async.bulk`: the async proxy copies `size` bytes from `origin` to `to`.
+
+    Attributes:
+        spaces: state spaces of `to` and `origin`, each `global` or `shared`.
+        barrier: the mbarrier that counts the bytes; None if the thread waits for its group of copies.
+        action, kind: reduction with the destination, and its type; empty for a copy.
+        sources: the registers among the operands.
+    """
+
+    spaces: tuple[str, str]
+    to: Address
+    origin: Address
+    size: Operand
+    barrier: Address | None
+    action: str
+    kind: str
+    sources: tuple[Operand, ...]
+
+    @property
+    def space(self) -> str:
+        """State space of `address`."""
+        return "global" if "global" in self.spaces else "shared"
+
+    @property
+    def address(self) -> Address:
+        """The global side's address, or the source of a copy within shared memory."""
+        return self.to if self.spaces[0] == "global" else self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopy:
+    """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor` in tile mode: a box of an array, named by a tensor map.
+
+    Attributes:
+        loads: True for a copy to shared memory, False for one from there.
+        map: generic address of the tensor map.
+        coordinates: of the box's first element, the fastest first.
+        shared: the shared side.
+        barrier, action, sources: as for `BulkCopy`.
+    """
+
+    loads: bool
+    map: Address
+    coordinates: tuple[Operand, ...]
+    shared: Address
+    barrier: Address | None
+    action: str
+    sources: tuple[Operand, ...]
+    space: str = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkGroup:
+    """Closes a thread's group of bulk copies (`left` None), or waits until at most `left` groups are pending.
+
+    `reads` is True if it waits only until the sources have been read.
+    """
+
+    left: int | None = None
+    reads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Shuffle:
     """`shfl.sync`: `mode` is up, down, bfly or idx."""
 
@@ -178,9 +242,10 @@ class Barrier:
 class PhaseBarrier:
     """`mbarrier`, a barrier in shared memory that threads arrive at and test phase by phase.
 
-    `action` is init, inval, arrive, drop (arrive and expect less from the next phase on), test, copies (let earlier
-    asynchronous copies arrive) or count_copies (let them arrive and be counted). `value` is the count of init and arrive,
-    and the state or the parity of the phase that is tested.
+    `action` is init, inval, arrive, drop (arrive and expect less from the next phase on), expect and complete (change
+    the transaction count alone), test, copies (let earlier asynchronous copies arrive) or count_copies (let them arrive
+    and be counted). `value` is the count of init and arrive, and the state or the parity of the phase that is tested.
+    `transactions` are the bytes that arrive, drop and expect add to those expected, and complete to those arrived.
     """
 
     action: str
@@ -189,6 +254,7 @@ class PhaseBarrier:
     value: Operand | None = None
     result: Operand | None = None
     parity: bool = False
+    transactions: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +309,14 @@ class ReadClock:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No effect on results: fences, prefetches, hints."""
+    """No effect on results: fences, prefetches, hints.
+
+    `proxy` is the state space between whose generic accesses and the async proxy a proxy fence stands: `shared`,
+    `global`, or `generic` for both; empty for others.
+    """
 
     fence: bool = False
+    proxy: str = ""
 
 
 _EVERY_LANE = Immediate(0xFFFFFFFF)
@@ -358,6 +429,9 @@ Operation = (
     | Atomic
     | AsyncCopy
     | AsyncGroup
+    | BulkCopy
+    | BulkGroup
+    | TensorCopy
     | Shuffle
     | Vote
     | Match

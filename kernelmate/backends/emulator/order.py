@@ -17,6 +17,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.operations import AsyncGroup
+from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import Visibility
 
@@ -86,6 +87,7 @@ class Order:
         known_by_all: accesses before this stamp are visible within each block.
         visibility: synchronisation by release and acquire patterns; None if the kernel has none.
         copies: state of asynchronous copies.
+        transfers, proxies: bulk copies, and proxy fences between them and other accesses.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
@@ -104,6 +106,8 @@ class Order:
         self._packed_at = -1
         self.visibility = Visibility(self, lanes) if patterns else None
         self.copies = Copies(lanes.count)
+        self.transfers = Transfers(self, lanes)
+        self.proxies = ProxyFences(self, lanes)
         self._lane_of_thread = np.empty(lanes.width, np.int64)
         self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
@@ -119,6 +123,8 @@ class Order:
         self._packed_at = -1
         self._pairs = self._between_warps = None
         self.copies.begin()
+        self.transfers.begin()
+        self.proxies.begin()
         if self.visibility is not None:
             self.visibility.begin()
 
@@ -133,7 +139,17 @@ class Order:
         if self._packed_at != self.now:
             self._packed = self._ids + (np.int64(self.now) << STAMP_SHIFT)
             self._packed_at = self.now
-        return self._packed if len(lanes) == len(self._packed) else self._packed.take(lanes)
+        whole = len(lanes) == len(self._packed) and np.array_equal(lanes, self._lanes.iota)
+        return self._packed if whole else self._packed.take(lanes)
+
+    def packed_at(self, lanes: Array, stamp: int) -> Array:
+        """Packs accesses of lanes at a stamp."""
+        return np.asarray(self._ids.take(lanes) + (np.int64(stamp) << STAMP_SHIFT))
+
+    @staticmethod
+    def stamps_of(accesses: Array) -> Array:
+        """Returns the stamps of packed accesses."""
+        return accesses >> STAMP_SHIFT
 
     def same_thread(self, accesses: Array, others: Array) -> Array:
         """Returns for each pair of packed accesses whether they are by one thread."""
@@ -248,6 +264,16 @@ class Order:
 
     def _closely(self, lanes: Array, numbers: Array, stamps: Array, own: Array, same_block: Array) -> Array:
         found = same_block & (numbers >> 5 == own >> 5) & (stamps < self._warp.take(lanes >> 5))
+        return np.asarray(found | self._in_parts(lanes, numbers, stamps, own, same_block))
+
+    def known_in_parts(self, lanes: Array, others: Array) -> Array:
+        """Returns for each packed access whether more than barriers of whole blocks and warps orders it before the lane."""
+        numbers, own = others & NUMBER_MASK, self._ids.take(lanes)
+        same_block = numbers >> self.bits == own >> self.bits
+        return self._in_parts(lanes, numbers, others >> STAMP_SHIFT, own, same_block)
+
+    def _in_parts(self, lanes: Array, numbers: Array, stamps: Array, own: Array, same_block: Array) -> Array:
+        found = np.zeros(len(lanes), bool)
         if self._pairs is not None:
             same_warp = same_block & (numbers >> 5 == own >> 5)
             found |= same_warp & (stamps < self._pairs[lanes, numbers & 31])
@@ -269,6 +295,10 @@ class Order:
     def block_known(self, slot: int) -> int:
         """Returns the stamp up to which a block's threads know each other's accesses."""
         return int(self._block[slot])
+
+    def known_now(self) -> tuple[Array, Array]:
+        """Returns the stamps up to which the threads of each block, and of each warp, know each other's accesses."""
+        return self._block.copy(), self._warp.copy()
 
     def warp_known(self, lane: int) -> Array:
         """Returns the stamps up to which a lane knows the lanes of its warp by `__syncwarp` alone."""

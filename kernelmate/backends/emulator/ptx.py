@@ -31,8 +31,9 @@ _INSTEAD = {
     ("tex", "tld4", "txq", "istypep"): "textures: read the array through a const pointer (__ldg) instead",
     ("suld", "sust", "sured", "suq"): "surfaces: read and write the array through a pointer instead",
     ("wgmma", "tcgen05", "mma.sp"): "matrix instructions of one GPU generation: use mma.sync, or " + _ON_A_GPU,
-    ("cp.async.bulk", "cp.reduce.async.bulk", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx", "mbarrier.complete_tx"):
-        "bulk copies (TMA): use cp.async, which cuda::memcpy_async makes of sizes without aligned_size_t<16>, or " + _ON_A_GPU,
+    ("cp.async.bulk", "cp.reduce.async.bulk", "tensormap"):
+        "the emulator copies in bulk to one block, without byte masks, and boxes in tile mode by maps of the host: use these, or "
+        + _ON_A_GPU,
     ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,
     ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
     ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",

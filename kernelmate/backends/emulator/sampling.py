@@ -73,8 +73,10 @@ class _Tracer:
         self.atomics: dict[int, tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Traces one instruction of some lanes; atomics bypass L1."""
+        """Traces one instruction of some lanes; atomics and bulk copies bypass L1."""
         del values
+        if site.proxy:
+            return
         if site.action == "atomic":
             self.contend(site, lanes, offsets)
             return
@@ -140,7 +142,7 @@ class _SharedTracer:
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Traces one instruction of some lanes."""
         del values
-        if site.action == "atomic":
+        if site.action == "atomic" and not site.proxy:
             self._tracer.contend(site, lanes, offsets)
 
 

@@ -68,7 +68,7 @@ class GlobalWatch:
                 known = self._cached[buffer.origin][within]
                 self._look_for_stale(buffer, site, within, known, lanes)
             self._detector.write(region, ledger, site, access, values)
-        if site.scope and self._order.visibility is not None:
+        if site.synchronises and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
 
     def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
@@ -100,6 +100,10 @@ class GlobalWatch:
             for buffer in self._machine.memory.buffers
             if (ledger := self._ledger_of(buffer)) is not None and not ledger.covers_all
         ]
+        if self._order.transfers.exhausted:
+            parts.append(
+                "of very many bulk copies in one batch of blocks, later ones were taken to have been waited for"
+            )
         if self._order.visibility is not None and self._order.visibility.exhausted:
             parts.append(
                 f"after the first {MOST_EVENTS} releases and acquires of memory, threads were taken to have synchronised"
@@ -115,11 +119,10 @@ class GlobalWatch:
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
             ledger = AccessHistory(buffer.data.size, min(16, site.size), share)
-            region = Region(FindingCode.GLOBAL_RACE, buffer.data, _place_in(buffer), {}, {})
+            region = Region(FindingCode.GLOBAL_RACE, "global", buffer.data, _place_in(buffer))
             found = self._watched[buffer.origin] = (ledger, region)
         if site.number not in found[1].sites:
-            found[1].sites[site.number] = site
-            found[1].strengths[site.number] = site.scope
+            found[1].add(site, site.scope)
         return found
 
 
@@ -137,7 +140,7 @@ class SharedWatch:
         self._waits = waits
         self._detector = RaceDetector(machine, order)
         self._ledger: AccessHistory | None = None
-        self._region = Region(FindingCode.SHARED_RACE, self._window.data, self._place, {}, {})
+        self._region = Region(FindingCode.SHARED_RACE, "shared", self._window.data, self._place)
         self._bases = self._window.bases(1)
         self._complete = False
 
@@ -167,8 +170,7 @@ class SharedWatch:
         if ledger is None:
             ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
         if site.number not in self._region.sites:
-            self._region.sites[site.number] = site
-            self._region.strengths[site.number] = 0 if site.volatile and not self._waits else site.scope
+            self._region.add(site, 0 if site.volatile and not self._waits else site.scope)
         absolute = offsets.astype(np.int64) + self._bases[lanes]
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
@@ -179,7 +181,7 @@ class SharedWatch:
             self._detector.read(self._region, ledger, site, access)
         else:
             self._detector.write(self._region, ledger, site, access, values)
-        if site.scope and order.visibility is not None:
+        if site.synchronises and order.visibility is not None:
             places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
             _synchronise(order, site, lanes, (-1 - places).tolist())
 
