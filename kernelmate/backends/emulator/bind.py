@@ -26,6 +26,7 @@ from kernelmate.backends.emulator.matrices import (
 )
 from kernelmate.backends.emulator.operations import (
     MATRIX_OPERATIONS,
+    WARPGROUP_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -55,6 +56,8 @@ from kernelmate.backends.emulator.operations import (
     Trap,
     Vote,
     WarpBarrier,
+    WarpgroupMultiply,
+    WarpgroupOrder,
     WarpReduce,
 )
 from kernelmate.backends.emulator.order import SCOPES
@@ -75,6 +78,7 @@ from kernelmate.backends.emulator.warp import (
     bind_shuffle,
     bind_vote,
 )
+from kernelmate.backends.emulator.warpgroups import WarpgroupGathering, bind_warpgroup_multiply
 
 
 def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
@@ -187,10 +191,15 @@ class Binder:
         bound.position = bound.position or next((step.position for step in reversed(steps) if step.position), None)
         first = steps[0]
         if block.gathers and not self._never(first.guard):
-            mask: Operand | None = getattr(first.operation, "mask", None)
-            barrier = isinstance(first.operation, WarpBarrier)
-            bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
+            bound.gathering = self._gathering(first)
         return bound
+
+    def _gathering(self, step: DecodedStep) -> Gathering:
+        if isinstance(step.operation, WARPGROUP_OPERATIONS):
+            return WarpgroupGathering(self._machine, step.position)
+        mask: Operand | None = getattr(step.operation, "mask", None)
+        barrier = isinstance(step.operation, WarpBarrier)
+        return Gathering(self._machine, mask, step.position, is_barrier=barrier)
 
     def _operations(self, block: BasicBlock) -> list[Bound]:
         found = []
@@ -274,6 +283,10 @@ class Binder:
             return bind_copy(operation, machine, linked, number, step.position)
         if isinstance(operation, AsyncGroup):
             return bind_group(operation, machine)
+        if isinstance(operation, WarpgroupMultiply):
+            return bind_warpgroup_multiply(operation, machine, number, step.position)
+        if isinstance(operation, WarpgroupOrder):
+            return None
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)

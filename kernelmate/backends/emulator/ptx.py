@@ -30,7 +30,8 @@ _ON_A_GPU = "judge this kernel on a GPU (--backend cuda)"
 _INSTEAD = {
     ("tex", "tld4", "txq", "istypep"): "textures: read the array through a const pointer (__ldg) instead",
     ("suld", "sust", "sured", "suq"): "surfaces: read and write the array through a pointer instead",
-    ("wgmma", "tcgen05", "mma.sp"): "matrix instructions of one GPU generation: use mma.sync, or " + _ON_A_GPU,
+    ("tcgen05", "mma.sp", "wgmma.mma_async.sp"):
+        "matrix instructions of sparse matrices or of one GPU generation: use mma.sync, or " + _ON_A_GPU,
     ("cp.async.bulk", "cp.reduce.async.bulk", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx", "mbarrier.complete_tx"):
         "bulk copies (TMA): use cp.async, which cuda::memcpy_async makes of sizes without aligned_size_t<16>, or " + _ON_A_GPU,
     ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,

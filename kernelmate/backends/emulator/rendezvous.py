@@ -100,11 +100,12 @@ class Rendezvous:
         if self.recheck() or self._meet_elsewhere():
             return
         for key, lanes in list(self._waiting.items()):
+            gathering = self._gathering_at(key)
             self._machine.findings.report(
                 FindingCode.SHUFFLE_MASK,
-                self._gathering_at(key).position,
+                gathering.position,
                 lanes,
-                lambda: "waits in a warp operation for lanes of its mask that never come to it",
+                lambda text=gathering.awaits: text,  # type: ignore[misc]
             )
             self._excuse(key, lanes)
         self._waiting.clear()

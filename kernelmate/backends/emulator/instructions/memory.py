@@ -102,11 +102,17 @@ def decode_store(instruction: Instruction) -> Operation:
     )
 
 
+_PROXIES = {("async",), ("async", "global"), ("async", "shared__cta"), ("async", "shared__cluster")}
+"""Forms of `fence.proxy` between the generic and the async proxy."""
+
+
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
     """Does nothing to values, because accesses are executed in order; only the race checks take a fence into account."""
     if instruction.has("proxy"):
-        raise Unsupported(instruction.opcode)
+        if instruction.parts[2:] not in _PROXIES:
+            raise Unsupported(instruction.opcode)
+        return Nothing(proxy=True)
     return Nothing(fence=True)
 
 
