@@ -78,7 +78,7 @@ from kernelmate.backends.emulator.warp import (
     bind_shuffle,
     bind_vote,
 )
-from kernelmate.backends.emulator.warpgroups import WarpgroupGathering, bind_warpgroup_multiply
+from kernelmate.backends.emulator.warpgroups import WarpgroupGathering, bind_warpgroup_multiply, bind_warpgroup_order
 
 
 def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
@@ -246,6 +246,8 @@ class Binder:
         around = self._machine.surroundings
         if bound is not None and around is not None and number in around.watched:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
+        if bound is not None and self._machine.register_order is not None:
+            bound = self._machine.register_order.follow(step, number, bound)
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
             if isinstance(step.operation, ADDRESSING):
@@ -286,7 +288,7 @@ class Binder:
         if isinstance(operation, WarpgroupMultiply):
             return bind_warpgroup_multiply(operation, machine, number, step.position)
         if isinstance(operation, WarpgroupOrder):
-            return None
+            return bind_warpgroup_order(operation, machine, step.position)
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)

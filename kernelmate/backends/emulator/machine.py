@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.types import Array
 
@@ -108,7 +109,7 @@ class Machine:
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
         some_ended: True if some thread of the batch has ended.
-        order: happens-before order; None if not needed.
+        order: happens-before order; None if not needed. register_order: the same for registers of `wgmma`.
         surroundings: the launch's chosen environment, if any.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
@@ -133,6 +134,7 @@ class Machine:
     barriers: int = 0
     some_ended: bool = False
     order: Order | None = None
+    register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)

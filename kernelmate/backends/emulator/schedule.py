@@ -344,6 +344,8 @@ class Scheduler:
         return False
 
     def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
+        if gathering.spans_warps:  # late warps, whose keys lie above the others', meet them here
+            key %= len(self.blocks)
         return self._rendezvous.gather(gathering, key, lanes, everyone=len(lanes) == self._living)
 
     def _gathering_at(self, key: int) -> Gathering:

@@ -247,6 +247,9 @@ def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
 class Gathering:
     """Arrival of the lanes that an operation's mask names. `is_barrier`: it exchanges no data."""
 
+    spans_warps = False
+    """True if it waits for lanes of other warps."""
+
     def __init__(
         self, machine: Machine, mask: Operand | None, position: Position | None, *, is_barrier: bool = False
     ) -> None:

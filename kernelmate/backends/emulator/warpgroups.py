@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.matrices import CARRIER, TF32_BITS, Layout, left, sums
-from kernelmate.backends.emulator.operations import WarpgroupMultiply
+from kernelmate.backends.emulator.operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
@@ -31,6 +31,8 @@ _BITS = "b1"
 
 class WarpgroupGathering(Gathering):
     """Arrival of the warps of a warpgroup."""
+
+    spans_warps = True
 
     def __init__(self, machine: Machine, position: Position | None) -> None:
         super().__init__(machine, None, position)
@@ -51,8 +53,12 @@ class Warpgroups:
     def __init__(self, machine: Machine, position: Position | None) -> None:
         self._machine, self._position = machine, position
 
-    def of(self, active: Group) -> Array:
+    def lanes_of(self, active: Group) -> Array:
         """Returns the lanes of each one by thread, (warpgroups, 128); incomplete ones are left out, with a finding."""
+        return np.asarray(self._machine.lanes.warpgroups[self.of(active)])
+
+    def of(self, active: Group) -> Array:
+        """Returns their numbers; incomplete ones are left out, with a finding."""
         geometry = self._machine.lanes
         lanes = self._machine.lanes_of(active)
         groups = geometry.warpgroup[lanes]
@@ -68,7 +74,7 @@ class Warpgroups:
                     f"{int(present[groups[lanes == part[0]][0]])} take part in it"
                 ),
             )
-        return np.asarray(geometry.warpgroups[present == WARPGROUP])
+        return np.flatnonzero(present == WARPGROUP)
 
 
 def fragment_of_warpgroup(tile: Layout) -> Layout:
@@ -241,10 +247,27 @@ def bind_warpgroup_multiply(
 
     def run(group: Group | None, active: Group) -> None:
         del group
-        lanes = warpgroups.of(active)
+        lanes = warpgroups.lanes_of(active)
         if not len(lanes):
             return
         product = a.read(lanes) @ b.read(lanes).transpose(0, 2, 1)
         accumulator.add(product if sign > 0 else -product, lanes)
+
+    return run
+
+
+def bind_warpgroup_order(operation: WarpgroupOrder, machine: Machine, position: Position | None) -> Bound | None:
+    """Binds `wgmma.fence`, `wgmma.commit_group` and `wgmma.wait_group`; they matter only for checks."""
+    order, registers = machine.order, machine.register_order
+    if order is None:
+        return None
+    warpgroups = Warpgroups(machine, position)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        mine = warpgroups.of(active)
+        order.product_group(mine, operation)
+        if operation.action == "fence" and registers is not None:
+            registers.fence(mine)
 
     return run
