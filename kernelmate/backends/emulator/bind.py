@@ -340,8 +340,10 @@ class Binder:
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
+    if order is None or operation == Nothing():
         return None
+    if isinstance(operation, Nothing) and operation.proxy:
+        return lambda group, active: order.proxy_fence(machine.lanes_of(active))
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")
 

@@ -106,6 +106,8 @@ class Order:
         self.visibility = Visibility(self, lanes) if patterns else None
         self.copies = Copies(lanes.count)
         self.products = Copies(len(lanes.warpgroups))
+        self._proxied = np.zeros(lanes.count, np.int64)
+        self._known_when_proxied = np.zeros(lanes.count, np.int64)
         self._lane_of_thread = np.empty(lanes.width, np.int64)
         self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
@@ -120,6 +122,7 @@ class Order:
         self._warp[:] = self.now
         self._packed_at = -1
         self._pairs = self._between_warps = None
+        self._proxied.fill(0)
         self.copies.begin()
         self.products.begin()
         if self.visibility is not None:
@@ -241,7 +244,31 @@ class Order:
         if self.visibility is not None:
             self.visibility.fence(lanes, scope, self._block)
 
+    def proxy_fence(self, lanes: Array) -> None:
+        """Records that lanes execute `fence.proxy.async`."""
+        self._proxied[lanes] = self.tick()
+        self._known_when_proxied[lanes] = self._block[self._lanes.slot[lanes]]
+
     # ------------------------------------------------------------------------------------------- asking
+
+    def accesses_at(self, lanes: Array, stamps: Array) -> Array:
+        """Packs accesses that lanes make at these stamps."""
+        return np.asarray(self._ids[lanes] + (stamps << STAMP_SHIFT))
+
+    def is_proxied(self, lanes: Array, others: Array) -> Array:
+        """Returns for each packed store whether `fence.proxy.async` stands between it and a read by a lane's warpgroup.
+
+        The storing thread may have executed it, or a thread of the warpgroup that knew of the store by the block's last
+        barrier. In kernels with other means of synchronisation, any thread of the block may have, after the store.
+        """
+        geometry, stamps = self._lanes, others >> STAMP_SHIFT
+        found = self._proxied[self.lanes_beside(lanes, others)] > stamps
+        if self.visibility is not None or self._between_warps is not None:
+            latest = self._proxied.reshape(geometry.blocks, geometry.width).max(axis=1)
+            return np.asarray(found | (latest[geometry.slot[lanes]] > stamps))
+        readers = geometry.warpgroups[geometry.warpgroup[lanes]]
+        known = np.minimum(self._proxied, self._known_when_proxied)[readers]
+        return np.asarray(found | (np.where(readers >= 0, known, 0).max(axis=1) > stamps))
 
     def happened_before(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it happens before the current access of its lane."""

@@ -71,6 +71,10 @@ class Access:
         self.settled = settled
         self.oldest = oldest
 
+    def first_byte(self, position: int) -> int:
+        """Returns the first byte that the access of a cell's lane addresses."""
+        return int(self._offsets[position if self._owners is None else self._owners[position]])
+
     def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
         """Returns rows of bytes stored to some cells, which begin at `offsets`."""
         data = np.ascontiguousarray(values)
@@ -97,10 +101,11 @@ class RaceDetector:
         self._order = order
 
     def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Checks a read of some lanes against the last writes."""
+        """Checks a read of some lanes against the last writes; `ProductReads` keeps those that last."""
         if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
-        ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
+        if not site.asynchronous:
+            ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
     def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
         """Checks writes against the last writes and reads, and against each other."""

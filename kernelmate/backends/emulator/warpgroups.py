@@ -230,7 +230,7 @@ def bind_warpgroup_multiply(
     """Binds `wgmma.mma_async` as a function of the active lanes."""
     rows, columns, inner = operation.shape
     # `served` 0: tensor cores read shared memory, not the data path whose wavefronts are counted.
-    site = Site(number, "load", CHUNK, 1, position, served=0)
+    site = Site(number, "load", CHUNK, 1, position, asynchronous=True, served=0)
     warpgroups = Warpgroups(machine, position)
 
     def shared(descriptor: Operand, side: int, extent: int) -> SharedMatrix:

@@ -14,12 +14,14 @@ from kernelmate.records import FindingCode
 Make = Callable[..., Any]
 pytestmark = pytest.mark.instruction("wgmma")
 
-FENCE, COMMIT, WAIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"
+FENCE, COMMIT, WAIT = (
+    "wgmma.fence.sync.aligned;",
+    "wgmma.commit_group.sync.aligned;",
+    "wgmma.wait_group.sync.aligned 0;",
+)
 PRODUCT = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d8, %d9, 1, 1, 1, 0, 0;"
 OTHER = PRODUCT.replace("%f1, %f2, %f3, %f4", "%f5, %f6, %f7, %f8")
-WIDE = (
-    "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, %d8, %d9, 1, 1, 1, 0, 0;"
-)
+WIDE = "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, %d8, %d9, 1, 1, 1, 0, 0;"
 OF_REGISTERS = (
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1, %f2, %f3, %f4}, {%r10, %r11, %r12, %r13}, %d9, 1, 1, 1, 0;"
 )
@@ -131,6 +133,8 @@ def test_threads_that_give_different_descriptors_are_found(launch: Make, kernel:
 
 
 def test_a_descriptor_that_leads_out_of_shared_memory_is_found(launch: Make, kernel: Make) -> None:
-    (finding,) = found(launch, kernel, [FENCE, f"mov.b64 %d8, {3072 >> 4 | 64 << 16 | 8 << 32};", PRODUCT, COMMIT, WAIT])
+    (finding,) = found(
+        launch, kernel, [FENCE, f"mov.b64 %d8, {3072 >> 4 | 64 << 16 | 8 << 32};", PRODUCT, COMMIT, WAIT]
+    )
     assert finding[:3] == (FindingCode.OUT_OF_BOUNDS_READ, "error", 3)
     assert "byte 4096 of shared memory, of which the block has 4096 bytes" in finding[3]

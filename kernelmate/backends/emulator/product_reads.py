@@ -1,0 +1,128 @@
+"""Reads of shared memory by `wgmma.mma_async`, which last until the product's group has been waited for.
+
+The products of a warpgroup read through the async proxy. Bytes that they may still read must not be written: a write is
+ordered if some thread of the warpgroup has waited for the group (`wgmma.wait_group`), and the wait happens before the write.
+Stores must be followed by `fence.proxy.async` before a product reads the bytes (PTX ISA 8.7, Async proxy). It may be executed
+by the thread that stored, or by a thread of the reading warpgroup that knows of the store. Copies of `cp.async` are not held
+to that, since CUTLASS's pipelines with `cp.async` have no such fence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.backends.emulator.findings import Race
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.order import NEVER, Order
+from kernelmate.backends.emulator.races import Access, Region
+from kernelmate.backends.emulator.types import Array
+
+_CHUNK_SHIFT = 4
+"""Products read whole chunks of 16 bytes (`descriptors`)."""
+
+
+class ProductReads:
+    """The last product of each warpgroup that reads a chunk of its block's shared memory.
+
+    Args:
+        region: describes the shared memory, for findings.
+    """
+
+    def __init__(self, machine: Machine, order: Order, region: Region) -> None:
+        lanes = machine.lanes
+        self._machine, self._order, self._region = machine, order, region
+        self._each = len(lanes.warpgroups) // lanes.blocks
+        shape = (self._each, (machine.shared.data.size >> _CHUNK_SHIFT) + 1)
+        self._groups, self._sites = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        self.any = False
+        """True if a product of the batch has read shared memory."""
+
+    def begin(self) -> None:
+        """Starts a batch."""
+        if self.any:
+            self._groups.fill(-1)
+        self.any = False
+
+    def note(self, site: Site, lanes: Array, places: Array) -> None:
+        """Records reads of chunks at some bytes of all blocks' shared memory, by the warpgroups of `lanes`."""
+        self.any = True
+        warpgroups = self._machine.lanes.warpgroup[lanes]
+        at = warpgroups % self._each, places >> _CHUNK_SHIFT
+        self._groups[at] = self._order.products.open_group[warpgroups]
+        self._sites[at] = site.number
+
+    # ------------------------------------------------------------------------------------ overwritten
+
+    def check_write(self, site: Site, lanes: Array, places: Array) -> None:
+        """Reports writes of some lanes to bytes that a product may still read."""
+        chunks = places >> _CHUNK_SHIFT
+        for number in range(self._each):
+            groups = self._groups[number].take(chunks)
+            read = np.flatnonzero(groups >= 0)
+            if not read.size:
+                continue
+            warpgroups = self._machine.lanes.slot[lanes[read]] * self._each + number
+            unknown = read[~self._complete(lanes[read], warpgroups, groups[read])]
+            if unknown.size:
+                first = int(unknown[0])
+                product = self._region.sites[int(self._sites[number, chunks[first]])]
+                self._report_write(site, product, int(lanes[first]), int(places[first]), len(unknown))
+
+    def _complete(self, lanes: Array, warpgroups: Array, groups: Array) -> Array:
+        """Returns whether each lane knows that a group of a warpgroup is complete."""
+        order, geometry = self._order, self._machine.lanes
+        done = order.products.done_at(warpgroups, groups)
+        known = np.zeros(len(lanes), bool)
+        candidates = geometry.warpgroups[warpgroups]
+        # First lanes of warps first: after a barrier they are enough.
+        for thread in sorted(range(candidates.shape[1]), key=lambda thread: thread % 32):
+            rest = np.flatnonzero(~known & (done != NEVER) & (candidates[:, thread] >= 0))
+            if not rest.size:
+                break
+            waits = order.accesses_at(candidates[rest, thread], done[rest])
+            known[rest] = order.happened_before(lanes[rest], waits)
+        return known
+
+    def _report_write(self, site: Site, product: Site, lane: int, place: int, times: int) -> None:
+        geometry = self._machine.lanes
+        name, within, where = self._region.place(place)
+        thread = int(geometry.thread[lane])
+        block = geometry.place_of(int(geometry.block[lane]))
+        text = (
+            f"thread {thread} of block {block} writes {where}, which wgmma.mma_async{_line(product)} may still read; wait for its "
+            "group (wgmma.wait_group), then let a barrier tell the other threads"
+        )
+        self._report((site, product), (name, within), (thread, thread // 128 * 128), text, times)
+
+    # -------------------------------------------------------------------------------- written by stores
+
+    def check_proxy(self, site: Site, access: Access, writes: Array, sites: Array) -> None:
+        """Reports reads of bytes whose last store is not fenced; `writes` and `sites` are the last writes of its cells."""
+        plain = [number for number, one in self._region.sites.items() if one.action != "load" and not one.asynchronous]
+        stored = np.flatnonzero((writes >= access.oldest) & np.isin(sites, plain))
+        if not stored.size:
+            return
+        open_to = stored[~self._order.is_proxied(access.lanes[stored], writes[stored])]
+        if not open_to.size:
+            return
+        first = int(open_to[0])
+        store = self._region.sites[int(sites[first])]
+        name, within, where = self._region.place(int(access.first_byte(first)))
+        theirs, mine = (self._order.thread_of(int(one[first])) for one in (writes, access.packed))
+        text = (
+            f"wgmma.mma_async reads {where} in block {self._machine.lanes.place_of(mine[0])}, which thread {theirs[1]} has written"
+            f"{_line(store)} with no fence.proxy.async between; put it after the stores, before the barrier"
+        )
+        self._report((site, store), (name, within), (mine[1], theirs[1]), text, len(open_to))
+
+    def _report(
+        self, sites: tuple[Site, Site], place: tuple[str, int], threads: tuple[int, int], text: str, times: int
+    ) -> None:
+        positions = sites[0].position, sites[1].position
+        self._machine.findings.races.report(
+            Race(self._region.code, "error", positions, place[0], place[1], threads, text, times)
+        )
+
+
+def _line(site: Site) -> str:
+    return f" at line {site.position.line}" if site.position and site.position.line else ""
