@@ -77,10 +77,31 @@ class Warpgroups:
         return np.flatnonzero(present == WARPGROUP)
 
 
-def fragment_of_warpgroup(tile: Layout) -> Layout:
-    """Returns the layout over 128 threads of four tiles one below another, a warp's each."""
-    below = np.repeat(np.arange(4) * tile.shape[0], 32)[:, None]
-    return Layout(np.tile(tile.rows, (4, 1)) + below, np.tile(tile.columns, (4, 1)), (4 * tile.shape[0], tile.shape[1]))
+class WarpgroupFragment:
+    """Places of a matrix's elements in registers: a warp holds one of four tiles, which lie one below another.
+
+    Args:
+        tile: layout of a warp's part.
+        packed: elements in a register.
+    """
+
+    def __init__(self, tile: Layout, packed: int) -> None:
+        height, width = tile.shape
+        below = np.repeat(np.arange(4) * height, 32)[:, None]
+        places = (np.tile(tile.rows, (4, 1)) + below) * width + np.tile(tile.columns, (4, 1))
+        by_register = places.reshape(WARPGROUP, -1, packed).transpose(1, 0, 2)
+        self.shape = (4 * height, width)
+        self._held = by_register.shape
+        self._places = by_register.reshape(-1)
+        self._order = np.argsort(self._places)
+
+    def scatter(self, matrices: Array) -> Array:
+        """Returns fragments of shape (warpgroups, registers, 128, packed) from matrices."""
+        return np.asarray(matrices.reshape(len(matrices), -1).take(self._places, axis=1).reshape(-1, *self._held))
+
+    def gather(self, fragments: Array) -> Array:
+        """Returns matrices of shape (warpgroups, *shape) from fragments."""
+        return np.asarray(fragments.reshape(len(fragments), -1).take(self._order, axis=1).reshape(-1, *self.shape))
 
 
 class SharedMatrix:
@@ -167,24 +188,24 @@ class RegisterMatrix:
         self._values = [machine.registers.read(operand, "b32") for operand in operands]
         self._kind = kind
         each, packed = (inner // 32, 1) if kind == _BITS else (inner, 4 // SIZES[kind])
-        self._layout = fragment_of_warpgroup(left(_WARP_ROWS, each, packed))
+        self._fragment = WarpgroupFragment(left(_WARP_ROWS, each, packed), packed)
 
     def read(self, lanes: Array) -> Array:
         """Returns the matrices of some warpgroups as numbers, (warpgroups, 64, inner)."""
         words = _words(self._values, lanes)
         if self._kind == _BITS:
-            return bits_of(np.ascontiguousarray(self._layout.gather(words)).view(np.uint8))
+            return bits_of(np.ascontiguousarray(self._fragment.gather(words)).view(np.uint8))
         if self._kind == "tf32":
             words = words & TF32_BITS
         elements = words.view(DTYPES[CARRIER.get(self._kind, self._kind)])
-        return self._layout.gather(elements).astype(np.float64)
+        return self._fragment.gather(elements).astype(np.float64)
 
 
 def _words(values: list[Value], lanes: Array) -> Array:
-    """Returns 32-bit registers of some lanes: (*lanes.shape, registers)."""
-    found = np.empty((*lanes.shape, len(values)), np.uint32)
+    """Returns 32-bit registers of some warpgroups' lanes: (warpgroups, registers, 128)."""
+    found = np.empty((len(lanes), len(values), WARPGROUP), np.uint32)
     for place, value in enumerate(values):
-        found[..., place] = value.array.take(lanes) if isinstance(value, LaneOperand) else value.value
+        found[:, place] = value.array.take(lanes) if isinstance(value, LaneOperand) else value.value
     return found
 
 
@@ -197,16 +218,17 @@ class Accumulator:
         self._targets = [registers.target(operand, "b32") for operand in operation.results]
         self._accumulates = registers.read(operation.accumulates, "pred")
         self._dtype: np.dtype[Any] = DTYPES[operation.result_kind]
-        self._layout = fragment_of_warpgroup(sums(_WARP_ROWS, operation.shape[1]))
+        packed = 4 // self._dtype.itemsize
+        self._fragment = WarpgroupFragment(sums(_WARP_ROWS, operation.shape[1]), packed)
         self._saturates = operation.saturates
 
     def add(self, product: Array, lanes: Array) -> None:
         """Adds products, (warpgroups, 64, columns), or stores them where the old value is ignored."""
-        total = self._layout.scatter(product)
+        total = self._fragment.scatter(product)
         kept = self._kept(lanes)
         if kept.any():
-            old = _words(self._values, lanes).view(self._dtype).astype(np.float64)
-            total = np.where(kept[..., None], total + old, total)
+            old = _words(self._values, lanes).view(self._dtype).reshape(total.shape).astype(np.float64)
+            np.add(total, old, out=total, where=True if kept.all() else kept[:, None, :, None])
         if self._saturates:
             limits = np.iinfo(np.int32)
             total = total.clip(limits.min, limits.max)
@@ -215,7 +237,7 @@ class Accumulator:
         packed = np.ascontiguousarray(total.astype(self._dtype)).view(np.uint32)
         for place, target in enumerate(self._targets):
             if target is not None:
-                target[lanes] = packed[..., place]
+                target[lanes] = packed[:, place, :, 0]
 
     def _kept(self, lanes: Array) -> Array:
         value = self._accumulates
