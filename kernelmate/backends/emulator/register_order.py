@@ -217,8 +217,8 @@ class RegisterOrder:
         self._accumulates = np.full(shape, -1, np.int32)
         self._is_read = np.full(shape, -1, np.int32)
         """The group of the last product that writes, or reads, a register."""
-        self._shape = np.zeros(shape, np.int16)
-        """Columns of the last product that accumulated in a register since the fence; 0 if there was none."""
+        self._shape = np.zeros(shape, np.int32)
+        """Columns and inner extent of the last product that accumulated in a register since the fence; 0 if there was none."""
         self._touched = np.zeros(shape, np.int8)
         """Accesses by others since the fence: 1 for reads alone, 2 with a write."""
         self._fenced = np.zeros(shape[1], bool)
@@ -263,7 +263,7 @@ class RegisterOrder:
     def _product(self, product: WarpgroupMultiply, position: Position | None, bound: Bound) -> Bound:
         sums, parts = _accumulator(product), _fragment(product)
         rows, part_rows = self._rows(sums), self._rows(parts)
-        columns = product.shape[1]
+        shape = product.shape[1] << 16 | product.shape[2]
 
         def run(group: Group | None, active: Group) -> None:
             lanes, mine = self._warpgroups(active)
@@ -274,11 +274,11 @@ class RegisterOrder:
                 )
             for touched, names in ((self._touched[here] > 0, sums), (self._touched[there] > 1, parts)):
                 self._tell(touched, names, position, lanes, _UNFENCED, touches=True)
-            self._tell(~np.isin(self._shape[here], (0, columns)), sums, position, lanes, _OTHER_SHAPE)
+            self._tell(~np.isin(self._shape[here], (0, shape)), sums, position, lanes, _OTHER_SHAPE)
             self._tell(self._pending(self._accumulates, part_rows, mine), parts, position, lanes, _READ)
             self._tell(self._pending(self._is_read, rows, mine), sums, position, lanes, _CHANGED_PART)
             groups = self._groups.open_group[mine]
-            self._accumulates[here], self._is_read[there], self._shape[here] = groups, groups, columns
+            self._accumulates[here], self._is_read[there], self._shape[here] = groups, groups, shape
             for name in (*sums, *parts):
                 self._used_at[name] = position
             bound(group, active)
