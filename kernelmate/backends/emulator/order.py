@@ -266,9 +266,9 @@ class Order:
         if self.visibility is not None or self._between_warps is not None:
             latest = self._proxied.reshape(geometry.blocks, geometry.width).max(axis=1)
             return np.asarray(found | (latest[geometry.slot[lanes]] > stamps))
-        readers = geometry.warpgroups[geometry.warpgroup[lanes]]
-        known = np.minimum(self._proxied, self._known_when_proxied)[readers]
-        return np.asarray(found | (np.where(readers >= 0, known, 0).max(axis=1) > stamps))
+        known = np.minimum(self._proxied, self._known_when_proxied)[geometry.warpgroups]
+        by_warpgroup = np.where(geometry.warpgroups >= 0, known, 0).max(axis=1)
+        return np.asarray(found | (by_warpgroup[geometry.warpgroup[lanes]] > stamps))
 
     def happened_before(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it happens before the current access of its lane."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.backends.emulator.findings import Race
+from kernelmate.backends.emulator.lanes import WARPGROUP
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NEVER, Order
 from kernelmate.backends.emulator.races import Access, Region
@@ -73,14 +74,13 @@ class ProductReads:
         order, geometry = self._order, self._machine.lanes
         done = order.products.done_at(warpgroups, groups)
         known = np.zeros(len(lanes), bool)
-        candidates = geometry.warpgroups[warpgroups]
         # First lanes of warps first: after a barrier they are enough.
-        for thread in sorted(range(candidates.shape[1]), key=lambda thread: thread % 32):
-            rest = np.flatnonzero(~known & (done != NEVER) & (candidates[:, thread] >= 0))
+        for thread in sorted(range(WARPGROUP), key=lambda thread: thread % 32):
+            waiting = geometry.warpgroups[warpgroups, thread]
+            rest = np.flatnonzero(~known & (done != NEVER) & (waiting >= 0))
             if not rest.size:
                 break
-            waits = order.accesses_at(candidates[rest, thread], done[rest])
-            known[rest] = order.happened_before(lanes[rest], waits)
+            known[rest] = order.happened_before(lanes[rest], order.accesses_at(waiting[rest], done[rest]))
         return known
 
     def _report_write(self, site: Site, product: Site, lane: int, place: int, times: int) -> None:
@@ -92,7 +92,7 @@ class ProductReads:
             f"thread {thread} of block {block} writes {where}, which wgmma.mma_async{_line(product)} may still read; wait for its "
             "group (wgmma.wait_group), then let a barrier tell the other threads"
         )
-        self._report((site, product), (name, within), (thread, thread // 128 * 128), text, times)
+        self._report((site, product), (name, within), (thread, thread // WARPGROUP * WARPGROUP), text, times)
 
     # -------------------------------------------------------------------------------- written by stores
 

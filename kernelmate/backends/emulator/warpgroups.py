@@ -288,6 +288,8 @@ def bind_warpgroup_order(operation: WarpgroupOrder, machine: Machine, position: 
     def run(group: Group | None, active: Group) -> None:
         del group
         mine = warpgroups.of(active)
+        if not mine.size:
+            return
         order.product_group(mine, operation)
         if operation.action == "fence" and registers is not None:
             registers.fence(mine)
