@@ -195,7 +195,7 @@ class Scheduler:
                 gathered = self._gather(block.gathering, base + number, lanes)
                 if not len(gathered):
                     return
-                if len(gathered) != len(lanes):
+                if gathered is not lanes:  # others that waited here may have come in place of some
                     lanes = gathered
                     group, active = self._masks(lanes)
             self.meter.count(block, number, lanes)
