@@ -70,18 +70,28 @@ class ProductReads:
                 self._report_write(site, product, int(lanes[first]), int(places[first]), len(unknown))
 
     def _complete(self, lanes: Array, warpgroups: Array, groups: Array) -> Array:
-        """Returns whether each lane knows that a group of a warpgroup is complete."""
-        order, geometry = self._order, self._machine.lanes
-        done = order.products.done_at(warpgroups, groups)
-        known = np.zeros(len(lanes), bool)
+        """Returns whether each lane knows that a group of a warpgroup is complete; the first writing lane of a warp stands for all."""
+        keys = np.stack([lanes >> 5, warpgroups, groups])
+        _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        asking, warpgroups = lanes[first], warpgroups[first]
+        done = self._order.products.done_at(warpgroups, groups[first])
+        known = np.zeros(len(first), bool)
         # First lanes of warps first: after a barrier they are enough.
-        for thread in sorted(range(WARPGROUP), key=lambda thread: thread % 32):
-            waiting = geometry.warpgroups[warpgroups, thread]
-            rest = np.flatnonzero(~known & (done != NEVER) & (waiting >= 0))
-            if not rest.size:
-                break
-            known[rest] = order.happened_before(lanes[rest], order.accesses_at(waiting[rest], done[rest]))
-        return known
+        for threads in (np.arange(0, WARPGROUP, 32), np.arange(WARPGROUP)):
+            rest = np.flatnonzero(~known & (done != NEVER))
+            if rest.size:
+                known[rest] = self._knows_any(asking[rest], warpgroups[rest], threads, done[rest])
+        return np.asarray(known[which.reshape(-1)])
+
+    def _knows_any(self, lanes: Array, warpgroups: Array, threads: Array, stamps: Array) -> Array:
+        """Returns whether each lane knows what one of some threads of a warpgroup did at a stamp."""
+        waiting = self._machine.lanes.warpgroups[warpgroups][:, threads]
+        there = waiting >= 0
+        times = there.sum(axis=1)
+        waits = self._order.accesses_at(waiting[there], np.repeat(stamps, times))
+        found = np.zeros(waiting.shape, bool)
+        found[there] = self._order.happened_before(np.repeat(lanes, times), waits)
+        return np.asarray(found.any(axis=1))
 
     def _report_write(self, site: Site, product: Site, lane: int, place: int, times: int) -> None:
         geometry = self._machine.lanes
