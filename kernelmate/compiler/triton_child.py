@@ -30,7 +30,7 @@ _NOT_EMULATED = (
     "griddepcontrol",
     "elect.sync",
 )
-"""PTX instructions from sm_90a on that the emulator does not run; code with them is compiled for sm_80 as well."""
+"""PTX instructions from sm_90a on, of which the emulator runs some; code with them is compiled for sm_80 as well, to be run."""
 
 EMULATED_CAPABILITY = 80
 

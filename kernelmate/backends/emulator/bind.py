@@ -27,6 +27,7 @@ from kernelmate.backends.emulator.matrices import (
 )
 from kernelmate.backends.emulator.operations import (
     MATRIX_OPERATIONS,
+    WARPGROUP_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -59,6 +60,8 @@ from kernelmate.backends.emulator.operations import (
     Trap,
     Vote,
     WarpBarrier,
+    WarpgroupMultiply,
+    WarpgroupOrder,
     WarpReduce,
 )
 from kernelmate.backends.emulator.order import SCOPES
@@ -80,6 +83,7 @@ from kernelmate.backends.emulator.warp import (
     bind_shuffle,
     bind_vote,
 )
+from kernelmate.backends.emulator.warpgroups import WarpgroupGathering, bind_warpgroup_multiply, bind_warpgroup_order
 
 
 def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
@@ -192,10 +196,15 @@ class Binder:
         bound.position = bound.position or next((step.position for step in reversed(steps) if step.position), None)
         first = steps[0]
         if block.gathers and not self._never(first.guard):
-            mask: Operand | None = getattr(first.operation, "mask", None)
-            barrier = isinstance(first.operation, WarpBarrier)
-            bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
+            bound.gathering = self._gathering(first)
         return bound
+
+    def _gathering(self, step: DecodedStep) -> Gathering:
+        if isinstance(step.operation, WARPGROUP_OPERATIONS):
+            return WarpgroupGathering(self._machine, step.position)
+        mask: Operand | None = getattr(step.operation, "mask", None)
+        barrier = isinstance(step.operation, WarpBarrier)
+        return Gathering(self._machine, mask, step.position, is_barrier=barrier)
 
     def _operations(self, block: BasicBlock) -> list[Bound]:
         found = []
@@ -242,6 +251,8 @@ class Binder:
         around = self._machine.surroundings
         if bound is not None and around is not None and number in around.watched:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
+        if bound is not None and self._machine.register_order is not None:
+            bound = self._machine.register_order.follow(step, number, bound)
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
             if isinstance(step.operation, ADDRESSING):
@@ -279,6 +290,10 @@ class Binder:
             return bind_copy(operation, machine, linked, number, step.position)
         if isinstance(operation, AsyncGroup):
             return bind_group(operation, machine)
+        if isinstance(operation, WarpgroupMultiply):
+            return bind_warpgroup_multiply(operation, machine, number, step.position)
+        if isinstance(operation, WarpgroupOrder):
+            return bind_warpgroup_order(operation, machine, step.position)
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
@@ -340,7 +355,7 @@ class Binder:
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence or operation.proxy):
+    if order is None or operation == Nothing():
         return None
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")

@@ -29,6 +29,7 @@ from kernelmate.backends.emulator.operations import (
     Print,
     Store,
     Trap,
+    WarpgroupMultiply,
 )
 from kernelmate.backends.emulator.program import (
     Instruction,
@@ -279,7 +280,7 @@ def results_of(operation: Operation) -> list[str]:
     """Returns the names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad):
+    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply):
         return [name for operand in operation.results for name in registers_in(operand)]
     if isinstance(
         operation, Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing

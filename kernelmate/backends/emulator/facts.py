@@ -8,6 +8,7 @@ from kernelmate.backends.emulator.bind import foldable_operations, single_defini
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.footprints import Marks, marks_of
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store, TensorCopy
+from kernelmate.backends.emulator.register_order import RegisterPlan, plan_of
 from kernelmate.backends.emulator.shadow import Slice, slice_of
 from kernelmate.backends.emulator.types import SIZES
 
@@ -25,6 +26,7 @@ class Facts:
         patterns: True if it has fences or ordered accesses, by which threads may synchronise through memory.
         addresses: the integer arithmetic of its addresses.
         marks: instructions whose footprints are recorded separately.
+        registers: registers of `wgmma`; None if it has none.
     """
 
     single: frozenset[str]
@@ -35,6 +37,7 @@ class Facts:
     addresses: Slice
     foldable: tuple[Compute | Load, ...]
     marks: Marks
+    registers: RegisterPlan | None
 
 
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
@@ -67,4 +70,5 @@ def facts_of(decoded: Decoded) -> Facts:
         slice_of(decoded),
         foldable_operations(decoded, single),
         marks_of(decoded),
+        plan_of(decoded),
     )

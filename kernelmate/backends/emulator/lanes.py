@@ -7,6 +7,8 @@ order is observable, so the seed permutes the order that a GPU leaves open.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from kernelmate.backends.emulator.types import Array
@@ -14,6 +16,10 @@ from kernelmate.records import LaunchShape
 
 Group = slice | Array
 """Lanes that run together: a slice, or sorted lane numbers."""
+
+
+WARPGROUP = 128
+"""Threads of a warpgroup."""
 
 
 class Lanes:
@@ -66,6 +72,19 @@ class Lanes:
         if self._random is not None:
             warps = self._random.permutation(warps)
         return (warps[:, None] * 32 + np.arange(32)).ravel()
+
+    @cached_property
+    def warpgroups(self) -> Array:
+        """Lanes of each warpgroup, four warps of a block in a row: (warpgroups, 128), -1 beyond the block's last warp."""
+        each = -(-self.width // WARPGROUP)
+        found = np.full((self.blocks * each, WARPGROUP), -1, np.int64)
+        found[self.warpgroup, self.thread % WARPGROUP] = self.iota
+        return found
+
+    @cached_property
+    def warpgroup(self) -> Array:
+        """The warpgroup of each lane."""
+        return np.asarray(self.slot * -(-self.width // WARPGROUP) + self.thread // WARPGROUP)
 
     def batches(self) -> int:
         """Number of batches of the grid."""

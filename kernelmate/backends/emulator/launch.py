@@ -34,6 +34,7 @@ from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
 from kernelmate.backends.emulator.order import Order
+from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
@@ -93,7 +94,7 @@ class Launch:
         self._before: dict[str, Array] = {}
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
-        self._watches: list[SharedWatch | LocalWatch] = []
+        self._watches: list[SharedWatch | LocalWatch | RegisterOrder] = []
         self._global_watch: GlobalWatch | None = None
         self.counted = self._counters() if run.count else None
 
@@ -300,6 +301,9 @@ class Launch:
         machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
         machine.barrier_watchers.append(order.barrier)
         machine.copy_watchers.append(order.copy_group)
+        if self.facts.registers is not None:
+            machine.register_order = RegisterOrder(self.facts.registers, order.products, self.lanes, machine.findings)
+            self._watches.append(machine.register_order)
         if machine.shared.limit:
             shared = SharedWatch(machine, order, waits=self.facts.waits)
             machine.shared.monitors.append(shared)

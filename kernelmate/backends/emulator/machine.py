@@ -16,6 +16,7 @@ from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.types import Array
 
@@ -29,8 +30,9 @@ class Site:
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
         scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
-        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
-        proxy: `copy` for bytes that the async proxy copies, `barrier` for its completion at an mbarrier, else empty.
+        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for (`cp.async`, `wgmma`).
+        proxy: of the async proxy: `copy` for bytes of bulk copies, `barrier` for their completion at an mbarrier, `product` for
+            operands of `wgmma`; else empty.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 if another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
         unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
@@ -140,7 +142,7 @@ class Machine:
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
         some_ended: True if some thread of the batch has ended.
-        order: happens-before order; None if not needed.
+        order: happens-before order; None if not needed. register_order: the same for registers of `wgmma`.
         surroundings: the launch's chosen environment, if any.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
@@ -166,6 +168,7 @@ class Machine:
     barriers: int = 0
     some_ended: bool = False
     order: Order | None = None
+    register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)

@@ -417,10 +417,50 @@ class FragmentStore:
     mask: Operand = _EVERY_LANE
 
 
+@dataclass(frozen=True, slots=True)
+class WarpgroupMultiply:
+    """`wgmma.mma_async`: results = left right + results, of `shape` (rows, columns, inner), by four warps.
+
+    Attributes:
+        kinds: the types of left and right.
+        results: the accumulator's registers.
+        left: the registers with the fragment of A; empty if `left_at` is the descriptor of A in shared memory.
+        right_at: the descriptor of B in shared memory.
+        accumulates: predicate; where it is false the accumulator's old value is ignored.
+        signs: 1 or -1, factors of A and B.
+        transposed: True for A and for B if the elements along rows of A, or columns of B, are adjacent (MN-major).
+        sources: all registers read.
+    """
+
+    shape: tuple[int, int, int]
+    kinds: tuple[str, str]
+    result_kind: str
+    results: tuple[Operand, ...]
+    left: tuple[Operand, ...]
+    left_at: Operand | None
+    right_at: Operand
+    accumulates: Operand
+    sources: tuple[Operand, ...]
+    signs: tuple[int, int] = (1, 1)
+    transposed: tuple[bool, bool] = (False, False)
+    saturates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupOrder:
+    """`wgmma.fence`, `wgmma.commit_group`, or `wgmma.wait_group` until at most `left` groups are pending."""
+
+    action: str
+    left: int = 0
+
+
+WARPGROUP_OPERATIONS = (WarpgroupMultiply, WarpgroupOrder)
+"""Operations that wait for the four warps of their warpgroup."""
+
 MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove, FragmentLoad, FragmentStore)
 
-WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS)
-"""Operations that wait for the lanes of their mask."""
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS, *WARPGROUP_OPERATIONS)
+"""Operations that wait for the lanes of their mask, or of their warpgroup."""
 
 Operation = (
     Compute
@@ -445,6 +485,8 @@ Operation = (
     | MatrixMove
     | FragmentLoad
     | FragmentStore
+    | WarpgroupMultiply
+    | WarpgroupOrder
     | ActiveMask
     | Barrier
     | Branch

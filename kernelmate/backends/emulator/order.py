@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.operations import AsyncGroup
+from kernelmate.backends.emulator.operations import AsyncGroup, WarpgroupOrder
 from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import Visibility
@@ -26,20 +26,21 @@ NEVER = int(np.iinfo(np.int32).max)
 
 
 class Copies:
-    """The groups of asynchronous copies of every lane of a batch.
+    """The groups of asynchronous copies of every lane of a batch, or those of products (`wgmma`) of every warpgroup.
 
-    Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected.
+    Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected, those
+    below `finished` have been waited for.
     """
 
     def __init__(self, count: int) -> None:
         self.open_group = np.zeros(count, np.int32)
-        self._finished = np.zeros(count, np.int32)
+        self.finished = np.zeros(count, np.int32)
         self._done_at: list[Array] = []
 
     def begin(self) -> None:
         """Start a batch."""
         self.open_group.fill(0)
-        self._finished.fill(0)
+        self.finished.fill(0)
         self._done_at.clear()
 
     def commit(self, lanes: Array) -> None:
@@ -48,13 +49,13 @@ class Copies:
 
     def wait(self, lanes: Array, left: int, now: int) -> None:
         """Records that lanes wait until at most `left` of their committed groups are pending."""
-        upto = np.maximum(self.open_group[lanes] - left, self._finished[lanes])
+        upto = np.maximum(self.open_group[lanes] - left, self.finished[lanes])
         while len(self._done_at) < int(upto.max()):
             self._done_at.append(np.full(len(self.open_group), NEVER, np.int32))
-        for group in range(int(self._finished[lanes].min()), int(upto.max())):
-            chosen = lanes[(upto > group) & (self._finished[lanes] <= group)]
+        for group in range(int(self.finished[lanes].min()), int(upto.max())):
+            chosen = lanes[(upto > group) & (self.finished[lanes] <= group)]
             self._done_at[group][chosen] = now
-        self._finished[lanes] = upto
+        self.finished[lanes] = upto
 
     def done_at(self, lanes: Array, groups: Array) -> Array:
         """Returns the stamp at which the copies of a lane's group were awaited; `NEVER` if they were not."""
@@ -86,8 +87,8 @@ class Order:
         start: stamp at which this batch began.
         known_by_all: accesses before this stamp are visible within each block.
         visibility: synchronisation by release and acquire patterns; None if the kernel has none.
-        copies: state of asynchronous copies.
-        transfers, proxies: bulk copies, and proxy fences between them and other accesses.
+        copies: state of asynchronous copies. products: of the products of warpgroups.
+        transfers, proxies: bulk copies, and the fences between generic accesses and those of the async proxy.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
@@ -108,6 +109,7 @@ class Order:
         self.copies = Copies(lanes.count)
         self.transfers = Transfers(self, lanes)
         self.proxies = ProxyFences(self, lanes)
+        self.products = Copies(len(lanes.warpgroups))
         self._lane_of_thread = np.empty(lanes.width, np.int64)
         self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
@@ -125,6 +127,7 @@ class Order:
         self.copies.begin()
         self.transfers.begin()
         self.proxies.begin()
+        self.products.begin()
         if self.visibility is not None:
             self.visibility.begin()
 
@@ -142,9 +145,9 @@ class Order:
         whole = len(lanes) == len(self._packed) and np.array_equal(lanes, self._lanes.iota)
         return self._packed if whole else self._packed.take(lanes)
 
-    def packed_at(self, lanes: Array, stamp: int) -> Array:
-        """Packs accesses of lanes at a stamp."""
-        return np.asarray(self._ids.take(lanes) + (np.int64(stamp) << STAMP_SHIFT))
+    def packed_at(self, lanes: Array, stamps: Array | int) -> Array:
+        """Packs accesses that lanes make at these stamps."""
+        return np.asarray(self._ids.take(lanes) + (np.asarray(stamps, np.int64) << STAMP_SHIFT))
 
     @staticmethod
     def stamps_of(accesses: Array) -> Array:
@@ -186,6 +189,13 @@ class Order:
             self.copies.commit(lanes)
         if operation.left is not None:
             self.copies.wait(lanes, operation.left, self.now)
+
+    def product_group(self, warpgroups: Array, operation: WarpgroupOrder) -> None:
+        """Records that warpgroups close or await groups of products."""
+        if operation.action == "commit":
+            self.products.commit(warpgroups)
+        elif operation.action == "wait":
+            self.products.wait(warpgroups, operation.left, self.now)
 
     def barrier(self, blocks: Array) -> None:
         """Records that all threads of these block slots (booleans) have passed a barrier."""

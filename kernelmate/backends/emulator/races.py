@@ -82,6 +82,10 @@ class Access:
         self.settled = settled
         self.oldest = oldest
 
+    def first_byte(self, position: int) -> int:
+        """Returns the first byte that the access of a cell's lane addresses."""
+        return int(self._offsets[position if self._owners is None else self._owners[position]])
+
     def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
         """Returns rows of bytes stored to some cells, which begin at `offsets`."""
         data = np.ascontiguousarray(values)
@@ -112,12 +116,13 @@ class RaceDetector:
         self._order = order
 
     def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Checks a read of some lanes against the last writes."""
+        """Checks a read of some lanes against the last writes; `ProductReads` keeps those of products, which last."""
         if ledger.last_write >= access.settled or ledger.groups is not None or region.copies:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
-        if site.proxy == "copy":
+        if site.proxy in {"copy", "product"}:
             self._across_proxies(region, ledger, site, access)
-        ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
+        if site.proxy != "product":
+            ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
     def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
         """Checks writes against the last writes and reads, and against each other."""
@@ -174,11 +179,14 @@ class RaceDetector:
         return np.asarray(copied & (others != access.packed) if site.proxy == "copy" else copied)
 
     def _across_proxies(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Checks that a bulk copy is fenced from the generic writes of what it reads or overwrites."""
+        """Checks that a bulk copy or product is fenced from the generic writes of what it reads or overwrites.
+
+        Copies of `cp.async` need no fence before products, since CUTLASS's pipelines with `cp.async` have none.
+        """
         order = self._order
         others, sites = ledger.writes.take(access.cells), ledger.write_sites.take(access.cells)
-        generic = (others >= access.oldest) & ~np.isin(sites, [n for n, one in region.sites.items() if one.proxy])
-        chosen = np.flatnonzero(generic)
+        spared = [n for n, one in region.sites.items() if one.proxy or (site.proxy == "product" and one.asynchronous)]
+        chosen = np.flatnonzero((others >= access.oldest) & ~np.isin(sites, spared))
         if not chosen.size:
             return
         chosen = chosen[order.happened_before(access.lanes[chosen], others[chosen])]
@@ -324,7 +332,7 @@ _FENCE = "put fence.proxy.async (cuda::ptx::fence_proxy_async) after the write, 
 
 
 def _by(site: Site) -> str:
-    return "the bulk copy of " if site.proxy == "copy" else ""
+    return {"copy": "the bulk copy of ", "product": "the wgmma.mma_async of "}.get(site.proxy, "")
 
 
 def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int]) -> str:

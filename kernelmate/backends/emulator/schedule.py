@@ -195,7 +195,7 @@ class Scheduler:
                 gathered = self._gather(block.gathering, base + number, lanes)
                 if not len(gathered):
                     return
-                if len(gathered) != len(lanes):
+                if gathered is not lanes:  # others that waited here may have come in place of some
                     lanes = gathered
                     group, active = self._masks(lanes)
             self.meter.count(block, number, lanes)
@@ -344,6 +344,8 @@ class Scheduler:
         return False
 
     def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
+        if gathering.spans_warps:  # late warps, whose keys lie above the others', meet them here
+            key %= len(self.blocks)
         return self._rendezvous.gather(gathering, key, lanes, everyone=len(lanes) == self._living)
 
     def _gathering_at(self, key: int) -> Gathering:

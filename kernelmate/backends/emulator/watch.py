@@ -11,6 +11,7 @@ from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.machine import Machine, Site, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
+from kernelmate.backends.emulator.product_reads import ProductReads
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS
@@ -143,10 +144,13 @@ class SharedWatch:
         self._region = Region(FindingCode.SHARED_RACE, "shared", self._window.data, self._place)
         self._bases = self._window.bases(1)
         self._complete = False
+        self._products = ProductReads(machine, order, self._region) if machine.register_order is not None else None
 
     def begin(self) -> None:
         """Start a batch: fresh blocks."""
         self._complete = False
+        if self._products is not None:
+            self._products.begin()
 
     def barrier(self, blocks: Array) -> None:
         """Called when blocks pass a barrier, to check for remaining unwritten memory."""
@@ -181,9 +185,19 @@ class SharedWatch:
             self._detector.read(self._region, ledger, site, access)
         else:
             self._detector.write(self._region, ledger, site, access, values)
+        if self._products is not None:
+            self._of_products(self._products, site, lanes, absolute)
         if site.synchronises and order.visibility is not None:
             places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
             _synchronise(order, site, lanes, (-1 - places).tolist())
+
+    @staticmethod
+    def _of_products(products: ProductReads, site: Site, lanes: Array, places: Array) -> None:
+        """Records reads by `wgmma`, and checks writes to what it reads."""
+        if site.proxy == "product":
+            products.note(site, lanes, places)
+        elif site.action != "load" and products.any:
+            products.check_write(site, lanes, places)
 
     def _look_for_empty(self, ledger: AccessHistory, site: Site, access: Access) -> None:
         """Reports reads of shared memory that no thread of the block has written."""
