@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Compute, FragmentStore, Load, MatrixStore, Store
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _groups(
 
 
 def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy) -> bool:
-    return isinstance(operation, AsyncCopy) or operation.space in {"shared", "generic"}
+    return isinstance(operation, AsyncCopy) or operation.space in {"shared", CLUSTER_SHARED, "generic"}
 
 
 class _Registers:

@@ -175,6 +175,18 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterBarrier:
+    """`barrier.cluster`: arrives at the barrier of the block's cluster, or waits for the arrivals of its other threads.
+
+    `relaxed` arrivals order no accesses; a warp executes `aligned` ones together.
+    """
+
+    waits: bool
+    relaxed: bool = False
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseBarrier:
     """`mbarrier`, a barrier in shared memory that threads arrive at and test phase by phase.
 
@@ -373,6 +385,7 @@ Operation = (
     | FragmentStore
     | ActiveMask
     | Barrier
+    | ClusterBarrier
     | Branch
     | BranchTable
     | Exit

@@ -33,7 +33,7 @@ _INSTEAD = {
     ("wgmma", "tcgen05", "mma.sp"): "matrix instructions of one GPU generation: use mma.sync, or " + _ON_A_GPU,
     ("cp.async.bulk", "cp.reduce.async.bulk", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx", "mbarrier.complete_tx"):
         "bulk copies (TMA): use cp.async, which cuda::memcpy_async makes of sizes without aligned_size_t<16>, or " + _ON_A_GPU,
-    ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,
+    ("st.async", "red.async"): "it completes bytes of an mbarrier: use st or red, and mbarrier.arrive, or " + _ON_A_GPU,
     ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
     ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",
     ("atom", "red"): "add the parts one by one, or " + _ON_A_GPU,

@@ -7,6 +7,7 @@ from kernelmate.backends.emulator.instructions.registry import Unsupported, deco
 from kernelmate.backends.emulator.numerics.phases import pending_of
 from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup, Compute, Operation, PhaseBarrier
 from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 
 _ACTIONS = {
     "init": "init", "inval": "inval", "arrive": "arrive", "arrive_drop": "drop", "test_wait": "test", "try_wait": "test",
@@ -30,7 +31,10 @@ def decode_phase_barrier(instruction: Instruction) -> Operation:
         result = None if isinstance(first, Sink) else first
     address, *rest = operands
     value = rest[0] if rest else Immediate(1)
-    return PhaseBarrier(kind, space_in(instruction), address_of(address), value, result, instruction.has("parity"))
+    space = space_in(instruction)
+    if space == CLUSTER_SHARED and (kind not in {"arrive", "drop"} or result is not None):
+        raise Unsupported(f"{instruction.opcode} with a result, or other than an arrival")
+    return PhaseBarrier(kind, space, address_of(address), value, result, instruction.has("parity"))
 
 
 def decode_copies_arrive(instruction: Instruction) -> Operation:
