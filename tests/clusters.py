@@ -25,8 +25,13 @@ def launches() -> dict[str, Run]:
         ArrayArgument("x", numbers, written=False), ArrayArgument("counts", np.zeros(bins, np.int32)),
         ScalarArgument("n", np.int32(numbers.size)), ScalarArgument("bins", np.int32(bins)),
     )  # fmt: skip
+    handed = (
+        ArrayArgument("x", numbers[:1024].reshape(4, 4, 64), written=False), ArrayArgument("y", np.zeros((4, 4, 64), np.int32)),
+        ArrayArgument("total", np.zeros(4, np.int32)),
+    )  # fmt: skip
     return {
         "histogram": Run(LaunchShape((16, 1, 1), (128, 1, 1), bins), counted),
+        "ring": Run(LaunchShape((16, 1, 1), (64, 1, 1)), handed),
         "softmax": Run(LaunchShape((2, 12, 1), (256, 1, 1), cluster=(2,)), rows),
         "stencil": Run(LaunchShape((4, 12, 1), (128, 1, 1), cluster=(4,)), rows),
     }

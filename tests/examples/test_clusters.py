@@ -24,6 +24,12 @@ ERRORS = {
         ("part[i] = 0;", "part[i] += 0;", "uninitialised-shared"),
         ("__cluster_dims__(4, 1, 1)", "__cluster_dims__(32, 1, 1)", "launch-failure"),
     ],
+    "ring": [
+        ("ptx::mbarrier_arrive(ptx::sem_release", "ptx::mbarrier_arrive(ptx::sem_relaxed", "shared-race"),
+        ("ptx::mbarrier_init(&full, 64)", "ptx::mbarrier_init(&full, 65)", "hang"),
+        ("        sum = 0;\n    }\n    cluster.sync();", "        sum = 0;\n    }\n    __syncthreads();", "illegal-address"),
+        ("memory_order_relaxed);\n    cluster.sync();", "memory_order_relaxed);", "illegal-address"),
+    ],
     "softmax": [
         ("        *partial = mine;\n    }\n    cluster.sync();", "        *partial = mine;\n    }\n    __syncthreads();", "shared-race"),
         ("/ sum;\n    cluster.sync();", "/ sum;", "illegal-address"),
