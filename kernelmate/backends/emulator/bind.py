@@ -228,7 +228,9 @@ class Binder:
                 operation, self._machine, step.position, self._decoded.detours.get(bound.block.end - 1)
             )
         elif isinstance(operation, ClusterBarrier):
-            bound.end = BoundClusterBarrier(operation, step.position, bound.block.end - 1)
+            number = bound.block.end - 1
+            around = self._decoded.detours.get(number, frozenset())
+            bound.end = BoundClusterBarrier(operation, step.position, number, around)
         elif isinstance(operation, Branch | BranchTable | Exit | Trap):
             bound.end = operation
 

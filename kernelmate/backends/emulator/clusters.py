@@ -20,11 +20,17 @@ from kernelmate.records import FindingCode
 
 @dataclass(frozen=True, slots=True)
 class BoundClusterBarrier:
-    """One instruction on the barrier of a cluster; `step` is its number."""
+    """One instruction on the barrier of a cluster.
+
+    Attributes:
+        step: its number.
+        detours: the ends of threads that have gone around an arrival, by step (`barrier_exits`).
+    """
 
     operation: ClusterBarrier
     position: Position | None
     step: int
+    detours: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -45,7 +51,8 @@ class ClusterBarriers:
         self._arrived = np.zeros(machine.lanes.count, bool)
         self._arrived_at = np.zeros(machine.lanes.count, np.int32)
         self._owes_wait = np.zeros(machine.lanes.count, bool)
-        self._positions: dict[int, Position | None] = {}
+        self._ended_at = np.zeros(machine.lanes.count, np.int32)
+        self._barriers: dict[int, BoundClusterBarrier] = {}
         self._waiting: list[_WaitingGroup] = []
         self._used = False
 
@@ -58,6 +65,7 @@ class ClusterBarriers:
         self._used = False
         for marks in (self._arrived, self._owes_wait):
             marks.fill(False)
+        self._ended_at.fill(-1)
 
     def meet(self, barrier: BoundClusterBarrier, key: int, lanes: Array) -> None:
         """Lets lanes arrive or wait; `key` is where they continue."""
@@ -75,8 +83,8 @@ class ClusterBarriers:
             "arrives at the barrier of its cluster again without having waited for it",
         )
         self._arrived[lanes] = self._owes_wait[lanes] = True
-        self._arrived_at[lanes] = barrier.step if barrier.operation.aligned else -1
-        self._positions[barrier.step] = barrier.position
+        self._arrived_at[lanes] = barrier.step
+        self._barriers[barrier.step] = barrier
         order = self._machine.order
         if order is not None and order.clusters is not None:
             order.clusters.arrive(lanes, relaxed=barrier.operation.relaxed)
@@ -99,13 +107,17 @@ class ClusterBarriers:
             order.clusters.wait(lanes)
         self._resume(key, lanes)
 
-    def end(self, lanes: Array, living: Array) -> None:
-        """Handles the end of lanes, which the barrier no longer waits for; `living` counts those left per block slot."""
+    def end(self, lanes: Array, step: int, living: Array) -> None:
+        """Handles the end of lanes at a step, which the barrier no longer waits for.
+
+        `living` counts those left per block slot.
+        """
         order = self._machine.order
         if order is not None and order.clusters is not None:
             slots = np.unique(self._machine.lanes.slot[lanes])
             for slot in slots[living[slots] == 0]:
                 order.clusters.report_early_end(self._machine, int(slot))
+        self._ended_at[lanes] = np.where(self._arrived[lanes], -1, step)
         if self._used:
             self._arrived[lanes] = False
             self._release()
@@ -119,6 +131,7 @@ class ClusterBarriers:
             return
         members = done[self._cluster]
         self._report_split(members & self._arrived)
+        self._report_detours(members)
         self._arrived[members] = False
         slots = np.repeat(done, machine.lanes.cluster_blocks)
         machine.changes += 1
@@ -135,17 +148,33 @@ class ClusterBarriers:
 
     def _report_split(self, members: Array) -> None:
         """Reports warps whose threads have arrived by different instructions, one of them aligned."""
-        at = self._arrived_at.reshape(-1, 32)
-        here = members.reshape(-1, 32)
-        most, least = np.where(here, at, -2).max(axis=1), np.where(here, at, np.iinfo(np.int32).max).min(axis=1)
-        split = np.repeat(here.any(axis=1) & (most != least) & (most >= 0), 32) & members & (self._arrived_at >= 0)
-        if split.any():
-            lanes = np.flatnonzero(split)
-            self._machine.findings.report(
-                FindingCode.DIVERGENT_BARRIER,
-                self._positions[int(self._arrived_at[lanes[0]])],
-                lanes,
-                lambda: "arrives at an aligned barrier of its cluster without the other threads of its warp",
+        aligned = [step for step, barrier in self._barriers.items() if barrier.operation.aligned]
+        if not aligned:
+            return
+        at, here = self._arrived_at.reshape(-1, 32), members.reshape(-1, 32)
+        mixed = np.where(here, at, -1).max(axis=1) != np.where(here, at, np.iinfo(np.int32).max).min(axis=1)
+        split = np.flatnonzero(np.repeat(mixed, 32) & members & np.isin(self._arrived_at, aligned))
+        if split.size:
+            barrier = self._barriers[int(self._arrived_at[split[0]])]
+            self._report(
+                barrier, split, "arrives at an aligned barrier of its cluster without the other threads of its warp"
+            )
+
+    def _report_detours(self, members: Array) -> None:
+        """Reports threads of clusters that others have gone around an arrival of, and ended."""
+        for step, barrier in self._barriers.items():
+            if not barrier.detours:
+                continue
+            around = members & np.isin(self._ended_at, list(barrier.detours))
+            if not around.any():
+                continue
+            here = members & self._arrived & (self._arrived_at == step)
+            stranded = np.flatnonzero(here & np.isin(self._cluster, self._cluster[around]))
+            self._report(
+                barrier,
+                stranded,
+                "waits for the barrier of its cluster, which other threads of the cluster go around: they run what comes after "
+                "it, and end",
             )
 
     def _report(self, barrier: BoundClusterBarrier, lanes: Array, text: str) -> None:

@@ -335,7 +335,7 @@ class Scheduler:
             self._per_block.fill(0)
         if self._barriers:
             self._barriers.recheck()
-        self._clusters.end(lanes, self._per_block)
+        self._clusters.end(lanes, step, self._per_block)
         if self._rendezvous:
             self._rendezvous.recheck()
 

@@ -238,6 +238,14 @@ def test_a_thread_that_has_ended_is_not_waited_for(launch: Launch, kernel: Text)
     assert result.arrays["a0"].tolist() == np.where(LANE > 4, 0, 7).tolist()
 
 
+def test_both_branches_may_arrive(launch: Launch, kernel: Text) -> None:
+    body = """and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra EVEN; barrier.cluster.arrive; bra BOTH;
+    EVEN: barrier.cluster.arrive; BOTH: barrier.cluster.wait; st.global.u32 [%at4], 1; ret;"""
+    result = launch(kernel(body), np.zeros(256, np.uint32), **FOUR)
+    assert not result.findings
+    assert result.arrays["a0"].all()
+
+
 def test_work_between_arriving_and_waiting_is_not_published(launch: Launch, kernel: Text) -> None:
     late = "barrier.cluster.arrive; st.shared.u32 [%r4+128], %r5; barrier.cluster.wait;"
     reads = f"mapa.u64 %d4, %d3, %r7; ld.u32 %r9, [%d4+OFFSET]; {SYNC} st.global.u32 [%at4], %r9; ret;"
@@ -267,6 +275,10 @@ MISUSE: dict[str, tuple[str, str, str]] = {
     "waiting without arriving": (f"barrier.cluster.wait; {SYNC} ret;", "divergent-barrier", "without having arrived"),
     "a thread that does not arrive": (f"setp.eq.u32 %q1, %tid1, 5; @%q1 bra SKIP; {SYNC} bra END; SKIP: LOOP: bra LOOP; END: ret;", "hang", "for ever"),
     "waiting elsewhere": (f"setp.eq.u32 %q1, %tid1, 5; @%q1 bra SKIP; {SYNC} bra END; SKIP: bar.sync 0; END: ret;", "divergent-barrier", "waits for ever at a barrier"),
+    "going around": (f"and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra OVER; {SYNC} OVER: st.global.u32 [%at4], 1; ret;",
+                     "divergent-barrier", "go around"),
+    "leaving a loop": (f"mov.u32 %r1, %tid.x; LOOP: {SYNC} sub.u32 %r1, %r1, 1; setp.gt.s32 %q1, %r1, 0; @%q1 bra LOOP; "
+                       "st.global.u32 [%at4], 1; ret;", "divergent-barrier", "go around"),
     "part of a warp": ("and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra EVEN; barrier.cluster.arrive.aligned; bra BOTH; "
                        "EVEN: barrier.cluster.arrive.aligned; BOTH: barrier.cluster.wait; ret;", "divergent-barrier", "other threads of its warp"),
 }  # fmt: skip
