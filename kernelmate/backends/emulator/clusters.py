@@ -41,9 +41,12 @@ class _WaitingGroup:
 
 
 class ClusterBarriers:
-    """The barriers of the clusters of a batch; `resume` receives lanes that continue."""
+    """The barriers of the clusters of a batch; `resume` receives lanes that continue.
 
-    def __init__(self, machine: Machine, resume: Resume) -> None:
+    `present` is False for a kernel without such barriers.
+    """
+
+    def __init__(self, machine: Machine, resume: Resume, *, present: bool) -> None:
         self._machine = machine
         self._resume = resume
         self._cluster = machine.lanes.slot // machine.lanes.cluster_blocks
@@ -54,7 +57,7 @@ class ClusterBarriers:
         self._ended_at = np.zeros(machine.lanes.count, np.int32)
         self._barriers: dict[int, BoundClusterBarrier] = {}
         self._waiting: list[_WaitingGroup] = []
-        self._used = False
+        self._present = present
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -62,14 +65,12 @@ class ClusterBarriers:
     def reset(self) -> None:
         """Clears all state, for a new batch."""
         self._waiting.clear()
-        self._used = False
         for marks in (self._arrived, self._owes_wait):
             marks.fill(False)
         self._ended_at.fill(-1)
 
     def meet(self, barrier: BoundClusterBarrier, key: int, lanes: Array) -> None:
         """Lets lanes arrive or wait; `key` is where they continue."""
-        self._used = True
         if barrier.operation.waits:
             self._wait(barrier, key, lanes)
         else:
@@ -117,8 +118,8 @@ class ClusterBarriers:
             slots = np.unique(self._machine.lanes.slot[lanes])
             for slot in slots[living[slots] == 0]:
                 order.clusters.report_early_end(self._machine, int(slot))
-        self._ended_at[lanes] = np.where(self._arrived[lanes], -1, step)
-        if self._used:
+        if self._present:
+            self._ended_at[lanes] = np.where(self._arrived[lanes], -1, step)
             self._arrived[lanes] = False
             self._release()
 

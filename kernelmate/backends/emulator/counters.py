@@ -212,12 +212,13 @@ class SharedCounter(_Sites):
         size = site.size if site.served is None else site.served
         if not size:
             return
+        if int(offsets.max()) <= PART_MASK:
+            self._count(site, size, lanes, offsets)
+            return
         parts = parts_of(offsets)
-        for part in np.unique(parts) if parts.any() else ():
+        for part in np.unique(parts):
             chosen = parts == part
             self._count(site, size, lanes[chosen], offsets[chosen] & offsets.dtype.type(PART_MASK))
-        if not parts.any():
-            self._count(site, size, lanes, offsets)
 
     def _count(self, site: Site, size: int, lanes: Array, offsets: Array) -> None:
         alike = _alike(lanes, offsets, 4) if size >= 4 else None

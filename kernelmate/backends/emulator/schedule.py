@@ -50,7 +50,8 @@ class Scheduler:
         self._living = 0
         self._per_block = np.zeros(machine.lanes.blocks, np.int64)
         self._barriers = Barriers(machine, self._per_block, self._put, watch_ends=bool(decoded.detours))
-        self._clusters = ClusterBarriers(machine, self._put)
+        together = any(isinstance(block.end, BoundClusterBarrier) for block in blocks)
+        self._clusters = ClusterBarriers(machine, self._put, present=together)
         self._rendezvous = Rendezvous(machine, self._gathering_at, self._put)
 
     def run(self, lanes: Array) -> None:
