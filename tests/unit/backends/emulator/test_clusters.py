@@ -29,6 +29,7 @@ add.u32 %r7, %r6, 1; and.b32 %r7, %r7, 3; cvt.u64.u32 %d2, %r4; cvta.shared.u64 
 """Each thread writes 3 i + 1 and i, its number in the grid, to its block's tile; %r7 is the rank of the next block."""
 NEXT = CLUSTER * 128 + (RANK + 1) % 4 * 32 + LANE
 """The number of the thread of the same lane in the next block of the cluster."""
+REMOTE = "mapa.shared::cluster.u32 %r8, %r4, %r7;"
 
 
 def codes(result: RunResult) -> set[str]:
@@ -202,6 +203,8 @@ def test_threads_of_other_blocks_arrive_at_an_mbarrier(drop: bool, launch: Launc
     assert result.arrays["a0"].tolist() == (CLUSTER * 128 + (RANK - 1) % 4 * 32 + 31 - LANE).tolist()
     unordered = launch(kernel(body.replace(f"{arrive}.release", f"{arrive}.relaxed")), np.zeros(256, np.uint32), **FOUR)
     assert codes(unordered) == {"shared-race"}
+    # Each block ends when it has seen the last access to its shared memory.
+    assert not launch(kernel(body.replace(f"{SYNC} ret;", "ret;")), np.zeros(256, np.uint32), **FOUR).findings
 
 
 @pytest.mark.instruction("barrier")
@@ -238,6 +241,13 @@ def test_a_thread_that_has_ended_is_not_waited_for(launch: Launch, kernel: Text)
     assert result.arrays["a0"].tolist() == np.where(LANE > 4, 0, 7).tolist()
 
 
+def test_a_relaxed_barrier_keeps_the_blocks_alive(launch: Launch, kernel: Text) -> None:
+    last = "barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
+    body = f"{FILL} {REMOTE} ld.shared::cluster.u32 %r9, [%r8]; st.global.u32 [%at4], %r9; {last} ret;"
+    for seed in range(3):
+        assert not launch(kernel(body), np.zeros(256, np.uint32), schedule_seed=seed, **FOUR).findings
+
+
 def test_both_branches_may_arrive(launch: Launch, kernel: Text) -> None:
     body = """and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra EVEN; barrier.cluster.arrive; bra BOTH;
     EVEN: barrier.cluster.arrive; BOTH: barrier.cluster.wait; st.global.u32 [%at4], 1; ret;"""
@@ -255,7 +265,6 @@ def test_work_between_arriving_and_waiting_is_not_published(launch: Launch, kern
         assert set().union(*found) == want
 
 
-REMOTE = "mapa.shared::cluster.u32 %r8, %r4, %r7;"
 MISUSE: dict[str, tuple[str, str, str]] = {
     "a rank that is not there": (f"{FILL} mapa.shared::cluster.u32 %r8, %r4, 4; ld.shared::cluster.u32 %r9, [%r8]; {SYNC} ret;",
                                  "illegal-address", "rank 4, and the cluster has 4 blocks"),
