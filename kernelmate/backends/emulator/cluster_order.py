@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 
 class ClusterOrder:
-    """What the threads of the clusters of a batch know of each other's accesses by the barriers of the clusters."""
+    """What the threads of the clusters of a batch know of each other's accesses by the barriers of the clusters.
+
+    The tables of stamps have two rows, of the phase before the last one and of the last one; a lane's `_passed` is the row
+    that it knows. `_published` limits the accesses that are published, `_arrived` those that have been made at all.
+    `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
+    """
 
     def __init__(self, order: Order, lanes: Lanes) -> None:
         self._order = order
