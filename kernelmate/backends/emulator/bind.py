@@ -11,6 +11,7 @@ from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group
+from kernelmate.backends.emulator.clusters import BoundClusterBarrier
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
@@ -38,6 +39,7 @@ from kernelmate.backends.emulator.operations import (
     BranchTable,
     BulkCopy,
     BulkGroup,
+    ClusterBarrier,
     Compute,
     Elect,
     Exit,
@@ -103,7 +105,7 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
     return run
 
 
-_ENDS = Branch | BranchTable | Exit | Trap | Barrier
+_ENDS = Branch | BranchTable | Exit | Trap | Barrier | ClusterBarrier
 
 
 def single_definitions(decoded: Decoded) -> frozenset[str]:
@@ -239,6 +241,10 @@ class Binder:
             bound.end = bind_barrier(
                 operation, self._machine, step.position, self._decoded.detours.get(bound.block.end - 1)
             )
+        elif isinstance(operation, ClusterBarrier):
+            number = bound.block.end - 1
+            around = self._decoded.detours.get(number, frozenset())
+            bound.end = BoundClusterBarrier(operation, step.position, number, around)
         elif isinstance(operation, Branch | BranchTable | Exit | Trap):
             bound.end = operation
 

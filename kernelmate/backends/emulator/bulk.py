@@ -44,15 +44,18 @@ class Completion:
     """The end of bulk copies: at an mbarrier that counts their bytes, or in the thread's group of copies."""
 
     def __init__(
-        self, machine: Machine, linked: Linked, number: int, position: Position | None, barrier: Address | None
-    ) -> None:
+        self, machine: Machine, linked: Linked, number: int, position: Position | None, space: str,
+        barrier: Address | None,
+    ) -> None:  # fmt: skip
         self._machine = machine
         self._barrier: Addressing | None = None
         if barrier is not None:
             # A strong read for the race checks: the async proxy changes the barrier, not the thread.
-            site = Site(site_number(number, "shared", _BARRIER), "load", 8, 1, position, scope=SCOPES["cta"], served=0)
+            site = Site(
+                site_number(number, "shared", _BARRIER), "load", 8, 1, position, scope=SCOPES["cluster"], served=0
+            )
             site.proxy = "barrier"
-            self._barrier = Addressing(machine, linked, site, "shared", barrier, _WORD)
+            self._barrier = Addressing(machine, linked, site, space, barrier, _WORD)
 
     def begin(self, lanes: Array) -> None:
         """Begins the copies of some lanes, before their first access."""
@@ -120,7 +123,7 @@ def bind_bulk_copy(
         reduction = updater(operation.action, operation.kind, returns=False)
     target = _Side(machine, linked, stores, to_space, operation.to)
     size = machine.registers.read(operation.size, "u32")
-    completion = Completion(machine, linked, number, position, operation.barrier)
+    completion = Completion(machine, linked, number, position, to_space, operation.barrier)
 
     def run(group: Group | None, active: Group) -> None:
         del group

@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.operations import (
     Barrier,
     Branch,
     BranchTable,
+    ClusterBarrier,
     Compute,
     Exit,
     FragmentLoad,
@@ -195,7 +196,7 @@ def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
             starts |= {operation.target, index + 1}
         elif isinstance(operation, BranchTable):
             starts |= {*operation.targets, index + 1}
-        elif isinstance(operation, Exit | Barrier | Trap):
+        elif isinstance(operation, Exit | Barrier | ClusterBarrier | Trap):
             starts.add(index + 1)
         elif isinstance(operation, WARP_OPERATIONS):
             starts.add(index)

@@ -184,13 +184,15 @@ class Launch:
         static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
+        shared.peers = lanes.peers if lanes.cluster_blocks > 1 else None
         around = self.run.surroundings or Surroundings()
         local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
         if self.shape.cooperative:
             workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, around.specials)
+        explicit = int(self.shape.cluster is not None)
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, explicit, around.specials)
         self._specials = specials
         registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(

@@ -18,6 +18,7 @@ from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
+from kernelmate.backends.emulator.spaces import PART_MASK, parts_of
 from kernelmate.backends.emulator.types import Array
 
 
@@ -64,7 +65,11 @@ class Site:
 
 
 class Monitor(Protocol):
-    """Watches accesses to one state space. `offsets` are addresses (global) or offsets in the block's window (shared)."""
+    """Watches accesses to one state space.
+
+    `offsets` are addresses (global), offsets in the thread's window (local), or addresses in the window of shared memory,
+    those of the other blocks of a cluster included (`spaces`).
+    """
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access memory, before a store takes effect and with its values."""
@@ -72,7 +77,11 @@ class Monitor(Protocol):
 
 
 class Windowed:
-    """Memory with a window per block (shared) or thread (local): `owners` windows of `limit` bytes."""
+    """Memory with a window per block (shared) or thread (local): `owners` windows of `limit` bytes.
+
+    Attributes:
+        peers: returns the owners of windows by rank in the clusters of lanes; None where no lane accesses another window.
+    """
 
     def __init__(self, name: str, owners: int, limit: int, owner_of_lane: Array, fill: int) -> None:
         self.name = name
@@ -85,6 +94,7 @@ class Windowed:
         self._views: dict[tuple[np.dtype[np.generic], int], Array] = {}
         self.monitors: list[Monitor] = []
         self.names: Callable[[int], str | None] = lambda offset: None
+        self.peers: Callable[[Array, Array], Array] | None = None
 
     def bases(self, size: int) -> Array:
         """Returns the first element of each lane's window, in units of `size` bytes."""
@@ -92,6 +102,16 @@ class Windowed:
         if found is None:
             found = self._bases[size] = self._owner.astype(np.int64) * (self.stride // size)
         return found
+
+    def locate(self, lanes: Array, offsets: Array) -> Array:
+        """Returns the places of bytes in `data`, by the lanes that address them."""
+        own = self.bases(1)[lanes]
+        parts = parts_of(offsets) if self.peers is not None else None
+        if parts is None or not parts.any():
+            return np.asarray(offsets.astype(np.int64) + own)
+        assert self.peers is not None
+        theirs = self.peers(lanes, np.maximum(parts - 1, 0)) * self.stride
+        return np.asarray(np.where(parts > 0, theirs, own) + (offsets.astype(np.int64) & PART_MASK))
 
     def rows(self, dtype: np.dtype[np.generic], count: int) -> Array:
         """Returns the memory as elements, or rows of them."""

@@ -25,6 +25,7 @@ from kernelmate.backends.emulator.operations import (
     TensorCopy,
 )
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def _may_store_shared(operation: Operation) -> bool:
     if isinstance(operation, TensorCopy):
         return operation.loads
     if isinstance(operation, BulkCopy):
-        return operation.spaces[0] == "shared"
-    return isinstance(operation, AsyncCopy) or getattr(operation, "space", "") in {"shared", "generic"}
+        return operation.spaces[0] != "global"
+    return isinstance(operation, AsyncCopy) or getattr(operation, "space", "") in {"shared", CLUSTER_SHARED, "generic"}
 
 
 class _Registers:

@@ -93,8 +93,8 @@ class BulkCopy:
     """`cp.async.bulk` and `cp.reduce.async.bulk`: the async proxy copies `size` bytes from `origin` to `to`.
 
     Attributes:
-        spaces: state spaces of `to` and `origin`, each `global` or `shared`.
-        barrier: the mbarrier that counts the bytes; None if the thread waits for its group of copies.
+        spaces: state spaces of `to` (`global`, `shared` or `shared::cluster`) and `origin` (`global` or `shared`).
+        barrier: the mbarrier that counts the bytes, in the space of `to`; None if the thread waits for its group of copies.
         action, kind: reduction with the destination, and its type; empty for a copy.
         sources: the registers among the operands.
     """
@@ -127,7 +127,7 @@ class TensorCopy:
         loads: True for a copy to shared memory, False for one from there.
         map: generic address of the tensor map.
         coordinates: of the box's first element, the fastest first.
-        shared: the shared side.
+        shared, shared_space: the shared side, and its state space (`shared` or `shared::cluster`).
         barrier, action, sources: as for `BulkCopy`.
     """
 
@@ -135,6 +135,7 @@ class TensorCopy:
     map: Address
     coordinates: tuple[Operand, ...]
     shared: Address
+    shared_space: str
     barrier: Address | None
     action: str
     sources: tuple[Operand, ...]
@@ -236,6 +237,18 @@ class Barrier:
     result: Operand | None = None
     source: Operand | None = None
     aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBarrier:
+    """`barrier.cluster`: arrives at the barrier of the block's cluster, or waits for the arrivals of its other threads.
+
+    `relaxed` arrivals order no accesses; a warp executes `aligned` ones together.
+    """
+
+    waits: bool
+    relaxed: bool = False
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,38 +476,8 @@ WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX
 """Operations that wait for the lanes of their mask, or of their warpgroup."""
 
 Operation = (
-    Compute
-    | Load
-    | Store
-    | Atomic
-    | AsyncCopy
-    | AsyncGroup
-    | BulkCopy
-    | BulkGroup
-    | TensorCopy
-    | Shuffle
-    | Vote
-    | Match
-    | WarpReduce
-    | Elect
-    | WarpBarrier
-    | PhaseBarrier
-    | MatrixMultiply
-    | MatrixLoad
-    | MatrixStore
-    | MatrixMove
-    | FragmentLoad
-    | FragmentStore
-    | WarpgroupMultiply
-    | WarpgroupOrder
-    | ActiveMask
-    | Barrier
-    | Branch
-    | BranchTable
-    | Exit
-    | Trap
-    | Assert
-    | Print
-    | ReadClock
-    | Nothing
-)
+    Compute | Load | Store | Atomic | AsyncCopy | AsyncGroup | BulkCopy | BulkGroup | TensorCopy | Shuffle | Vote
+    | Match | WarpReduce | Elect | WarpBarrier | PhaseBarrier | MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove
+    | FragmentLoad | FragmentStore | WarpgroupMultiply | WarpgroupOrder | ActiveMask | Barrier | ClusterBarrier
+    | Branch | BranchTable | Exit | Trap | Assert | Print | ReadClock | Nothing
+)  # fmt: skip

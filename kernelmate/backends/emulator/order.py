@@ -3,7 +3,8 @@
 Accesses carry a stamp: the number of synchronising events before them. For each pair of threads the stamp is kept up to
 which the one knows what the other did; an access with a lower stamp happens before whatever the first thread does next.
 Kept that way are whole blocks (the last barrier), warps (`__syncwarp`; lanes of a warp have no order of their own since
-Volta), pairs of warps (barriers of part of a block), and what release and acquire patterns add (`visibility`).
+Volta), pairs of warps (barriers of part of a block), clusters (`cluster_order`), and what release and acquire patterns
+add (`visibility`).
 
 PTX ISA, memory consistency model: causality order, in which a barrier synchronises at the scope of its block.
 
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.backends.emulator.cluster_order import ClusterOrder
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.operations import AsyncGroup, WarpgroupOrder
 from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
-from kernelmate.backends.emulator.visibility import Visibility
+from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility
 
 NEVER = int(np.iinfo(np.int32).max)
 """Stamp of copies that are not complete."""
@@ -71,8 +73,7 @@ STAMP_SHIFT = 32
 """An access is packed into one number: its stamp above, the number of its thread in the grid below."""
 NUMBER_MASK = np.int64((1 << STAMP_SHIFT) - 1)
 """The part of a packed access that is its thread's number."""
-_CTA, _GPU = 1, 2
-SCOPES = {"cta": _CTA, "cluster": _CTA, "gl": _GPU, "gpu": _GPU, "sys": 3}
+SCOPES = {"cta": CTA, "cluster": CLUSTER, "gl": GPU, "gpu": GPU, "sys": SYS}
 """Memory scopes by qualifier, wider ones larger; `membar.gl` is gpu scope."""
 
 
@@ -85,15 +86,17 @@ class Order:
     Attributes:
         now: stamp of current accesses.
         start: stamp at which this batch began.
-        known_by_all: accesses before this stamp are visible within each block.
+        live: lanes with a running thread.
+        known_by_all: accesses before this stamp are visible to all threads that share memory with their own.
         visibility: synchronisation by release and acquire patterns; None if the kernel has none.
+        clusters: order between the blocks of a cluster; None if clusters have one block.
         copies: state of asynchronous copies. products: of the products of warpgroups.
         transfers, proxies: bulk copies, and the fences between generic accesses and those of the async proxy.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
         self._lanes = lanes
-        self._live = live
+        self.live = live
         self.bits = max(lanes.width - 1, 1).bit_length()
         self.now = 0
         self.start = 0
@@ -105,6 +108,7 @@ class Order:
         self._between_warps: Array | None = None
         self._packed = self._ids
         self._packed_at = -1
+        self.clusters = ClusterOrder(self, lanes) if lanes.cluster_blocks > 1 else None
         self.visibility = Visibility(self, lanes) if patterns else None
         self.copies = Copies(lanes.count)
         self.transfers = Transfers(self, lanes)
@@ -128,6 +132,8 @@ class Order:
         self.transfers.begin()
         self.proxies.begin()
         self.products.begin()
+        if self.clusters is not None:
+            self.clusters.begin(used)
         if self.visibility is not None:
             self.visibility.begin()
 
@@ -167,14 +173,26 @@ class Order:
         """Returns the grid-wide index of the thread in a lane."""
         return int(self._ids[lane])
 
+    def numbers(self, lanes: Array) -> Array:
+        """Returns the grid-wide indices of the threads in some lanes."""
+        return np.asarray(self._ids.take(lanes))
+
     def lanes_beside(self, lanes: Array, others: Array) -> Array:
-        """Returns the lanes of the threads of packed accesses, which belong to the same blocks as `lanes`."""
+        """Returns the lanes of the threads of packed accesses, which belong to the same blocks or clusters as `lanes`."""
+        if self.clusters is not None:
+            return self.clusters.lanes_of(others & NUMBER_MASK)
         threads = others & ((1 << self.bits) - 1)
         return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
 
     def same_block(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it is by a thread of the lane's own block."""
         return np.asarray((others & NUMBER_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
+
+    def same_cluster(self, lanes: Array, others: Array) -> Array:
+        """Returns for each packed access whether it is by a thread of the lane's own cluster."""
+        if self.clusters is None:
+            return self.same_block(lanes, others)
+        return self.clusters.same_cluster(lanes, others & NUMBER_MASK)
 
     # ------------------------------------------------------------------------------------------- events
 
@@ -200,7 +218,11 @@ class Order:
     def barrier(self, blocks: Array) -> None:
         """Records that all threads of these block slots (booleans) have passed a barrier."""
         self._block[blocks] = self.tick()
-        self.known_by_all = int(self._block.min())
+        if self.clusters is None:
+            self.known_by_all = int(self._block.min())
+        else:
+            lanes = np.flatnonzero(blocks[self._lanes.slot])
+            self.clusters.share(self._lanes.slot.take(lanes), lanes)
         if self.visibility is not None:
             self.visibility.barrier(blocks)
 
@@ -232,12 +254,14 @@ class Order:
         """Records that lanes pass `__syncwarp` with these masks."""
         stamp = self.tick()
         warps = lanes >> 5
-        living = np.packbits(self._live, bitorder="little").view(np.uint32)[warps]
+        living = np.packbits(self.live, bitorder="little").view(np.uint32)[warps]
         whole = (masks & living) == living
         if whole.any():
             self._warp[warps[whole]] = stamp
         if not whole.all():
             self._meet_in_part(lanes[~whole], masks[~whole], stamp)
+        if self.clusters is not None:
+            self.clusters.share(warps, lanes)
         if self.visibility is not None:
             self.visibility.warp_barrier(lanes)
 
@@ -291,6 +315,8 @@ class Order:
             warp = (numbers & ((1 << self.bits) - 1)) >> 5
             warp = np.where(same_block, warp, 0)
             found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(warp)])
+        if self.clusters is not None:
+            found |= self.clusters.knows(lanes, numbers, stamps)
         if self.visibility is not None and not found.all():
             rest = np.flatnonzero(~found)
             found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
@@ -300,7 +326,7 @@ class Order:
         """Returns each warp's slot within its block: a schedule seed permutes them."""
         return np.asarray(self._lane_of_thread.take(warps * 32) >> 5)
 
-    # ------------------------------------------------------------------- what visibility reads of the clocks
+    # ------------------------------------------------ what visibility and clusters read of the clocks
 
     def block_known(self, slot: int) -> int:
         """Returns the stamp up to which a block's threads know each other's accesses."""
@@ -309,6 +335,16 @@ class Order:
     def known_now(self) -> tuple[Array, Array]:
         """Returns the stamps up to which the threads of each block, and of each warp, know each other's accesses."""
         return self._block.copy(), self._warp.copy()
+
+    def known_in_blocks(self, slots: Array) -> Array:
+        """Returns for each block slot the stamp as of `block_known`."""
+        return np.asarray(self._block.take(slots))
+
+    def fenced_in_cluster(self, lanes: Array) -> tuple[Array, Array]:
+        """Returns the stamps of the last fences of lanes with at least cluster scope, and what their blocks knew then."""
+        if self.visibility is None:
+            return np.zeros(len(lanes), np.int64), np.zeros(len(lanes), np.int64)
+        return self.visibility.fenced(lanes, CLUSTER)
 
     def warp_known(self, lane: int) -> Array:
         """Returns the stamps up to which a lane knows the lanes of its warp by `__syncwarp` alone."""

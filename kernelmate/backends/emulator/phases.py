@@ -42,7 +42,8 @@ class _Barrier:
         self._operation = operation
         self._linked = linked
         words = frozenset(opcode.split("."))
-        scope = next((SCOPES[word] for word in ("cluster", "cta") if word in words), SCOPES["cta"])
+        # PTX's default is the block, but CUTLASS lets blocks of a cluster wait for each other without a scope.
+        scope = SCOPES["cta" if "cta" in words else "cluster"]
         # `served` 0: the barrier unit executes it, not the data path whose wavefronts are counted.
         plain = Site(number, "store", 8, 1, position, served=0)
         strong = replace(plain, synchronizing=True, scope=scope)

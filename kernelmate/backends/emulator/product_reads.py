@@ -58,7 +58,7 @@ class ProductReads:
             read = np.flatnonzero(groups >= 0)
             if not read.size:
                 continue
-            warpgroups = self._machine.lanes.slot[lanes[read]] * self._each + number
+            warpgroups = places[read] // self._machine.shared.stride * self._each + number
             unknown = read[~self._complete(lanes[read], warpgroups, groups[read])]
             if unknown.size:
                 first = int(unknown[0])

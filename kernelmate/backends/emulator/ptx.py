@@ -36,7 +36,7 @@ _INSTEAD = {
         + _ON_A_GPU,
     ("tcgen05", "mma.sp", "wgmma.mma_async.sp"):
         "matrix instructions of sparse matrices or of one GPU generation: use mma.sync, or " + _ON_A_GPU,
-    ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,
+    ("st.async", "red.async"): "it completes bytes of an mbarrier: use st or red, and mbarrier.arrive, or " + _ON_A_GPU,
     ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
     ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",
     ("atom", "red"): "add the parts one by one, or " + _ON_A_GPU,

@@ -17,7 +17,7 @@ import numpy as np
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
@@ -26,7 +26,6 @@ _GUESS = "the read is a guess that an atomic of the same thread checks again, as
 _UNUSED = "nothing uses what is read"
 """Reasons for which a race is reported as a note only."""
 
-_GPU = 2
 _DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}
 _DID = {"load": "has read", "store": "has written", "atomic": "has atomically updated"}
 
@@ -218,7 +217,11 @@ class RaceDetector:
             return np.zeros(len(lanes), bool)
         numbers, inverse = np.unique(sites, return_inverse=True)
         common = np.array([min(mine, region.strengths[int(number)]) for number in numbers])[inverse]
-        return np.asarray((common >= _GPU) | ((common > 0) & self._order.same_block(lanes, others)))
+        found = (common >= SCOPES["gpu"]) | ((common > 0) & self._order.same_block(lanes, others))
+        narrow = common == SCOPES["cluster"]
+        if narrow.any():
+            found |= narrow & self._order.same_cluster(lanes, others)
+        return np.asarray(found)
 
     def _among_themselves(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
@@ -325,7 +328,9 @@ def _sentence(machine: Machine, later: _Accessor, before: _Accessor, where: str,
         return f"{who}, {did}; {excuse}"
     if unfenced:
         return f"{who}, {did}, and no proxy fence is between the two; {_FENCE}"
-    return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs)}"
+    clusters = None if machine.order is None else machine.order.clusters
+    in_cluster = clusters is not None and clusters.near(mine[0], theirs[0])
+    return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs, in_cluster)}"
 
 
 _FENCE = "put fence.proxy.async (cuda::ptx::fence_proxy_async) after the write, before the barrier that orders the two"
@@ -335,7 +340,7 @@ def _by(site: Site) -> str:
     return {"copy": "the bulk copy of ", "product": "the wgmma.mma_async of "}.get(site.proxy, "")
 
 
-def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int]) -> str:
+def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int], in_cluster: bool) -> str:
     if earlier.proxy == "copy":
         if earlier.action == "load":
             return "wait until the copy has read it (cp.async.bulk.wait_group.read), then let a barrier tell the other threads"
@@ -350,6 +355,8 @@ def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int,
         return "atomics of block scope do not hold against other blocks"
     if earlier is site and site.action == "store":
         return "let one thread write, or use an atomic"
+    if mine[0] != theirs[0] and in_cluster:
+        return "put a barrier of the cluster between (cluster.sync())"
     if mine[0] != theirs[0]:
         return "blocks of one launch have no order: use atomics, a fence and a flag, or a second launch"
     if mine[1] >> 5 == theirs[1] >> 5:

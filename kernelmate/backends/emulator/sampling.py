@@ -183,7 +183,7 @@ def sample_l1(
     variables: dict[str, Array],
     taken: int,
 ) -> CacheSample | None:
-    """Sample one SM's L1; returns None if blocks wait for each other, or nothing was accessed.
+    """Sample one SM's L1; returns None if blocks wait for each other, as those of a cluster do, or nothing was accessed.
 
     Args:
         compiled: the kernel.
@@ -195,7 +195,8 @@ def sample_l1(
         taken: thread-instructions of the launch.
     """
     arrays = sum(argument.data.nbytes for argument in run.arguments if isinstance(argument, ArrayArgument))
-    if facts.waits or run.shape.cooperative or compiled.resources is None or arrays > _MOST_BYTES:
+    together = run.shape.cooperative or run.shape.cluster is not None
+    if facts.waits or together or compiled.resources is None or arrays > _MOST_BYTES:
         return None
     resident = occupancy(target, compiled.resources, run.shape).blocks_per_sm
     if not resident:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import TENSOR_MAP_BYTES, TensorMap, tensor_element
-from kernelmate.backends.emulator.access import GlobalPort, WindowPort
+from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.bulk import CHUNK, FROM, TO, Completion, site_number
 from kernelmate.backends.emulator.instructions.copies import REDUCTIONS
@@ -182,7 +182,8 @@ class _TensorPorts:
                 site.proxy, site.served = "copy", 0
             if self._operation.action:
                 sites[0].action, sites[0].scope = "atomic", SCOPES["gpu"]
-            shared = WindowPort(self._machine, sites[1], 0, dtype, self._machine.shared)
+            window = WindowPort if self._operation.shared_space == "shared" else ClusterPort
+            shared = window(self._machine, sites[1], 0, dtype, self._machine.shared)
             self._ports[width] = GlobalPort(self._machine, sites[0], 0, dtype), shared
         return self._ports[width]
 
@@ -243,9 +244,9 @@ def bind_tensor_copy(
     probe = Site(
         site_number(number, "shared", TO), "store" if operation.loads else "load", _SHARED_ALIGNMENT, 16, position
     )
-    start = Addressing(machine, linked, probe, "shared", operation.shared, _WORD)
+    start = Addressing(machine, linked, probe, operation.shared_space, operation.shared, _WORD)
     ports = _TensorPorts(operation, machine, number, position)
-    completion = Completion(machine, linked, number, position, operation.barrier)
+    completion = Completion(machine, linked, number, position, operation.shared_space, operation.barrier)
 
     def run(group: Group | None, active: Group) -> None:
         del group

@@ -267,9 +267,9 @@ class ProxyFences:
             self._forgotten = self._fences.pop(0).stamp
 
     def crossed(self, lanes: Array, others: Array, space: str) -> Array:
-        """Returns for each lane's bulk copy whether a proxy fence stands between it and an earlier generic write.
+        """Returns for each lane's bulk copy or product whether a proxy fence stands between it and an earlier generic write.
 
-        The write is known to happen before the copy. Writes of other blocks are taken to be fenced if any fence came
+        The write is known to happen before it. Writes of other blocks are taken to be fenced if any fence came
         after them.
         """
         order = self._order

@@ -142,7 +142,6 @@ class SharedWatch:
         self._detector = RaceDetector(machine, order)
         self._ledger: AccessHistory | None = None
         self._region = Region(FindingCode.SHARED_RACE, "shared", self._window.data, self._place)
-        self._bases = self._window.bases(1)
         self._complete = False
         self._products = ProductReads(machine, order, self._region) if machine.register_order is not None else None
 
@@ -175,7 +174,7 @@ class SharedWatch:
             ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
         if site.number not in self._region.sites:
             self._region.add(site, 0 if site.volatile and not self._waits else site.scope)
-        absolute = offsets.astype(np.int64) + self._bases[lanes]
+        absolute = self._window.locate(lanes, offsets)
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
         )
@@ -188,8 +187,9 @@ class SharedWatch:
         if self._products is not None:
             self._of_products(self._products, site, lanes, absolute)
         if site.synchronises and order.visibility is not None:
-            places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
-            _synchronise(order, site, lanes, (-1 - places).tolist())
+            slots, within = np.divmod(absolute, self._window.stride)
+            blocks = self._machine.lanes.block.take(slots * self._machine.lanes.width)
+            _synchronise(order, site, lanes, (-1 - ((blocks << 32) + within)).tolist())
 
     @staticmethod
     def _of_products(products: ProductReads, site: Site, lanes: Array, places: Array) -> None:
@@ -205,20 +205,24 @@ class SharedWatch:
         if not empty.any():
             return
         lanes = access.lanes[empty]
-        name, offset, _ = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
+        name, offset, where = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
         self._machine.findings.report(
             FindingCode.UNINITIALISED_SHARED,
             site.position,
             lanes,
-            lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
+            lambda: f"reads {where}, which no thread has written",
             buffer=name,
             offset=offset,
         )
 
     def _place(self, offset: int) -> tuple[str, int, str]:
-        within = offset % self._window.stride
+        slot, within = divmod(offset, self._window.stride)
         name = self._window.names(within) or "shared memory"
-        return name, within, f"{name} (byte {within} of shared memory)"
+        lanes = self._machine.lanes
+        owner = ""
+        if lanes.cluster_blocks > 1:
+            owner = f" of block {lanes.place_of(int(lanes.block[slot * lanes.width]))}"
+        return name, within, f"{name} (byte {within} of shared memory{owner})"
 
 
 def _place_in(buffer: Buffer) -> Callable[[int], tuple[str, int, str]]:

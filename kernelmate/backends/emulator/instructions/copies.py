@@ -17,6 +17,7 @@ from kernelmate.backends.emulator.operations import (
     TensorCopy,
 )
 from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink, TensorAddress
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 
 _ACTIONS = {
     "init": "init", "inval": "inval", "arrive": "arrive", "arrive_drop": "drop", "test_wait": "test", "try_wait": "test",
@@ -27,7 +28,7 @@ _ORDERS = frozenset({"relaxed", "acquire", "release", "cta", "cluster", "noCompl
 
 @decodes("mbarrier")
 def decode_phase_barrier(instruction: Instruction) -> Operation:
-    """Barriers in the block's own shared memory, with the transaction counts of bulk copies."""
+    """Barriers in shared memory, with the transaction counts of bulk copies."""
     action, operands = instruction.parts[1], list(instruction.operands)
     if action == "pending_count":
         return Compute(((operands[0], "u32"),), ((operands[1], "u64"),), pending_of)
@@ -42,14 +43,10 @@ def decode_phase_barrier(instruction: Instruction) -> Operation:
     address, *rest = operands
     transactions = rest.pop() if instruction.has("expect_tx") or kind == "complete" else None
     value = rest[0] if rest else Immediate(0 if kind in {"expect", "complete"} else 1)
-    return PhaseBarrier(
-        kind, _own_space(instruction), address_of(address), value, result, instruction.has("parity"), transactions
-    )
-
-
-def _own_space(instruction: Instruction) -> str:
-    """Returns the state space; the shared memory of a cluster contains the block's own, at the same addresses."""
-    return "shared" if instruction.has("shared__cluster") else space_in(instruction)
+    space = space_in(instruction)
+    if space == CLUSTER_SHARED and (kind in {"init", "inval", "test"} or result is not None):
+        raise Unsupported(f"{instruction.opcode} with a result, or other than an arrival or a count of bytes")
+    return PhaseBarrier(kind, space, address_of(address), value, result, instruction.has("parity"), transactions)
 
 
 def decode_copies_arrive(instruction: Instruction) -> Operation:
@@ -91,8 +88,10 @@ def decode_copy(instruction: Instruction) -> Operation:
 _BULK_HINTS = frozenset(
     {"async", "bulk", "reduce", "mbarrier__complete_tx__bytes", "bulk_group", "L2__cache_hint", "noftz"}
 )
-_BULK_SPACES = {"global": "global", "shared__cta": "shared", "shared__cluster": "shared"}
-_BULK_WAYS = frozenset({("shared", "global"), ("global", "shared"), ("shared", "shared")})
+_BULK_SPACES = {"global": "global", "shared__cta": "shared", "shared__cluster": CLUSTER_SHARED}
+_TENSOR_WAYS = frozenset({("shared", "global"), (CLUSTER_SHARED, "global"), ("global", "shared")})
+_BULK_WAYS = _TENSOR_WAYS | {(CLUSTER_SHARED, "shared")}
+"""State spaces of destination and source."""
 _EXTREMA = frozenset({"s32", "u32", "s64", "u64", "f16", "bf16"})
 _BITS = frozenset({"b32", "b64"})
 REDUCTIONS = {
@@ -128,7 +127,7 @@ def decode_bulk(instruction: Instruction) -> Operation:
     if instruction.has("L2__cache_hint"):
         operands.pop()
     to, origin = (address_of(operand) for operand in operands[:2])
-    barrier = address_of(operands[3]) if spaces[0] == "shared" else None
+    barrier = address_of(operands[3]) if spaces[0] != "global" else None
     read = (to.base, origin.base, operands[2], barrier.base if barrier is not None else None)
     registers = tuple(part for part in read if isinstance(part, Register))
     return BulkCopy((spaces[0], spaces[1]), to, origin, operands[2], barrier, action, kind, registers)
@@ -146,13 +145,13 @@ def decode_tensor(instruction: Instruction) -> Operation:
     spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
     action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
     unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - _TILES - {action}
-    if unknown or tuple(spaces) not in _BULK_WAYS - {("shared", "shared")} or (parts[1] == "reduce" and not action):
+    if unknown or tuple(spaces) not in _TENSOR_WAYS or (parts[1] == "reduce" and not action):
         raise Unsupported(instruction.opcode)
-    loads = spaces[0] == "shared"
+    loads = spaces[0] != "global"
     place, other = (operands[1], operands[0]) if loads else (operands[0], operands[1])
     if not isinstance(place, TensorAddress) or f"{len(place.coordinates.items)}d" not in parts:
         raise Unsupported(instruction.opcode)
     shared, barrier = address_of(other), address_of(operands[2]) if loads else None
     read = (place.map.base, *place.coordinates.items, shared.base, barrier.base if barrier is not None else None)
     registers = tuple(part for part in read if isinstance(part, Register))
-    return TensorCopy(loads, place.map, place.coordinates.items, shared, barrier, action, registers)
+    return TensorCopy(loads, place.map, place.coordinates.items, shared, spaces[not loads], barrier, action, registers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, Operation, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Instruction, Operand, Sink, Vector
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
@@ -38,14 +39,14 @@ def space_in(instruction: Instruction) -> str:
     """Return the state space of the qualifiers; `generic` by default.
 
     Raises:
-        Unsupported: the instruction accesses another block's shared memory.
+        Unsupported: a part of a state space that PTX does not have.
     """
     for part in instruction.parts[1:]:
         name, _, rest = part.partition("__")
         if name in SPACES:
-            if rest == "cluster":
-                raise Unsupported(f"qualifier .{part.replace('__', '::')} of {instruction.opcode}")
-            return name
+            if rest not in {"", "cta", "cluster", "entry", "func"}:
+                raise Unsupported(f"qualifier .{part} of {instruction.opcode}")
+            return CLUSTER_SHARED if rest == "cluster" else name
     return "generic"
 
 

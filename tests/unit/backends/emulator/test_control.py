@@ -120,7 +120,7 @@ def refused(text: str, compiled: Callable[..., Compiled], gpu: Target) -> Unsupp
     [
         ("frobnicate.u32 %r1, %r2;", "frobnicate.u32"),
         ("tex.2d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1,%r2}];", "tex.2d"),
-        ("ld.shared::cluster.u32 %r1, [%r2];", "shared::cluster"),
+        ("ld.shared::nowhere.u32 %r1, [%r2];", "shared::nowhere"),
         ("mov.u32 %r1, %clusterodd;", "%clusterodd"),
         ("add.u32.strange %r1, %r2, %r3;", "strange"),
         ("setp.wat.u32 %q1, %r1, %r2;", "wat"),
