@@ -13,7 +13,7 @@ import pytest
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.config import load_settings
-from kernelmate.records import Compiled, LaunchShape, Target
+from kernelmate.records import Compiled, FindingCode, LaunchShape, Target
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
 
@@ -26,6 +26,24 @@ def test_a_kernel_as_engineers_write_it_is_right_and_has_no_finding(path: Path) 
         (verdict,) = session.bench(load_kernels(path)[0])
     assert verdict.correct is True
     assert verdict.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    while (!ptx::mbarrier_try_wait_parity(&full, step % 2)) {\n    }\n", "", "which the bulk copy of thread 0 has written"),
+        ("\\n\\twgmma.wait_group.sync.aligned 0;", "", "writes left (byte 0 of shared memory), which wgmma.mma_async at line 49 may still read"),
+    ],
+    ids=["multiplied before the copies end", "copied before the products end"],
+)  # fmt: skip
+def test_tiles_of_tensor_maps_that_are_not_waited_for_are_found(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = (KERNELS[0].parent / "wgmma_tensor_maps.cu").read_text()
+    assert old in text
+    (tmp_path / "kernel.cu").write_text(text.replace(old, new))
+    with Session(load_settings(seed=5, backend="emulator", target="sm_90a")) as session:
+        (verdict,) = session.bench(load_kernels(tmp_path / "kernel.cu")[0])
+    assert FindingCode.SHARED_RACE in {finding.code for finding in verdict.findings if finding.severity == "error"}
+    assert any(said in finding.message for finding in verdict.findings)
 
 
 @pytest.fixture
