@@ -26,6 +26,7 @@ MODULES = (
     "kernelmate.source.passing",
     "kernelmate.source.pipelines",
     "kernelmate.source.reference",
+    "kernelmate.source.tensor_maps",
     "kernelmate.source.triton_contract",
     "kernelmate.flags",
 )

@@ -74,15 +74,62 @@ class ArrayArgument:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor map (`CUtensorMap`) of a whole array. All tuples have the fastest dimension first.
+
+    Attributes:
+        array: name of the array.
+        dtype: its dtype, as contracts name it.
+        extents: elements of each dimension, one to five.
+        box: elements of each dimension that one copy spans.
+        steps: every so many elements of the box are copied; the first is 1.
+        swizzle: bytes of the swizzled span of shared memory: 32, 64 or 128; 0 for none.
+        nan_fill: elements outside of the array are NaN instead of zero.
+    """
+
+    array: str
+    dtype: str
+    extents: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    nan_fill: bool = False
+
+    def pitches(self, item_bytes: int) -> tuple[int, ...]:
+        """Returns the bytes from one element to the next in each dimension."""
+        found = [item_bytes]
+        for extent in self.extents[:-1]:
+            found.append(found[-1] * extent)
+        return tuple(found)
+
+
+TENSOR_MAP_BYTES = 128
+"""Bytes of a `CUtensorMap` (cuda.h)."""
+
+_TENSOR_ELEMENTS = (
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64", "bfloat16",
+)  # fmt: skip
+"""Element types in the order of `CUtensorMapDataType` (cuda.h)."""
+
+
+def tensor_element(dtype: str, item_bytes: int) -> int:
+    """Returns the `CUtensorMapDataType` of a dtype; the unsigned integer of its size where it has none."""
+    unsigned = f"uint{8 * item_bytes}"
+    return _TENSOR_ELEMENTS.index(dtype if dtype in _TENSOR_ELEMENTS else unsigned)
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarArgument:
     """A scalar passed by value, already of the dtype that the kernel takes (a NumPy or ml_dtypes scalar).
 
-    A struct is one too, of bytes (`numpy.void`), with the addresses that it contains.
+    A struct is one too, of bytes (`numpy.void`), with the addresses that it contains. With a `tensor_map`, each backend
+    encodes the bytes itself.
     """
 
     name: str
     value: np.generic
     addresses: tuple[HeldAddress, ...] = ()
+    tensor_map: TensorMap | None = None
 
 
 def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddress], places: Mapping[str, int]) -> None:

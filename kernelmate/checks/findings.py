@@ -24,6 +24,7 @@ SAME_CAUSE = (
         {
             FindingCode.SHARED_RACE,
             FindingCode.GLOBAL_RACE,
+            FindingCode.REGISTER_RACE,
             FindingCode.DIVERGENT_BARRIER,
             FindingCode.SHUFFLE_MASK,
             FindingCode.UNINITIALISED_SHARED,

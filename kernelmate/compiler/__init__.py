@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from kernelmate.compiler.clusters import cluster_refusal, required_cluster
 from kernelmate.compiler.occupancy import last_wave, occupancy, what_would_lift
 from kernelmate.compiler.targets import TARGETS, SmLimits, find_target, sm_limits
 
@@ -21,12 +22,14 @@ __all__ = [
     "Request",
     "SmLimits",
     "bench_inputs",
+    "cluster_refusal",
     "compile_kernel",
     "compile_many",
     "find_target",
     "last_wave",
     "occupancy",
     "read_build",
+    "required_cluster",
     "sass",
     "sass_mix",
     "sm_limits",

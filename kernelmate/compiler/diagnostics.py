@@ -199,6 +199,10 @@ def _explained(found: Diagnostic, note: Diagnostic, sources: Sources) -> Diagnos
 # -------------------------------------------------------------------------------------------------------- ptxas
 
 
+_SPECIFIC = re.compile(r"Instruction 'wgmma.*not supported on \.target 'sm_90'")
+"""Messages about Hopper's matrix instructions in code for sm_90, which later GPUs must run too."""
+
+
 def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
     severity, message = _SEVERITIES[match["kind"]], match["message"].strip()
     message = _SYMBOL.sub(lambda symbol: demangled(symbol[0]), message)
@@ -206,6 +210,8 @@ def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
     if match["line"] is not None:
         source = _source_of_ptx(sources.ptx, int(match["line"]), (UNIT_NAME, *sources.headers))
         message = f"ptxas: {message}"
+        if _SPECIFIC.search(message):
+            message += "; this needs code for that GPU alone: --target sm_90a"
         if source is not None:
             place = sources.locate(*source)
     return Diagnostic(severity, message, *place)

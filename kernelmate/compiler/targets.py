@@ -21,7 +21,8 @@ class SmLimits:
     """Limits of one streaming multiprocessor; bytes and counts.
 
     `shared_reserved` is the shared memory per block that the system reserves; `shared_unit` is the allocation
-    granularity of shared memory per block, `register_unit` that of registers per warp.
+    granularity of shared memory per block, `register_unit` that of registers per warp. `cluster_blocks` is the largest
+    cluster in blocks, 0 without clusters.
     """
 
     shared_per_sm: int
@@ -30,6 +31,7 @@ class SmLimits:
     threads_per_sm: int
     blocks_per_sm: int
     shared_unit: int
+    cluster_blocks: int = 0
     registers_per_sm: int = 65536
     register_unit: int = 256
     partitions: int = 4
@@ -45,8 +47,8 @@ class SmLimits:
 _KIB = 1024
 
 
-def _limits(shared: int, optin: int, reserved: int, threads: int, blocks: int, unit: int) -> SmLimits:
-    return SmLimits(shared * _KIB, optin * _KIB, reserved, threads, blocks, unit)
+def _limits(shared: int, optin: int, reserved: int, threads: int, blocks: int, unit: int, cluster: int = 0) -> SmLimits:
+    return SmLimits(shared * _KIB, optin * _KIB, reserved, threads, blocks, unit, cluster)
 
 
 _SM_LIMITS: dict[tuple[int, int], SmLimits] = {
@@ -55,13 +57,15 @@ _SM_LIMITS: dict[tuple[int, int], SmLimits] = {
     (8, 6): _limits(100, 99, 1024, 1536, 16, 128),
     (8, 7): _limits(164, 163, 1024, 1536, 16, 128),
     (8, 9): _limits(100, 99, 1024, 1536, 24, 128),
-    (9, 0): _limits(228, 227, 1024, 2048, 32, 128),
-    (10, 0): _limits(228, 227, 1024, 2048, 32, 128),
-    (10, 3): _limits(228, 227, 1024, 2048, 32, 128),
-    (11, 0): _limits(228, 227, 1024, 1536, 24, 128),
-    (12, 0): _limits(100, 99, 1024, 1536, 24, 128),
-    (12, 1): _limits(100, 99, 1024, 1536, 24, 128),
+    (9, 0): _limits(228, 227, 1024, 2048, 32, 128, 16),
+    (10, 0): _limits(228, 227, 1024, 2048, 32, 128, 16),
+    (10, 3): _limits(228, 227, 1024, 2048, 32, 128, 16),
+    (11, 0): _limits(228, 227, 1024, 1536, 24, 128, 8),
+    (12, 0): _limits(100, 99, 1024, 1536, 24, 128, 8),
+    (12, 1): _limits(100, 99, 1024, 1536, 24, 128, 8),
 }
+"""Clusters of 8 blocks are the portable size (CUDA C++ Programming Guide, Thread Block Clusters); the Hopper and the
+Blackwell tuning guides ("Thread Block Clusters") allow 16 on H100 and B200 as the non-portable size."""
 
 _FMA_LANES: dict[tuple[int, int], tuple[float, float, float, float]] = {
     (7, 5): (64, 2, 128, 512),

@@ -30,7 +30,7 @@ _NOT_EMULATED = (
     "griddepcontrol",
     "elect.sync",
 )
-"""PTX instructions from sm_90a on that the emulator does not support; code with them is also compiled for sm_80."""
+"""PTX instructions from sm_90a on, some of which the emulator runs; code with them is also compiled for sm_80, to be emulated."""
 
 EMULATED_CAPABILITY = 80
 

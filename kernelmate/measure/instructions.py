@@ -127,6 +127,8 @@ def classify(opcode: str) -> CostedInstruction | None:
         return _matrix(rest)
     if head == "wmma":
         return _fragments(rest)
+    if head == "wgmma":
+        return _warpgroup(rest)
     if head == "cvt":
         return CostedInstruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
     return _arithmetic(head, rest)
@@ -153,6 +155,14 @@ def _matrix(rest: str) -> CostedInstruction:
     sides = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", rest)
     products = math.prod(int(side) for side in sides.groups()) if sides else 0
     return CostedInstruction("tensor", 1, 1, 0, 2 * products / 32)
+
+
+def _warpgroup(rest: str) -> CostedInstruction:
+    """Returns one thread's share of `wgmma.mma_async` of four warps; its fences, groups and waits are one instruction each."""
+    if not rest.startswith("mma_async."):
+        return CostedInstruction("control", 1, 1)
+    product = _matrix(rest)
+    return replace(product, flops=product.flops / 4)
 
 
 def _fragments(rest: str) -> CostedInstruction:

@@ -328,6 +328,9 @@ def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
         "fp32": work.get("fp32", 0.0) / _lanes(target, target.fp32_tflops),
         "fp64": work.get("fp64", 0.0) / fp64_lanes + work.get("convert64", 0.0) / min(fp64_lanes, 16.0),
         "fp16": work.get("fp16", 0.0) / _lanes(target, target.fp16_tflops),
+        "tensor": mix.flops.get("tensor", 0.0)
+        * fill
+        / (2 * _lanes(target, target.tensor_tflops or target.fp16_tflops)),
         "sfu": work.get("sfu", 0.0) / constants.SFU_LANES.value,
         "int": fit.int_survivors * work.get("int", 0.0) / constants.INT_LANES.value,
         "shuffle": work.get("shuffle", 0.0) / constants.SHUFFLE_LANES.value,

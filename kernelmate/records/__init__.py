@@ -19,6 +19,7 @@ from kernelmate.records.contract import (
     Passed,
     Size,
     Stage,
+    TensorBox,
     Tolerance,
 )
 from kernelmate.records.device import Calibration, Device, parse_device
@@ -164,6 +165,7 @@ __all__ = [
     "Stage",
     "StageVerdict",
     "Target",
+    "TensorBox",
     "Timing",
     "Tolerance",
     "Tuned",

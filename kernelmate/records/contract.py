@@ -64,6 +64,23 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorBox:
+    """The part of an array that one copy by a tensor map (`CUtensorMap`) moves. Tuples are in the order of the shape.
+
+    Attributes:
+        extents: elements that the box spans in each dimension.
+        steps: every so many elements of them are copied.
+        swizzle: bytes of the swizzled span in shared memory: 32, 64 or 128; 0 for none.
+        nan_fill: elements outside of the array are NaN instead of zero.
+    """
+
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+    swizzle: int = 0
+    nan_fill: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Passed:
     """One kernel parameter, or one variable of the module, and the arguments that it is made of.
 
@@ -71,19 +88,22 @@ class Passed:
         name: the name of the parameter or the variable.
         kind: `argument` is the argument of this name; `struct` holds its members by value; `pointer` is the address of such
             a struct; `pointers` is the address of an array with one address for each part of an array along its first
-            axis; `alias` is an address in the array of its only member; `null` is an address that is never used.
+            axis; `alias` is an address in the array of its only member; `null` is an address that is never used;
+            `tensor_map` is a map of the array of its only member.
         members: the arguments it is made of, in ascending order of offsets.
         nbytes: size of a struct.
         start: for an alias, its first element in that array, an expression over sizes.
         variable: True for a `__constant__` or `__device__` variable.
+        box: of a tensor map.
     """
 
     name: str
-    kind: Literal["argument", "struct", "pointer", "pointers", "alias", "null"]
+    kind: Literal["argument", "struct", "pointer", "pointers", "alias", "null", "tensor_map"]
     members: tuple[Member, ...] = ()
     nbytes: int = 0
     start: str = "0"
     variable: bool = False
+    box: TensorBox | None = None
 
 
 @dataclass(frozen=True, slots=True)

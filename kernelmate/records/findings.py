@@ -47,6 +47,10 @@ class FindingCode(StrEnum):
     INDEX_OVERFLOW = "index-overflow", "32-bit arithmetic that wraps in the computation of an address"
     SHARED_RACE = "shared-race", "unordered accesses of two threads to one byte of shared memory, at least one a write"
     GLOBAL_RACE = "global-race", "the same in global memory, also between blocks"
+    REGISTER_RACE = (
+        "register-race",
+        "a register of `wgmma` accessed before the product was waited for, or used by it without a fence",
+    )
     DIVERGENT_BARRIER = "divergent-barrier", "a barrier that only some threads of the block reach"
     SHUFFLE_MASK = "shuffle-mask", "a shuffle or vote that reads a lane outside its mask"
     UNINITIALISED_SHARED = "uninitialised-shared", "a load of shared memory that was never written"

@@ -24,6 +24,7 @@ _PASSING = {
     "pointer": "takes a pointer to a struct ({})",
     "pointers": "takes an array of pointers ({})",
     "alias": "takes two pointers into one array ({})",
+    "tensor_map": "takes a tensor map ({})",
     "null": "takes a pointer that is never used ({})",
 }
 _COMPLEX = ("complex64", "complex128")

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelmate.compiler import compile_kernel, occupancy, read_build, sm_limits
+from kernelmate.compiler import (
+    cluster_refusal,
+    compile_kernel,
+    occupancy,
+    read_build,
+    required_cluster,
+    sm_limits,
+)
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.ptx_text import used_names_of
@@ -72,9 +79,6 @@ _LONG_S = 15.0
 
 NAMES_FILE = "__nv_name_map"
 """The file that NVRTC reports errors in name expressions for."""
-
-CLUSTERS_FROM = (9, 0)
-"""First compute capability with thread block clusters (CUDA C++ Programming Guide, thread block clusters)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +254,9 @@ class KernelPreparer:
 
     def _launched(self, kernel: Kernel, contract: Contract, compiled: Compiled, resources: Resources) -> Prepared:
         """Returns the launch at the headline size, with a finding for the first listed size that the target cannot launch."""
+        required = required_cluster(compiled)
+        if contract.cluster is None and required is not None:
+            contract = replace(contract, cluster=required)
         headline: LaunchShape | None = None
         problem: str | None = None
         for size in contract.sizes:
@@ -262,7 +269,7 @@ class KernelPreparer:
                 continue
             if size is contract.sizes[0]:
                 headline = shape
-            problem = problem or self._refusal(resources, shape, size)
+            problem = problem or self._refusal(resources, shape, size, required)
         findings = () if problem is None else (_launch_failure(kernel, problem),)
         if headline is None:
             return Prepared(kernel, contract, compiled, None, resources, None, findings)
@@ -270,7 +277,9 @@ class KernelPreparer:
         fits = occupancy(self.target, resources, headline)
         return Prepared(kernel, contract, compiled, headline, resources, fits, findings)
 
-    def _refusal(self, resources: Resources, shape: LaunchShape, size: Mapping[str, int]) -> str | None:
+    def _refusal(
+        self, resources: Resources, shape: LaunchShape, size: Mapping[str, int], required: tuple[int, int, int] | None
+    ) -> str | None:
         """Returns the reason why the target would refuse this launch; None if it would not."""
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
         where = f" at {at}" if at else ""
@@ -286,8 +295,9 @@ class KernelPreparer:
                 f"A block needs {shared} bytes of shared memory{where} ({resources.shared_bytes} static, "
                 f"{shape.shared_bytes} dynamic); {self.target.name} allows {most}."
             )
-        if shape.cluster is not None and self.target.capability < CLUSTERS_FROM:
-            return f"Clusters need compute capability 9.0; {self.target.name} has {self.target.arch}."
+        refused = cluster_refusal(self.target, shape, required)
+        if refused is not None:
+            return f"{refused[0].upper()}{refused[1:]}{where}."
         fits = occupancy(self.target, replace(resources, dynamic_shared_bytes=shape.shared_bytes), shape)
         if fits.blocks_per_sm == 0:
             return f"No block fits on an SM of {self.target.name}{where}: limited by {fits.limiter}."

@@ -25,9 +25,10 @@ from kernelmate.source.launch import (
     SizeError,
     alias_start,
     argument_shape,
+    check_tensor_maps,
     launch_shape,
+    meets_requirements,
     scalar_value,
-    size_allowed,
 )
 from kernelmate.source.pipelines import read_pipeline_arguments, read_stages, with_stages
 from kernelmate.source.reference import read_inputs, read_reference
@@ -465,12 +466,13 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
     """Checks that every listed size that `require` allows has a valid launch, shapes and scalars."""
     for size in contract.sizes:
         try:
-            if not size_allowed(contract, size):
+            if not meets_requirements(contract, size):
                 continue
             for argument in (*contract.args, *contract.temporaries):
                 _check_argument(argument, size)
             for passed in contract.passing:
                 alias_start(contract, passed, size)
+            check_tensor_maps(contract, size)
             if not contract.stages:
                 launch_shape(contract, size)
         except SizeError as error:

@@ -28,6 +28,7 @@ from kernelmate.source.infer_python import python_facts
 from kernelmate.source.infer_sizes import ELEMENTS, is_leading, is_size, matmul, matrix_of, ordered, shrunk, sizes_of
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
+from kernelmate.source.tensor_maps import is_tensor_map
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 MOST_ELEMENTS = 2 * ELEMENTS
@@ -474,11 +475,17 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
             file=kernel.unit.path,
             line=line,
             column=column,
-            hint=f"Write a contract above {kernel.name} that gives its dtype."
-            if parameter.pointer
-            else "Pass plain numbers instead: a contract cannot fill a struct.",
+            hint=_type_hint(kernel, parameter),
         )
     return dtype, vector
+
+
+def _type_hint(kernel: Kernel, parameter: Parameter) -> str:
+    if is_tensor_map(parameter):
+        return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
+    if parameter.pointer:
+        return f"Write a contract above {kernel.name} that gives its dtype."
+    return "Pass plain numbers instead: a contract cannot fill a struct."
 
 
 def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:

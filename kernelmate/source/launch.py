@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -21,6 +21,9 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 CLUSTER_LIMIT = 16
 
 AXES = "xyz"
+
+MAP_ALIGNMENT = 16
+"""Bytes of which rows of an array with a tensor map, and of its box, must be multiples (cuTensorMapEncodeTiled)."""
 
 
 class SizeError(ContractError):
@@ -219,7 +222,42 @@ def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
     return start
 
 
+def check_tensor_maps(contract: Contract, size: Size) -> None:
+    """Checks that the arrays of all tensor maps can have one at this size.
+
+    Raises:
+        ContractError: one cannot.
+    """
+    arrays = {one.name: one for one in contract.args}
+    for passed in contract.passing:
+        if passed.kind != "tensor_map":
+            continue
+        array = arrays[passed.members[0].argument]
+        with _located(("args", passed.name), size, contract.line):
+            reason = _reason_against_map(array.dtype, argument_shape(array, size, contract.line))
+            if reason is not None:
+                raise ExpressionError(
+                    f"{array.name} can have no tensor map: {reason}.",
+                    hint="Change the size, or exclude it by `require`.",
+                )
+
+
 def size_allowed(contract: Contract, size: Size) -> bool:
+    """Return True if a size meets all conditions of the contract's `require`, and its tensor maps are possible.
+
+    Raises:
+        ContractError: a requirement has no value at this size.
+    """
+    if not meets_requirements(contract, size):
+        return False
+    try:
+        check_tensor_maps(contract, size)
+    except ContractError:
+        return False
+    return True
+
+
+def meets_requirements(contract: Contract, size: Size) -> bool:
     """Return True if a size meets all conditions of the contract's `require`.
 
     Raises:
@@ -230,3 +268,15 @@ def size_allowed(contract: Contract, size: Size) -> bool:
             if not evaluate(text, size):
                 return False
     return True
+
+
+def _reason_against_map(dtype: str, shape: Sequence[int]) -> str | None:
+    """Returns why an array of this shape can have no tensor map; None if it can."""
+    if not all(1 <= extent <= 1 << 32 for extent in shape):
+        return "a tensor map needs 1 to 2^32 elements in every dimension"
+    row = shape[-1] * ITEM_BYTES[dtype]
+    if len(shape) > 1 and row % MAP_ALIGNMENT:
+        return f"a row has {row} bytes, and a tensor map needs a multiple of {MAP_ALIGNMENT}"
+    if math.prod(shape[1:]) * ITEM_BYTES[dtype] >= 1 << 40:
+        return "a tensor map needs strides below 2^40 bytes"
+    return None

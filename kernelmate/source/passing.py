@@ -16,6 +16,7 @@ from kernelmate.source.document import Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import nearest_hint
+from kernelmate.source.tensor_maps import OF, is_tensor_map, read_box, split_entry
 from kernelmate.source.tokens import Token, closing, lex
 from kernelmate.source.toml_positions import Path
 
@@ -71,6 +72,9 @@ class PassingReader:
 
     def _parameter(self, parameter: Parameter, entry: object) -> None:
         path: Path = ("args", parameter.name)
+        if isinstance(entry, str) and is_tensor_map(parameter):
+            self._tensor_map(parameter, entry, path)
+            return
         if isinstance(entry, dict):
             if parameter.dtype is not None:
                 message = f"{parameter.name} is {parameter.type}, which has no fields."
@@ -108,6 +112,25 @@ class PassingReader:
             self.document.fail(path, message, f"Write inout for {of}, or const for the parameter.")
         self.document.inner[(*path, "start")] = alias.start("start") if alias["start"] else 0
         self.passing.append(Passed(parameter.name, "alias", (Member(of, 0),), start=start))
+
+    def _tensor_map(self, parameter: Parameter, entry: str, path: Path) -> None:
+        head, box = split_entry(self.document, path, parameter.name, entry)
+        of = OF.match(head)
+        if of is None:
+            array = read_entry(self.document, _parameter_of(parameter.name, pointer=True), head, self.sizes, path)
+            array = replace(array, align=max(array.align or 0, 16))
+            self.args.append(array)
+        else:
+            arrays = [one for one in self.args if one.shape is not None]
+            found = next((one for one in arrays if one.name == of["of"]), None)
+            if found is None:
+                said = f"{of['of']!r} is no array that stands before it." if of["of"] else "tensormap needs an array."
+                hint = nearest_hint(of["of"], [one.name for one in arrays])
+                self.document.fail(path, f"{parameter.name}: {said}", hint, offset=of.start("of"))
+            array = found
+            self.args[self.args.index(found)] = replace(found, align=max(found.align or 0, 16))
+        read = read_box(self.document, path, array, box)
+        self.passing.append(Passed(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
 
     def _pointers(self, parameter: Parameter, entry: str, path: Path) -> None:
         match = _POINTERS.match(entry)

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from kernelmate.records import SLOWDOWN, Argument, Contract, Passed
+from kernelmate.records import SLOWDOWN, Argument, Contract, Passed, TensorBox
+from kernelmate.source.tensor_maps import box_text
 
 _WIDTH = 110
 _MARKERS = {"cuda": "//", "python": "#"}
@@ -95,9 +96,22 @@ def _passed_text(passed: Passed, contract: Contract) -> str:
         head, _, rest = texts[passed.name].partition("[")
         count, _, rest = rest.partition(", ")
         return quoted(f"{head}*[{count}][{rest}")
+    if passed.box is not None:
+        return quoted(_map_text(passed, passed.box, contract, texts))
     if passed.kind == "argument":
         return quoted(texts[passed.members[0].argument])
     return _fields([(one.keys, quoted(texts[one.argument])) for one in passed.members])
+
+
+def _map_text(passed: Passed, box: TensorBox, contract: Contract, texts: Mapping[str, str]) -> str:
+    (member,) = passed.members
+    own = (
+        next(one for one in contract.passing if any(part.argument == member.argument for part in one.members)) is passed
+    )
+    if not own:
+        return f"tensormap of {member.argument} {box_text(box)}"
+    head, tilde, distribution = texts[member.argument].partition(" ~ ")
+    return f"{head} {box_text(box)}{tilde}{distribution}"
 
 
 def _fields(entries: Sequence[tuple[tuple[str | int, ...], str]]) -> str:

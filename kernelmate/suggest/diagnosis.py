@@ -293,6 +293,7 @@ _LIMITERS: dict[str, tuple[str, str]] = {
     "int": ("Integer arithmetic takes the longest, which is mostly indexing.", "Hoist index computations out of loops, and step pointers; replace division by shifts or multiplication."),
     "fp16": ("Half-precision arithmetic takes the longest.", "Use the two-wide forms (__half2), or tensor cores."),
     "shuffle": ("Shuffles between lanes take the longest.", "Exchange less: reduce within a thread first."),
+    "tensor": ("Tensor cores take the longest.", "Use operands of fewer bits where the tolerance allows it, or compute less."),
     "sfu": ("Special functions take the longest.", "Compute fewer of them, or use the fast forms where the tolerance allows it."),
     "issue": ("Starting instructions takes the longest.", "Execute fewer: wider loads, less indexing, unrolled loops."),
 }  # fmt: skip

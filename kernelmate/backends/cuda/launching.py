@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernelmate.backends.base import ArrayArgument, ScalarArgument, with_addresses
+from kernelmate.backends.base import (
+    TENSOR_MAP_BYTES,
+    ArrayArgument,
+    ScalarArgument,
+    TensorMap,
+    tensor_element,
+    with_addresses,
+)
 from kernelmate.records import LaunchShape
+from kernelmate.source import numpy_dtype
 
 Array = npt.NDArray[Any]
 
@@ -22,6 +30,8 @@ COOPERATIVE, CLUSTER_DIMENSION = 2, 4
 NON_PORTABLE_CLUSTER = 14
 """`CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` of `cuda.h`."""
 
+_MAP_ADDRESS = 64
+
 PORTABLE_BLOCKS = 8
 """Cluster size in blocks that every GPU with clusters supports (CUDA C++ Programming Guide, thread block clusters)."""
 
@@ -29,9 +39,14 @@ PORTABLE_BLOCKS = 8
 def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
     """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8.
 
-    A struct gives its bytes, in which `places` has the addresses of arrays.
+    A struct gives its bytes, in which `places` has the addresses of arrays, and a tensor map those that the driver makes.
+
+    Raises:
+        cupy.cuda.driver.CUDADriverError: the driver refuses the tensor map.
     """
     value = argument.value
+    if argument.tensor_map is not None:
+        return _bytes_by_value(encoded_map(argument.tensor_map, places[argument.tensor_map.array]))
     if type(value) is np.void or argument.addresses:
         raw = np.frombuffer(value.tobytes(), np.uint8).copy()
         with_addresses(raw, argument.addresses, places)
@@ -45,6 +60,42 @@ def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
 def _bytes_by_value(raw: Array) -> Array:
     """Returns bytes as CuPy passes them by value: an array of a single element."""
     return raw.view(np.dtype([("bytes", np.uint8, (raw.size,))])).reshape(())
+
+
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""`CUtensorMapSwizzle` of `cuda.h` by the bytes of the swizzled span."""
+
+
+def encoded_map(tensor_map: TensorMap, address: int) -> Array:
+    """Returns the 128 bytes of a tensor map of an array at a device address, by `cuTensorMapEncodeTiled`.
+
+    Without interleaving and promotion to larger L2 requests, which change no result.
+
+    Raises:
+        cupy.cuda.driver.CUDADriverError: the driver refuses it.
+    """
+    import cupy
+
+    item = numpy_dtype(tensor_map.dtype).itemsize
+    rank = len(tensor_map.extents)
+    # The driver takes an address that is a multiple of 64.
+    held = np.zeros(TENSOR_MAP_BYTES + _MAP_ADDRESS, np.uint8)
+    start = -held.ctypes.data % _MAP_ADDRESS
+    raw = held[start : start + TENSOR_MAP_BYTES]
+    strides = tensor_map.pitches(item)[1:]
+    cupy.cuda.driver.check_status(
+        _driver_library().cuTensorMapEncodeTiled(
+            ctypes.c_void_p(raw.ctypes.data), tensor_element(tensor_map.dtype, item), rank, ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*tensor_map.extents), (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
+            (ctypes.c_uint32 * rank)(*tensor_map.box), (ctypes.c_uint32 * rank)(*tensor_map.steps),
+            0, _SWIZZLES[tensor_map.swizzle], 0, int(tensor_map.nan_fill),
+        )
+    )  # fmt: skip
+    return raw.copy()
+
+
+def _driver_library() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
 
 def launched_arguments(
@@ -124,7 +175,7 @@ def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[An
         cupy.cuda.driver.funcSetAttribute(handle, NON_PORTABLE_CLUSTER, 1)
     values = [np.atleast_1d(value) for value in arguments]
     pointers = (ctypes.c_void_p * max(len(values), 1))(*(value.ctypes.data for value in values))
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    library = _driver_library()
     config = config_for(shape, stream)
     cupy.cuda.driver.check_status(
         library.cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(handle), pointers, None)

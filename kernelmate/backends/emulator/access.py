@@ -16,8 +16,10 @@ from kernelmate.backends.emulator.spaces import (
     GLOBAL_BASE,
     LOCAL_WINDOW,
     PARAM_WINDOW,
+    PART_MASK,
     SHARED_WINDOW,
     WINDOW_BYTES,
+    parts_of,
 )
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
@@ -77,7 +79,7 @@ class GlobalPort:
         last = buffer.limit - self.site.size
         first_offset, last_offset = int(offsets[0]), int(offsets[-1])
         count = len(offsets)
-        if last_offset - first_offset == (count - 1) * self.site.size and count > 1:
+        if last_offset - first_offset == (count - 1) * self.site.size and 1 < count <= len(self._ramp):
             inside = buffer.lead <= first_offset and last_offset <= last and not first_offset & int(self._low)
             if inside and ((offsets - np.uint64(first_offset)) == self._ramp[:count]).all():
                 begin = first_offset >> int(self.shift)
@@ -256,6 +258,9 @@ class WindowPort:
 
     def _report_outside(self, offset: int, lanes: Array) -> None:
         window, site = self.window, self.site
+        if window.peers is not None and 0 < parts_of(np.array([offset]))[0] <= self.machine.lanes.cluster_blocks:
+            self._report_foreign(lanes)
+            return
         near = window.names(max(min(offset, window.limit - 1), 0)) or window.name
         owner = "block" if window.name == "shared" else "thread"
         self.machine.findings.report(
@@ -269,6 +274,93 @@ class WindowPort:
             buffer=near,
             offset=offset,
         )
+
+    def _report_foreign(self, lanes: Array) -> None:
+        self.machine.findings.report(
+            FindingCode.ILLEGAL_ADDRESS,
+            self.site.position,
+            lanes,
+            lambda: (
+                f"{_verb(self.site)} shared memory of another block by an instruction for the block's own; use .shared::cluster "
+                "or a generic address"
+            ),
+        )
+
+
+class ClusterPort(WindowPort):
+    """Shared memory of all blocks of a cluster as seen by one instruction."""
+
+    def _scattered(self, offsets: Array, active: Group, visit: Visit, values: Array | None) -> None:
+        lanes = self.machine.lanes_of(active)
+        parts = parts_of(offsets)
+        for chosen, run in ((np.flatnonzero(parts == 0), super()._scattered), (np.flatnonzero(parts), self._remote)):
+            if not chosen.size:
+                continue
+
+            def through(rows: Array, elements: Any, positions: Any, chosen: Array = chosen) -> None:
+                visit(rows, elements, chosen[positions])
+
+            run(offsets[chosen], lanes[chosen], through, None if values is None else values[chosen])
+
+    def _remote(self, offsets: Array, lanes: Array, visit: Visit, values: Array | None) -> None:
+        """Visits addresses in the parts of other blocks."""
+        machine, site, window = self.machine, self.site, self.window
+        ranks, within = parts_of(offsets) - 1, offsets.astype(np.int64) & PART_MASK
+        if int(ranks.max()) >= machine.lanes.cluster_blocks:
+            self._report_no_block(ranks, lanes)
+        wrong = (within > window.limit - site.size) | (within & (site.size - 1) != 0)
+        if wrong.any():
+            # They are wrong in the same way in each block.
+            super()._scattered(within[wrong], lanes[wrong], _nothing, None)
+        good = np.flatnonzero(~wrong)
+        if not good.size:
+            return
+        if site.action != "load":
+            machine.changes += 1
+        slots = machine.lanes.peers(lanes[good], ranks[good])
+        self._watch_lifetimes(lanes[good], slots)
+        for monitor in window.monitors:
+            monitor.access(site, lanes[good], offsets[good], None if values is None else values[good])
+        visit(self._rows, (within[good] >> self._shift) + slots * (window.stride // site.size), good)
+
+    def _watch_lifetimes(self, lanes: Array, slots: Array) -> None:
+        """Reports accesses to blocks that have ended, or may not have started."""
+        machine = self.machine
+        if machine.order is not None and machine.order.clusters is not None:
+            machine.order.clusters.access(machine, self.site, lanes, slots)
+        if not machine.some_ended:
+            return
+        running = np.asarray(machine.live.reshape(machine.lanes.blocks, -1).any(axis=1))
+        ended = ~running[slots]
+        if ended.any():
+            block = machine.lanes.place_of(int(machine.lanes.block[int(slots[ended][0]) * machine.lanes.width]))
+            machine.findings.report(
+                FindingCode.ILLEGAL_ADDRESS,
+                self.site.position,
+                lanes[ended],
+                lambda: (
+                    f"{_verb(self.site)} shared memory of block {block} of its cluster, which has ended; let the blocks end "
+                    "after a barrier of the cluster (cluster.sync())"
+                ),
+            )
+
+    def _report_no_block(self, ranks: Array, lanes: Array) -> None:
+        blocks = self.machine.lanes.cluster_blocks
+        wrong = ranks >= blocks
+        self.machine.findings.report(
+            FindingCode.ILLEGAL_ADDRESS,
+            self.site.position,
+            lanes[wrong],
+            lambda: (
+                f"{_verb(self.site)} shared memory of the block of rank {int(ranks[wrong][0])}, and the cluster has "
+                f"{plural(blocks, 'block')}"
+            ),
+        )
+        raise Stop
+
+
+def _nothing(rows: Array, elements: Any, positions: Any) -> None:
+    """Visits nothing, where only the findings are wanted."""
 
 
 class ParameterPort:
@@ -311,8 +403,9 @@ class GenericPort:
         self.machine = machine
         self.offset = offset
         self._global = GlobalPort(machine, site, offset, dtype)
+        shared = WindowPort if machine.shared.peers is None else ClusterPort
         self._windows: list[tuple[int, WindowPort | ParameterPort]] = [
-            (SHARED_WINDOW, WindowPort(machine, site, 0, dtype, machine.shared)),
+            (SHARED_WINDOW, shared(machine, site, 0, dtype, machine.shared)),
             (LOCAL_WINDOW, WindowPort(machine, site, 0, dtype, machine.local)),
             (PARAM_WINDOW, ParameterPort(machine, site, 0, dtype)),
         ]

@@ -28,6 +28,8 @@ _FEW = 16
 """Lanes per address up to which they are processed in rounds; with more, each address is processed by itself."""
 
 Combine = Callable[[Array, Array, Array | None], Array]
+Update = Callable[[Array, Array, Array, Array | None], Array]
+"""Function of memory as elements, indices into it, one value per index, and the values of `cas`; returns the bits before."""
 
 
 def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site) -> Bound:
@@ -38,7 +40,7 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
     value = machine.registers.read(operation.value, kind)
     swap = machine.registers.read(operation.swap, kind) if operation.swap is not None else None
     target = machine.registers.target(operation.result, f"b{8 * SIZES[kind]}") if operation.result else None
-    update = _updater(operation.action, kind, returns=target is not None)
+    update = updater(operation.action, kind, returns=target is not None)
     port = addressing.port
 
     def run(group: Group | None, active: Group) -> None:
@@ -73,7 +75,7 @@ def _operand(value: Value, active: Group, count: int, kind: str) -> Array:
     return np.ascontiguousarray(np.broadcast_to(found, (count, 2)))
 
 
-def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array, Array, Array | None], Array]:
+def updater(action: str, kind: str, *, returns: bool) -> Update:
     """Returns a function that applies the action to elements of memory, and returns the bits before each lane's update."""
     combine = _combine(action)
     ufunc = _UFUNCS.get(action) if DTYPES[kind] != ml_dtypes.bfloat16 else None

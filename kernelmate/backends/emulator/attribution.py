@@ -10,7 +10,7 @@ from kernelmate.backends.base import CacheSample, RunResult
 from kernelmate.backends.emulator.bound import Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, SiteCount
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.operations import Barrier
+from kernelmate.backends.emulator.operations import Barrier, ClusterBarrier
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape, LineCounters
 
@@ -73,7 +73,8 @@ def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -
         for number in range(block.start, block.end):
             at = figures[_line(decoded, number)]
             at["thread_instructions"] += int(times)
-            if isinstance(decoded.steps[number].operation, Barrier):
+            operation = decoded.steps[number].operation
+            if isinstance(operation, Barrier) or (isinstance(operation, ClusterBarrier) and operation.waits):
                 at["barriers"] += int(times) // threads
     memory, shared, branches, local = counted
     for number, site in memory.sites.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.sampling import sample_l1
 from kernelmate.backends.emulator.sass.mix import Sass
 from kernelmate.backends.emulator.types import Array
-from kernelmate.compiler import sm_limits
+from kernelmate.compiler import cluster_refusal, required_cluster, sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, FindingCode, Target
 
 _PER_BYTE = 1.25
@@ -140,6 +141,7 @@ class EmulatedModule:
         self.decoded = decoded
         self._variables: dict[str, Array] = {}
         self._facts = facts_of(decoded)
+        self._cluster = required_cluster(compiled)
         self._sass = Sass(compiled, decoded, target.capability)
         text = f"{compiled.lowered_name}\n{compiled.ptx}"
         self._chooser = Chooser(decoded, self._facts.single, self._facts.addresses, text, hasty=hasty)
@@ -150,15 +152,16 @@ class EmulatedModule:
         Raises:
             EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or too much memory.
         """
-        refused = launch_failure(self.decoded.linked, self.target, run)
+        refused = launch_failure(self.decoded.linked, self.target, run, self._cluster)
         if refused is not None:
             return RunResult(
                 {item.name: item.data.copy() for item in run.arguments if isinstance(item, ArrayArgument)}, (refused,)
             )
         check_memory(run)
+        if run.shape.cluster is None and self._cluster is not None:
+            run = replace(run, shape=replace(run.shape, cluster=self._cluster))
         with np.errstate(all="ignore"):
-            # Threads that wait for each other depend on the scheduler's step limit.
-            mode = "never" if self._facts.waits or run.surroundings is not None else self._jit or jit_of_environment()
+            mode = self._mode(run)
             before = dict(self._variables)
             try:
                 if mode == "auto" and run.native:
@@ -175,6 +178,16 @@ class EmulatedModule:
                 )
             except MemoryError:
                 raise out_of_memory(run) from None
+
+    def _mode(self, run: Run) -> Mode:
+        """Returns the use of native code, which knows neither clusters nor surroundings.
+
+        Threads that wait for each other depend on the scheduler's step limit.
+        """
+        clusters = self._facts.clusters or math.prod(run.shape.cluster or ()) > 1
+        if self._facts.waits or clusters or run.surroundings is not None:
+            return "never"
+        return self._jit or jit_of_environment()
 
     def _with_caches(self, result: RunResult) -> RunResult:
         assert result.counters is not None
@@ -235,8 +248,17 @@ def jit_of_environment() -> Mode:
     return next((mode for mode in MODES if mode == wanted), "auto")
 
 
-def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
-    """Returns the finding for a launch that no GPU of the target's architecture accepts."""
+def launch_failure(
+    linked: Linked, target: Target, run: Run, cluster: tuple[int, int, int] | None = None
+) -> Finding | None:
+    """Returns the finding for a launch that no GPU of the target's architecture accepts.
+
+    Args:
+        linked: the kernel.
+        target: the GPU.
+        run: the launch.
+        cluster: the shape of clusters that the kernel is compiled for.
+    """
     shape, limits = run.shape, sm_limits(target.capability)
     shared = linked.shared_bytes + shape.shared_bytes
     reason = None
@@ -248,6 +270,8 @@ def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
         reason = f"grid {shape.grid} is over 2147483647 x 65535 x 65535 blocks"
     elif shared > limits.shared_per_block_optin:
         reason = f"{shared} bytes of shared memory are over the {limits.shared_per_block_optin} that a block may have"
+    else:
+        reason = cluster_refusal(target, shape, cluster)
     return (
         Finding(FindingCode.LAUNCH_FAILURE, "error", f"the launch is not possible on {target.arch}: {reason}")
         if reason

@@ -1,6 +1,6 @@
 """Exits of threads that go around a barrier which other threads of their block wait at, by post-dominance.
 
-A barrier of all threads waits for those that have not ended. A thread that returns early is one that has ended, and legal. A
+A barrier of all threads, of a block or of a cluster, waits for those that have not ended. A thread that returns early is one that has ended, and legal. A
 thread that skips the barrier and goes on to code that every thread reaches after it has taken another branch than the threads
 that wait: the result is undefined (CUDA C++ Programming Guide, Synchronization Functions), though hardware often lets it pass
 once that thread ends.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
-from kernelmate.backends.emulator.operations import Barrier, Branch, BranchTable, Exit, Trap
+from kernelmate.backends.emulator.operations import Barrier, Branch, BranchTable, ClusterBarrier, Exit, Trap
 
 
 def with_detours(decoded: Decoded) -> Decoded:
@@ -33,6 +33,8 @@ def with_detours(decoded: Decoded) -> Decoded:
 
 def _aligned_barrier(decoded: Decoded, block: BasicBlock) -> bool:
     operation = decoded.steps[block.end - 1].operation
+    if isinstance(operation, ClusterBarrier):
+        return not operation.waits
     return isinstance(operation, Barrier) and operation.aligned and operation.mode != "arrive"
 
 

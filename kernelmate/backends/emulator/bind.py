@@ -10,6 +10,8 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
+from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group
+from kernelmate.backends.emulator.clusters import BoundClusterBarrier
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
@@ -26,6 +28,7 @@ from kernelmate.backends.emulator.matrices import (
 )
 from kernelmate.backends.emulator.operations import (
     MATRIX_OPERATIONS,
+    WARPGROUP_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -34,6 +37,9 @@ from kernelmate.backends.emulator.operations import (
     Barrier,
     Branch,
     BranchTable,
+    BulkCopy,
+    BulkGroup,
+    ClusterBarrier,
     Compute,
     Elect,
     Exit,
@@ -52,9 +58,12 @@ from kernelmate.backends.emulator.operations import (
     ReadClock,
     Shuffle,
     Store,
+    TensorCopy,
     Trap,
     Vote,
     WarpBarrier,
+    WarpgroupMultiply,
+    WarpgroupOrder,
     WarpReduce,
 )
 from kernelmate.backends.emulator.order import SCOPES
@@ -64,6 +73,7 @@ from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.speculative_reads import guessing_loads
+from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
@@ -75,6 +85,7 @@ from kernelmate.backends.emulator.warp import (
     bind_shuffle,
     bind_vote,
 )
+from kernelmate.backends.emulator.warpgroups import WarpgroupGathering, bind_warpgroup_multiply, bind_warpgroup_order
 
 
 def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
@@ -94,7 +105,7 @@ def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
     return run
 
 
-_ENDS = Branch | BranchTable | Exit | Trap | Barrier
+_ENDS = Branch | BranchTable | Exit | Trap | Barrier | ClusterBarrier
 
 
 def single_definitions(decoded: Decoded) -> frozenset[str]:
@@ -187,10 +198,15 @@ class Binder:
         bound.position = bound.position or next((step.position for step in reversed(steps) if step.position), None)
         first = steps[0]
         if block.gathers and not self._never(first.guard):
-            mask: Operand | None = getattr(first.operation, "mask", None)
-            barrier = isinstance(first.operation, WarpBarrier)
-            bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
+            bound.gathering = self._gathering(first)
         return bound
+
+    def _gathering(self, step: DecodedStep) -> Gathering:
+        if isinstance(step.operation, WARPGROUP_OPERATIONS):
+            return WarpgroupGathering(self._machine, step.position)
+        mask: Operand | None = getattr(step.operation, "mask", None)
+        barrier = isinstance(step.operation, WarpBarrier)
+        return Gathering(self._machine, mask, step.position, is_barrier=barrier)
 
     def _operations(self, block: BasicBlock) -> list[Bound]:
         found = []
@@ -225,6 +241,10 @@ class Binder:
             bound.end = bind_barrier(
                 operation, self._machine, step.position, self._decoded.detours.get(bound.block.end - 1)
             )
+        elif isinstance(operation, ClusterBarrier):
+            number = bound.block.end - 1
+            around = self._decoded.detours.get(number, frozenset())
+            bound.end = BoundClusterBarrier(operation, step.position, number, around)
         elif isinstance(operation, Branch | BranchTable | Exit | Trap):
             bound.end = operation
 
@@ -237,6 +257,8 @@ class Binder:
         around = self._machine.surroundings
         if bound is not None and around is not None and number in around.watched:
             bound = _with_outcomes(step, number, bound, self._machine, around.forced.get(number))
+        if bound is not None and self._machine.register_order is not None:
+            bound = self._machine.register_order.follow(step, number, bound)
         if bound is not None and self._shadows:
             bound = self._shadows.follow(step, bound)
             if isinstance(step.operation, ADDRESSING):
@@ -274,11 +296,15 @@ class Binder:
             return bind_copy(operation, machine, linked, number, step.position)
         if isinstance(operation, AsyncGroup):
             return bind_group(operation, machine)
+        if isinstance(operation, WarpgroupMultiply):
+            return bind_warpgroup_multiply(operation, machine, number, step.position)
+        if isinstance(operation, WarpgroupOrder):
+            return bind_warpgroup_order(operation, machine, step.position)
         if isinstance(operation, Nothing | WarpBarrier):
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
 
-    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound:
+    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound | None:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Vote):
             return bind_vote(operation, machine)
@@ -290,6 +316,8 @@ class Binder:
             return bind_reduce(operation, machine)
         if isinstance(operation, Elect):
             return bind_elect(operation, machine)
+        if isinstance(operation, BulkCopy | TensorCopy | BulkGroup):
+            return self._bind_bulk(operation, step, number)
         if isinstance(operation, PhaseBarrier):
             return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
@@ -300,6 +328,14 @@ class Binder:
             return bind_print(operation, machine, linked, step.position)
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
+
+    def _bind_bulk(self, operation: BulkCopy | TensorCopy | BulkGroup, step: DecodedStep, number: int) -> Bound | None:
+        machine, linked = self._machine, self._decoded.linked
+        if isinstance(operation, BulkCopy):
+            return bind_bulk_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, TensorCopy):
+            return bind_tensor_copy(operation, machine, linked, number, step.position)
+        return bind_bulk_group(operation, machine)
 
     def _bind_matrix(
         self,
@@ -325,7 +361,7 @@ class Binder:
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
     """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
-    if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
+    if order is None or operation == Nothing():
         return None
     if isinstance(operation, WarpBarrier):
         mask = machine.registers.read(operation.mask, "b32")
@@ -340,7 +376,11 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
 
     def fence(group: Group | None, active: Group) -> None:
         del group
-        order.fence(machine.lanes_of(active), scope)
+        lanes = machine.lanes_of(active)
+        if operation.proxy:
+            order.proxies.fence(lanes, operation.proxy)
+        if operation.fence:
+            order.fence(lanes, scope)
 
     return fence
 

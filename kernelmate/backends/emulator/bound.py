@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.barriers import BoundBarrier
+from kernelmate.backends.emulator.clusters import BoundClusterBarrier
 from kernelmate.backends.emulator.counters import BranchCounter
 from kernelmate.backends.emulator.decode import BasicBlock
 from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
@@ -42,7 +43,7 @@ class BoundBlock:
     operations: list[Bound] | None
     steps: int
     bind: Callable[[], list[Bound]]
-    end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
+    end: Branch | BranchTable | Exit | Trap | BoundBarrier | BoundClusterBarrier | None = None
     guard: LaneOperand | None = None
     targets: tuple[int, ...] = ()
     index: Value | None = None

@@ -5,6 +5,9 @@ pieces of global memory that its lanes touch. A shared-memory wavefront is one p
 with different words of one bank need further ones. Accesses of 8 and 16 bytes are served by half and quarter warps; two
 neighbouring parts are combined if every lane has the address of its neighbour, or of its next but one (observed on an
 H100).
+
+An access to shared memory of a cluster counts for each block that a warp addresses, with the lanes that address it, like
+their access to shared memory of their own; the network between the SMs is not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.spaces import PART_MASK, parts_of
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import Counters
 
@@ -208,6 +212,15 @@ class SharedCounter(_Sites):
         size = site.size if site.served is None else site.served
         if not size:
             return
+        if int(offsets.max()) <= PART_MASK:
+            self._count(site, size, lanes, offsets)
+            return
+        parts = parts_of(offsets)
+        for part in np.unique(parts):
+            chosen = parts == part
+            self._count(site, size, lanes[chosen], offsets[chosen] & offsets.dtype.type(PART_MASK))
+
+    def _count(self, site: Site, size: int, lanes: Array, offsets: Array) -> None:
         alike = _alike(lanes, offsets, 4) if size >= 4 else None
         if alike is None:
             passes, groups = _accessed(size, lanes, offsets.astype(np.int64))

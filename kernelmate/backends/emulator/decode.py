@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.operations import (
     Barrier,
     Branch,
     BranchTable,
+    ClusterBarrier,
     Compute,
     Exit,
     FragmentLoad,
@@ -29,6 +30,7 @@ from kernelmate.backends.emulator.operations import (
     Print,
     Store,
     Trap,
+    WarpgroupMultiply,
 )
 from kernelmate.backends.emulator.program import (
     Instruction,
@@ -38,6 +40,7 @@ from kernelmate.backends.emulator.program import (
     RegisterPair,
     Special,
     Symbol,
+    TensorAddress,
     Vector,
 )
 from kernelmate.backends.emulator.ptx import refusal
@@ -178,6 +181,8 @@ def _target(operand: Operand, linked: Linked) -> int:
 def _check_specials(operand: Operand) -> None:
     if isinstance(operand, Special) and not is_known(operand.name):
         raise Unsupported(f"special register {operand.name}")
+    if isinstance(operand, TensorAddress):
+        operand = operand.coordinates
     if isinstance(operand, Vector):
         for item in operand.items:
             _check_specials(item)
@@ -191,7 +196,7 @@ def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
             starts |= {operation.target, index + 1}
         elif isinstance(operation, BranchTable):
             starts |= {*operation.targets, index + 1}
-        elif isinstance(operation, Exit | Barrier | Trap):
+        elif isinstance(operation, Exit | Barrier | ClusterBarrier | Trap):
             starts.add(index + 1)
         elif isinstance(operation, WARP_OPERATIONS):
             starts.add(index)
@@ -276,7 +281,7 @@ def results_of(operation: Operation) -> list[str]:
     """Returns the names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad):
+    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply):
         return [name for operand in operation.results for name in registers_in(operand)]
     if isinstance(
         operation, Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing

@@ -361,6 +361,8 @@ def _computed(step: DecodedStep, operation: Compute, traces: list[ValueTrace | N
     name = step.opcode.split(".")[0]
     if step.opcode.startswith(("cvta.to.shared", "cvta.to.local")):
         return None
+    if name in {"mapa", "getctarank"}:
+        return there[0] if name == "mapa" else None
     if name in {"mov", "cvta", "cvt"}:
         return _moved(step, operation, there)
     if name in {"selp", "min", "max"}:

@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.footprints import Marks, marks_of
-from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, PhaseBarrier, Store
+from kernelmate.backends.emulator.operations import (
+    Atomic,
+    ClusterBarrier,
+    Compute,
+    Load,
+    Nothing,
+    PhaseBarrier,
+    Store,
+    TensorCopy,
+)
+from kernelmate.backends.emulator.register_order import RegisterPlan, plan_of
 from kernelmate.backends.emulator.shadow import Slice, slice_of
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 
@@ -23,8 +34,10 @@ class Facts:
             to shared memory.
         waits: True if a loop waits for other threads' writes.
         patterns: True if it has fences or ordered accesses, by which threads may synchronise through memory.
+        clusters: True if it uses barriers, addresses or shared memory of a cluster.
         addresses: the integer arithmetic of its addresses.
         marks: instructions whose footprints are recorded separately.
+        registers: registers of `wgmma`; None if it has none.
     """
 
     single: frozenset[str]
@@ -32,12 +45,16 @@ class Facts:
     shared_granule: int
     waits: bool
     patterns: bool
+    clusters: bool
     addresses: Slice
     foldable: tuple[Compute | Load, ...]
     marks: Marks
+    registers: RegisterPlan | None
 
 
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
+    if stores and any(isinstance(step.operation, TensorCopy) and not step.operation.loads for step in decoded.steps):
+        return 1  # the map has the size of an element
     kinds = Store | Atomic if stores else Load | Store | Atomic
     operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
     return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)
@@ -45,10 +62,20 @@ def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
 
 def _has_patterns(decoded: Decoded) -> bool:
     ordered = {"acquire", "release", "acq_rel"}
+    steps = (step for step in decoded.steps if not isinstance(step.operation, ClusterBarrier))
     return any(
         isinstance(step.operation, PhaseBarrier)
         or (isinstance(step.operation, Nothing) and step.operation.fence)
         or not ordered.isdisjoint(step.opcode.split("."))
+        for step in steps
+    )
+
+
+def _uses_clusters(decoded: Decoded) -> bool:
+    return any(
+        isinstance(step.operation, ClusterBarrier)
+        or step.opcode.split(".")[0] in {"mapa", "getctarank"}
+        or getattr(step.operation, "space", None) == CLUSTER_SHARED
         for step in decoded.steps
     )
 
@@ -59,10 +86,12 @@ def facts_of(decoded: Decoded) -> Facts:
     return Facts(
         single,
         _granule(decoded, stores=True, spaces={"global", "generic", "const"}),
-        _granule(decoded, stores=False, spaces={"shared", "generic"}),
+        _granule(decoded, stores=False, spaces={"shared", CLUSTER_SHARED, "generic"}),
         any(block.spins for block in decoded.blocks),
         _has_patterns(decoded),
+        _uses_clusters(decoded),
         slice_of(decoded),
         foldable_operations(decoded, single),
         marks_of(decoded),
+        plan_of(decoded),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Load, Store
+from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, BulkCopy, Load, Store, TensorCopy
 from kernelmate.backends.emulator.types import Array
 
 MOST_LINES = 32
@@ -52,7 +52,7 @@ def marks_of(decoded: Decoded) -> Marks:
     lines: dict[int | None, list[int]] = {}
     for number, step in enumerate(decoded.steps):
         operation = step.operation
-        known = isinstance(operation, Load | Store | Atomic) and operation.space in _GLOBAL
+        known = isinstance(operation, Load | Store | Atomic | BulkCopy | TensorCopy) and operation.space in _GLOBAL
         if known or isinstance(operation, AsyncCopy):
             position = step.position
             lines.setdefault(position.line or None if position else None, []).append(number)

@@ -34,10 +34,12 @@ from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
 from kernelmate.backends.emulator.order import Order
+from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
+from kernelmate.backends.emulator.tensors import encoded
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.records import FindingCode, Target
@@ -92,7 +94,7 @@ class Launch:
         self._before: dict[str, Array] = {}
         self._symbols = self._allocate_variables(linked)
         self.machine = self._machine(linked)
-        self._watches: list[SharedWatch | LocalWatch] = []
+        self._watches: list[SharedWatch | LocalWatch | RegisterOrder] = []
         self._global_watch: GlobalWatch | None = None
         self.counted = self._counters() if run.count else None
 
@@ -182,13 +184,15 @@ class Launch:
         static = -(-linked.shared_bytes // 16) * 16 if unsized or dynamic else linked.shared_bytes
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
+        shared.peers = lanes.peers if lanes.cluster_blocks > 1 else None
         around = self.run.surroundings or Surroundings()
         local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
         if self.shape.cooperative:
             workspace = self.memory.add("grid barrier", np.zeros(256, np.uint8), writable=True, visible=False).address
-        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, around.specials)
+        explicit = int(self.shape.cluster is not None)
+        specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, explicit, around.specials)
         self._specials = specials
         registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
         return Machine(
@@ -212,6 +216,8 @@ class Launch:
     def _argument_bytes(self, argument: ArrayArgument | ScalarArgument) -> Array:
         if isinstance(argument, ArrayArgument):
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
+        if argument.tensor_map is not None:
+            return encoded(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
         raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
         if argument.addresses:
             raw = raw.copy()
@@ -297,6 +303,9 @@ class Launch:
         machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
         machine.barrier_watchers.append(order.barrier)
         machine.copy_watchers.append(order.copy_group)
+        if self.facts.registers is not None:
+            machine.register_order = RegisterOrder(self.facts.registers, order.products, self.lanes, machine.findings)
+            self._watches.append(machine.register_order)
         if machine.shared.limit:
             shared = SharedWatch(machine, order, waits=self.facts.waits)
             machine.shared.monitors.append(shared)
@@ -322,6 +331,7 @@ class Launch:
         lanes = self.lanes.fill(blocks)
         self._specials.begin()
         machine.shared.reset()
+        machine.phases.begin()
         if machine.order is not None:
             machine.order.begin(len(blocks))
         for watch in self._watches:

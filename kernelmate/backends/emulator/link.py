@@ -24,6 +24,7 @@ from kernelmate.backends.emulator.program import (
     Register,
     RegisterPair,
     Symbol,
+    TensorAddress,
     Variable,
     Vector,
 )
@@ -293,6 +294,11 @@ def _renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
         return replace(operand, name=names[operand.name]) if operand.name in names else operand
     if isinstance(operand, Address) and operand.base is not None and operand.base.name in names:
         return replace(operand, base=replace(operand.base, name=names[operand.base.name]))
+    if isinstance(operand, TensorAddress):
+        coordinates = Vector(tuple(_renamed(item, names) for item in operand.coordinates.items))
+        place = _renamed(operand.map, names)
+        assert isinstance(place, Address)
+        return TensorAddress(place, coordinates)
     if isinstance(operand, Vector | OperandGroup):
         return replace(operand, items=tuple(_renamed(item, names) for item in operand.items))
     if isinstance(operand, RegisterPair):

@@ -24,7 +24,7 @@ def operands_of(operation: Operation) -> list[Operand]:
     if isinstance(operation, Compute):
         return [operand for operand, _ in operation.sources]
     found: list[Operand] = []
-    for name in ("value", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
+    for name in ("value", "transactions", "swap", "lane", "clamp", "mask", "source", "number", "count", "index"):
         operand = getattr(operation, name, None)
         if operand is not None and not isinstance(operand, int | str):
             found.append(operand)
@@ -45,7 +45,7 @@ def liveness(
     local = [_local_needs(decoded, block) for block in decoded.blocks]
     live_in = [reads for reads, _ in local]
     live_out: list[frozenset[str]] = [frozenset()] * len(local)
-    following = [_successors(decoded, block) for block in decoded.blocks]
+    following = [successors(decoded, block) for block in decoded.blocks]
     changed = True
     while changed:
         changed = False
@@ -71,7 +71,8 @@ def _local_needs(decoded: Decoded, block: BasicBlock) -> tuple[frozenset[str], f
     return frozenset(reads), frozenset(writes)
 
 
-def _successors(decoded: Decoded, block: BasicBlock) -> list[int]:
+def successors(decoded: Decoded, block: BasicBlock) -> list[int]:
+    """Returns the blocks that may follow a block."""
     step = decoded.steps[block.end - 1]
     operation = step.operation
     after = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []

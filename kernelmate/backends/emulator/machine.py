@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +16,9 @@ from kernelmate.backends.emulator.memory import GlobalMemory
 from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
+from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
+from kernelmate.backends.emulator.spaces import PART_MASK, parts_of
 from kernelmate.backends.emulator.types import Array
 
 
@@ -28,7 +31,9 @@ class Site:
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
         scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
-        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for.
+        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for (`cp.async`, `wgmma`).
+        proxy: of the async proxy: `copy` for bytes of bulk copies, `barrier` for their completion at an mbarrier, `product` for
+            operands of `wgmma`; else empty.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 if another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
         unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
@@ -50,11 +55,21 @@ class Site:
     unused: bool = False
     guess: bool = False
     asynchronous: bool = False
+    proxy: str = ""
     served: int | None = None
+
+    @property
+    def synchronises(self) -> bool:
+        """True if its thread may publish or learn by it."""
+        return self.scope > 0 and not self.proxy
 
 
 class Monitor(Protocol):
-    """Watches accesses to one state space. `offsets` are addresses (global) or offsets in the block's window (shared)."""
+    """Watches accesses to one state space.
+
+    `offsets` are addresses (global), offsets in the thread's window (local), or addresses in the window of shared memory,
+    those of the other blocks of a cluster included (`spaces`).
+    """
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Called when lanes access memory, before a store takes effect and with its values."""
@@ -62,7 +77,11 @@ class Monitor(Protocol):
 
 
 class Windowed:
-    """Memory with a window per block (shared) or thread (local): `owners` windows of `limit` bytes."""
+    """Memory with a window per block (shared) or thread (local): `owners` windows of `limit` bytes.
+
+    Attributes:
+        peers: returns the owners of windows by rank in the clusters of lanes; None where no lane accesses another window.
+    """
 
     def __init__(self, name: str, owners: int, limit: int, owner_of_lane: Array, fill: int) -> None:
         self.name = name
@@ -75,6 +94,7 @@ class Windowed:
         self._views: dict[tuple[np.dtype[np.generic], int], Array] = {}
         self.monitors: list[Monitor] = []
         self.names: Callable[[int], str | None] = lambda offset: None
+        self.peers: Callable[[Array, Array], Array] | None = None
 
     def bases(self, size: int) -> Array:
         """Returns the first element of each lane's window, in units of `size` bytes."""
@@ -82,6 +102,16 @@ class Windowed:
         if found is None:
             found = self._bases[size] = self._owner.astype(np.int64) * (self.stride // size)
         return found
+
+    def locate(self, lanes: Array, offsets: Array) -> Array:
+        """Returns the places of bytes in `data`, by the lanes that address them."""
+        own = self.bases(1)[lanes]
+        parts = parts_of(offsets) if self.peers is not None else None
+        if parts is None or not parts.any():
+            return np.asarray(offsets.astype(np.int64) + own)
+        assert self.peers is not None
+        theirs = self.peers(lanes, np.maximum(parts - 1, 0)) * self.stride
+        return np.asarray(np.where(parts > 0, theirs, own) + (offsets.astype(np.int64) & PART_MASK))
 
     def rows(self, dtype: np.dtype[np.generic], count: int) -> Array:
         """Returns the memory as elements, or rows of them."""
@@ -97,6 +127,30 @@ class Windowed:
         self.data.fill(self.fill)
 
 
+class PhaseRecords:
+    """Bytes that mbarriers expect and have got in their present phase, and the barrier that each lane waits for.
+
+    A barrier is named by its index among the 8-byte words of the batch's shared memory. Only messages use the records.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.expected: Counter[int] = Counter()
+        self.arrived: Counter[int] = Counter()
+        self.awaited = np.full(lanes, -1, np.int64)
+
+    def begin(self) -> None:
+        """Starts a batch."""
+        self.expected.clear()
+        self.arrived.clear()
+        self.awaited.fill(-1)
+
+    def turned(self, barriers: Iterable[int]) -> None:
+        """Records that phases of some barriers are complete."""
+        for barrier in barriers:
+            self.expected.pop(barrier, None)
+            self.arrived.pop(barrier, None)
+
+
 @dataclass(slots=True)
 class Machine:
     """One launch.
@@ -108,10 +162,11 @@ class Machine:
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
         some_ended: True if some thread of the batch has ended.
-        order: happens-before order; None if not needed.
+        order: happens-before order; None if not needed. register_order: the same for registers of `wgmma`.
         surroundings: the launch's chosen environment, if any.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
+        phases: what messages say about mbarriers.
         unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """
 
@@ -133,10 +188,15 @@ class Machine:
     barriers: int = 0
     some_ended: bool = False
     order: Order | None = None
+    register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False
+    phases: PhaseRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.phases = PhaseRecords(self.lanes.count)
 
     def pass_barrier(self, blocks: Array) -> None:
         """Records that all threads of some block slots have passed a barrier."""

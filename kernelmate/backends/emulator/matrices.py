@@ -79,8 +79,9 @@ def _tiled(shape: tuple[int, int], packed: int) -> Layout:
 
 
 _ROW_BYTES = 16
-_TF32_BITS = np.uint32(0xFFFFE000)
-_CARRIER = {"tf32": "f32"}
+TF32_BITS = np.uint32(0xFFFFE000)
+"""Bits of a register that a tf32 operand has."""
+CARRIER = {"tf32": "f32"}
 """Types that NumPy represents by another one."""
 
 
@@ -107,14 +108,14 @@ class Warps:
 
     def fragments(self, operands: tuple[Operand, ...], kind: str, warps: Array) -> Array:
         """Returns registers as elements of a type: (warps, 32, elements)."""
-        carrier = _CARRIER.get(kind, kind)
+        carrier = CARRIER.get(kind, kind)
         width = "b64" if SIZES[kind] == 8 else "b32"
         columns = []
         for operand in operands:
             value = self._machine.registers.read(operand, width)
             bits = np.ascontiguousarray(spread(value, self._whole, self._machine.lanes.count)).reshape(-1, 32)[warps]
             if kind == "tf32":
-                bits = bits & _TF32_BITS
+                bits = bits & TF32_BITS
             columns.append(bits.view(DTYPES[carrier]).reshape(len(warps), 32, -1))
         return np.concatenate(columns, axis=2)
 

@@ -12,8 +12,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelmate.backends.emulator.link import Linked
-from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Compute, FragmentStore, Load, MatrixStore, Store
+from kernelmate.backends.emulator.operations import (
+    AsyncCopy,
+    Atomic,
+    BulkCopy,
+    Compute,
+    FragmentStore,
+    Load,
+    MatrixStore,
+    Operation,
+    Store,
+    TensorCopy,
+)
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Symbol
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 if TYPE_CHECKING:
@@ -22,7 +34,7 @@ if TYPE_CHECKING:
 _ALL_ZERO = 64
 """Low bits that are zero in a number that is zero."""
 _WIDTHS = (16, 8)
-_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy
+_STORES = Store | Atomic | MatrixStore | FragmentStore | AsyncCopy | BulkCopy | TensorCopy
 _Base = tuple[object, ...]
 
 
@@ -77,8 +89,12 @@ def _groups(
     return groups
 
 
-def _may_store_shared(operation: Store | Atomic | MatrixStore | FragmentStore | AsyncCopy) -> bool:
-    return isinstance(operation, AsyncCopy) or operation.space in {"shared", "generic"}
+def _may_store_shared(operation: Operation) -> bool:
+    if isinstance(operation, TensorCopy):
+        return operation.loads
+    if isinstance(operation, BulkCopy):
+        return operation.spaces[0] != "global"
+    return isinstance(operation, AsyncCopy) or getattr(operation, "space", "") in {"shared", CLUSTER_SHARED, "generic"}
 
 
 class _Registers:

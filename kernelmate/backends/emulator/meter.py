@@ -9,6 +9,7 @@ import numpy as np
 from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Overrun, Tally, WorthCompiling
 from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.machine import Machine
+from kernelmate.backends.emulator.phases import reason_to_wait
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
@@ -123,6 +124,7 @@ class Meter:
         Raises:
             Stop: always.
         """
-        self._machine.findings.report(FindingCode.HANG, block.position, lanes, lambda: text)
+        missing = reason_to_wait(self._machine, lanes)
+        self._machine.findings.report(FindingCode.HANG, block.position, lanes, lambda: text + missing)
         self.hung = True
         raise Stop

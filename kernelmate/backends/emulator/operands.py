@@ -17,6 +17,7 @@ from kernelmate.backends.emulator.program import (
     Sink,
     Special,
     Symbol,
+    TensorAddress,
     Vector,
 )
 
@@ -74,7 +75,12 @@ def parse_operand(text: str, rename: Rename, registers: Mapping[str, str]) -> Op
     if first == "(":
         return OperandGroup(parse_operands(text[1:-1], rename, registers))
     if first == "[":
-        return _address(text[1:-1].strip(), rename, registers)
+        place, *coordinates = split_top(text[1:-1])
+        address = _address(place, rename, registers)
+        if not coordinates:
+            return address
+        (inside,) = coordinates
+        return TensorAddress(address, Vector(parse_operands(inside.strip("{} "), rename, registers)))
     if text == "_":
         return Sink()
     if first == "!":

@@ -89,6 +89,71 @@ class AsyncGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class BulkCopy:
+    """`cp.async.bulk` and `cp.reduce.async.bulk`: the async proxy copies `size` bytes from `origin` to `to`.
+
+    Attributes:
+        spaces: state spaces of `to` (`global`, `shared` or `shared::cluster`) and `origin` (`global` or `shared`).
+        barrier: the mbarrier that counts the bytes, in the space of `to`; None if the thread waits for its group of copies.
+        action, kind: reduction with the destination, and its type; empty for a copy.
+        sources: the registers among the operands.
+    """
+
+    spaces: tuple[str, str]
+    to: Address
+    origin: Address
+    size: Operand
+    barrier: Address | None
+    action: str
+    kind: str
+    sources: tuple[Operand, ...]
+
+    @property
+    def space(self) -> str:
+        """State space of `address`."""
+        return "global" if "global" in self.spaces else "shared"
+
+    @property
+    def address(self) -> Address:
+        """The global side's address, or the source of a copy within shared memory."""
+        return self.to if self.spaces[0] == "global" else self.origin
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopy:
+    """`cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor` in tile mode: a box of an array, named by a tensor map.
+
+    Attributes:
+        loads: True for a copy to shared memory, False for one from there.
+        map: generic address of the tensor map.
+        coordinates: of the box's first element, the fastest first.
+        shared, shared_space: the shared side, and its state space (`shared` or `shared::cluster`).
+        barrier, action, sources: as for `BulkCopy`.
+    """
+
+    loads: bool
+    map: Address
+    coordinates: tuple[Operand, ...]
+    shared: Address
+    shared_space: str
+    barrier: Address | None
+    action: str
+    sources: tuple[Operand, ...]
+    space: str = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class BulkGroup:
+    """Closes a thread's group of bulk copies (`left` None), or waits until at most `left` groups are pending.
+
+    `reads` is True if it waits only until the sources have been read.
+    """
+
+    left: int | None = None
+    reads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Shuffle:
     """`shfl.sync`: `mode` is up, down, bfly or idx."""
 
@@ -175,12 +240,25 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterBarrier:
+    """`barrier.cluster`: arrives at the barrier of the block's cluster, or waits for the arrivals of its other threads.
+
+    `relaxed` arrivals order no accesses; a warp executes `aligned` ones together.
+    """
+
+    waits: bool
+    relaxed: bool = False
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseBarrier:
     """`mbarrier`, a barrier in shared memory that threads arrive at and test phase by phase.
 
-    `action` is init, inval, arrive, drop (arrive and expect less from the next phase on), test, copies (let earlier
-    asynchronous copies arrive) or count_copies (let them arrive and be counted). `value` is the count of init and arrive,
-    and the state or the parity of the phase that is tested.
+    `action` is init, inval, arrive, drop (arrive and expect less from the next phase on), expect and complete (change
+    the transaction count alone), test, copies (let earlier asynchronous copies arrive) or count_copies (let them arrive
+    and be counted). `value` is the count of init and arrive, and the state or the parity of the phase that is tested.
+    `transactions` are the bytes that arrive, drop and expect add to those expected, and complete to those arrived.
     """
 
     action: str
@@ -189,6 +267,7 @@ class PhaseBarrier:
     value: Operand | None = None
     result: Operand | None = None
     parity: bool = False
+    transactions: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +322,14 @@ class ReadClock:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No effect on results: fences, prefetches, hints."""
+    """No effect on results: fences, prefetches, hints.
+
+    `proxy` is the state space between whose generic accesses and the async proxy a proxy fence stands: `shared`,
+    `global`, or `generic` for both; empty for others.
+    """
 
     fence: bool = False
+    proxy: str = ""
 
 
 _EVERY_LANE = Immediate(0xFFFFFFFF)
@@ -346,39 +430,54 @@ class FragmentStore:
     mask: Operand = _EVERY_LANE
 
 
+@dataclass(frozen=True, slots=True)
+class WarpgroupMultiply:
+    """`wgmma.mma_async`: results = left right + results, of `shape` (rows, columns, inner), by four warps.
+
+    Attributes:
+        kinds: the types of left and right.
+        results: the accumulator's registers.
+        left: the registers with the fragment of A; empty if `left_at` is the descriptor of A in shared memory.
+        right_at: the descriptor of B in shared memory.
+        accumulates: predicate; where it is false the accumulator's old value is ignored.
+        signs: 1 or -1, factors of A and B.
+        transposed: True for A and for B if the elements along rows of A, or columns of B, are adjacent (MN-major).
+        sources: all registers read.
+    """
+
+    shape: tuple[int, int, int]
+    kinds: tuple[str, str]
+    result_kind: str
+    results: tuple[Operand, ...]
+    left: tuple[Operand, ...]
+    left_at: Operand | None
+    right_at: Operand
+    accumulates: Operand
+    sources: tuple[Operand, ...]
+    signs: tuple[int, int] = (1, 1)
+    transposed: tuple[bool, bool] = (False, False)
+    saturates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupOrder:
+    """`wgmma.fence`, `wgmma.commit_group`, or `wgmma.wait_group` until at most `left` groups are pending."""
+
+    action: str
+    left: int = 0
+
+
+WARPGROUP_OPERATIONS = (WarpgroupMultiply, WarpgroupOrder)
+"""Operations that wait for the four warps of their warpgroup."""
+
 MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove, FragmentLoad, FragmentStore)
 
-WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS)
-"""Operations that wait for the lanes of their mask."""
+WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS, *WARPGROUP_OPERATIONS)
+"""Operations that wait for the lanes of their mask, or of their warpgroup."""
 
 Operation = (
-    Compute
-    | Load
-    | Store
-    | Atomic
-    | AsyncCopy
-    | AsyncGroup
-    | Shuffle
-    | Vote
-    | Match
-    | WarpReduce
-    | Elect
-    | WarpBarrier
-    | PhaseBarrier
-    | MatrixMultiply
-    | MatrixLoad
-    | MatrixStore
-    | MatrixMove
-    | FragmentLoad
-    | FragmentStore
-    | ActiveMask
-    | Barrier
-    | Branch
-    | BranchTable
-    | Exit
-    | Trap
-    | Assert
-    | Print
-    | ReadClock
-    | Nothing
-)
+    Compute | Load | Store | Atomic | AsyncCopy | AsyncGroup | BulkCopy | BulkGroup | TensorCopy | Shuffle | Vote
+    | Match | WarpReduce | Elect | WarpBarrier | PhaseBarrier | MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove
+    | FragmentLoad | FragmentStore | WarpgroupMultiply | WarpgroupOrder | ActiveMask | Barrier | ClusterBarrier
+    | Branch | BranchTable | Exit | Trap | Assert | Print | ReadClock | Nothing
+)  # fmt: skip

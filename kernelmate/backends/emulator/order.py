@@ -3,7 +3,8 @@
 Accesses carry a stamp: the number of synchronising events before them. For each pair of threads the stamp is kept up to
 which the one knows what the other did; an access with a lower stamp happens before whatever the first thread does next.
 Kept that way are whole blocks (the last barrier), warps (`__syncwarp`; lanes of a warp have no order of their own since
-Volta), pairs of warps (barriers of part of a block), and what release and acquire patterns add (`visibility`).
+Volta), pairs of warps (barriers of part of a block), clusters (`cluster_order`), and what release and acquire patterns
+add (`visibility`).
 
 PTX ISA, memory consistency model: causality order, in which a barrier synchronises at the scope of its block.
 
@@ -15,30 +16,33 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernelmate.backends.emulator.cluster_order import ClusterOrder
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.operations import AsyncGroup
+from kernelmate.backends.emulator.operations import AsyncGroup, WarpgroupOrder
+from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
-from kernelmate.backends.emulator.visibility import Visibility
+from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility
 
 NEVER = int(np.iinfo(np.int32).max)
 """Stamp of copies that are not complete."""
 
 
 class Copies:
-    """The groups of asynchronous copies of every lane of a batch.
+    """The groups of asynchronous copies of every lane of a batch, or those of products (`wgmma`) of every warpgroup.
 
-    Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected.
+    Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected, those
+    below `finished` have been waited for.
     """
 
     def __init__(self, count: int) -> None:
         self.open_group = np.zeros(count, np.int32)
-        self._finished = np.zeros(count, np.int32)
+        self.finished = np.zeros(count, np.int32)
         self._done_at: list[Array] = []
 
     def begin(self) -> None:
         """Start a batch."""
         self.open_group.fill(0)
-        self._finished.fill(0)
+        self.finished.fill(0)
         self._done_at.clear()
 
     def commit(self, lanes: Array) -> None:
@@ -47,13 +51,13 @@ class Copies:
 
     def wait(self, lanes: Array, left: int, now: int) -> None:
         """Records that lanes wait until at most `left` of their committed groups are pending."""
-        upto = np.maximum(self.open_group[lanes] - left, self._finished[lanes])
+        upto = np.maximum(self.open_group[lanes] - left, self.finished[lanes])
         while len(self._done_at) < int(upto.max()):
             self._done_at.append(np.full(len(self.open_group), NEVER, np.int32))
-        for group in range(int(self._finished[lanes].min()), int(upto.max())):
-            chosen = lanes[(upto > group) & (self._finished[lanes] <= group)]
+        for group in range(int(self.finished[lanes].min()), int(upto.max())):
+            chosen = lanes[(upto > group) & (self.finished[lanes] <= group)]
             self._done_at[group][chosen] = now
-        self._finished[lanes] = upto
+        self.finished[lanes] = upto
 
     def done_at(self, lanes: Array, groups: Array) -> Array:
         """Returns the stamp at which the copies of a lane's group were awaited; `NEVER` if they were not."""
@@ -69,8 +73,7 @@ STAMP_SHIFT = 32
 """An access is packed into one number: its stamp above, the number of its thread in the grid below."""
 NUMBER_MASK = np.int64((1 << STAMP_SHIFT) - 1)
 """The part of a packed access that is its thread's number."""
-_CTA, _GPU = 1, 2
-SCOPES = {"cta": _CTA, "cluster": _CTA, "gl": _GPU, "gpu": _GPU, "sys": 3}
+SCOPES = {"cta": CTA, "cluster": CLUSTER, "gl": GPU, "gpu": GPU, "sys": SYS}
 """Memory scopes by qualifier, wider ones larger; `membar.gl` is gpu scope."""
 
 
@@ -83,14 +86,17 @@ class Order:
     Attributes:
         now: stamp of current accesses.
         start: stamp at which this batch began.
-        known_by_all: accesses before this stamp are visible within each block.
+        live: lanes with a running thread.
+        known_by_all: accesses before this stamp are visible to all threads that share memory with their own.
         visibility: synchronisation by release and acquire patterns; None if the kernel has none.
-        copies: state of asynchronous copies.
+        clusters: order between the blocks of a cluster; None if clusters have one block.
+        copies: state of asynchronous copies. products: of the products of warpgroups.
+        transfers, proxies: bulk copies, and the fences between generic accesses and those of the async proxy.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
         self._lanes = lanes
-        self._live = live
+        self.live = live
         self.bits = max(lanes.width - 1, 1).bit_length()
         self.now = 0
         self.start = 0
@@ -102,8 +108,12 @@ class Order:
         self._between_warps: Array | None = None
         self._packed = self._ids
         self._packed_at = -1
+        self.clusters = ClusterOrder(self, lanes) if lanes.cluster_blocks > 1 else None
         self.visibility = Visibility(self, lanes) if patterns else None
         self.copies = Copies(lanes.count)
+        self.transfers = Transfers(self, lanes)
+        self.proxies = ProxyFences(self, lanes)
+        self.products = Copies(len(lanes.warpgroups))
         self._lane_of_thread = np.empty(lanes.width, np.int64)
         self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
@@ -119,6 +129,11 @@ class Order:
         self._packed_at = -1
         self._pairs = self._between_warps = None
         self.copies.begin()
+        self.transfers.begin()
+        self.proxies.begin()
+        self.products.begin()
+        if self.clusters is not None:
+            self.clusters.begin(used)
         if self.visibility is not None:
             self.visibility.begin()
 
@@ -133,7 +148,17 @@ class Order:
         if self._packed_at != self.now:
             self._packed = self._ids + (np.int64(self.now) << STAMP_SHIFT)
             self._packed_at = self.now
-        return self._packed if len(lanes) == len(self._packed) else self._packed.take(lanes)
+        whole = len(lanes) == len(self._packed) and np.array_equal(lanes, self._lanes.iota)
+        return self._packed if whole else self._packed.take(lanes)
+
+    def packed_at(self, lanes: Array, stamps: Array | int) -> Array:
+        """Packs accesses that lanes make at these stamps."""
+        return np.asarray(self._ids.take(lanes) + (np.asarray(stamps, np.int64) << STAMP_SHIFT))
+
+    @staticmethod
+    def stamps_of(accesses: Array) -> Array:
+        """Returns the stamps of packed accesses."""
+        return accesses >> STAMP_SHIFT
 
     def same_thread(self, accesses: Array, others: Array) -> Array:
         """Returns for each pair of packed accesses whether they are by one thread."""
@@ -148,14 +173,26 @@ class Order:
         """Returns the grid-wide index of the thread in a lane."""
         return int(self._ids[lane])
 
+    def numbers(self, lanes: Array) -> Array:
+        """Returns the grid-wide indices of the threads in some lanes."""
+        return np.asarray(self._ids.take(lanes))
+
     def lanes_beside(self, lanes: Array, others: Array) -> Array:
-        """Returns the lanes of the threads of packed accesses, which belong to the same blocks as `lanes`."""
+        """Returns the lanes of the threads of packed accesses, which belong to the same blocks or clusters as `lanes`."""
+        if self.clusters is not None:
+            return self.clusters.lanes_of(others & NUMBER_MASK)
         threads = others & ((1 << self.bits) - 1)
         return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
 
     def same_block(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it is by a thread of the lane's own block."""
         return np.asarray((others & NUMBER_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
+
+    def same_cluster(self, lanes: Array, others: Array) -> Array:
+        """Returns for each packed access whether it is by a thread of the lane's own cluster."""
+        if self.clusters is None:
+            return self.same_block(lanes, others)
+        return self.clusters.same_cluster(lanes, others & NUMBER_MASK)
 
     # ------------------------------------------------------------------------------------------- events
 
@@ -171,10 +208,21 @@ class Order:
         if operation.left is not None:
             self.copies.wait(lanes, operation.left, self.now)
 
+    def product_group(self, warpgroups: Array, operation: WarpgroupOrder) -> None:
+        """Records that warpgroups close or await groups of products."""
+        if operation.action == "commit":
+            self.products.commit(warpgroups)
+        elif operation.action == "wait":
+            self.products.wait(warpgroups, operation.left, self.now)
+
     def barrier(self, blocks: Array) -> None:
         """Records that all threads of these block slots (booleans) have passed a barrier."""
         self._block[blocks] = self.tick()
-        self.known_by_all = int(self._block.min())
+        if self.clusters is None:
+            self.known_by_all = int(self._block.min())
+        else:
+            lanes = np.flatnonzero(blocks[self._lanes.slot])
+            self.clusters.share(self._lanes.slot.take(lanes), lanes)
         if self.visibility is not None:
             self.visibility.barrier(blocks)
 
@@ -206,12 +254,14 @@ class Order:
         """Records that lanes pass `__syncwarp` with these masks."""
         stamp = self.tick()
         warps = lanes >> 5
-        living = np.packbits(self._live, bitorder="little").view(np.uint32)[warps]
+        living = np.packbits(self.live, bitorder="little").view(np.uint32)[warps]
         whole = (masks & living) == living
         if whole.any():
             self._warp[warps[whole]] = stamp
         if not whole.all():
             self._meet_in_part(lanes[~whole], masks[~whole], stamp)
+        if self.clusters is not None:
+            self.clusters.share(warps, lanes)
         if self.visibility is not None:
             self.visibility.warp_barrier(lanes)
 
@@ -248,6 +298,16 @@ class Order:
 
     def _closely(self, lanes: Array, numbers: Array, stamps: Array, own: Array, same_block: Array) -> Array:
         found = same_block & (numbers >> 5 == own >> 5) & (stamps < self._warp.take(lanes >> 5))
+        return np.asarray(found | self._in_parts(lanes, numbers, stamps, own, same_block))
+
+    def known_in_parts(self, lanes: Array, others: Array) -> Array:
+        """Returns for each packed access whether more than barriers of whole blocks and warps orders it before the lane."""
+        numbers, own = others & NUMBER_MASK, self._ids.take(lanes)
+        same_block = numbers >> self.bits == own >> self.bits
+        return self._in_parts(lanes, numbers, others >> STAMP_SHIFT, own, same_block)
+
+    def _in_parts(self, lanes: Array, numbers: Array, stamps: Array, own: Array, same_block: Array) -> Array:
+        found = np.zeros(len(lanes), bool)
         if self._pairs is not None:
             same_warp = same_block & (numbers >> 5 == own >> 5)
             found |= same_warp & (stamps < self._pairs[lanes, numbers & 31])
@@ -255,6 +315,8 @@ class Order:
             warp = (numbers & ((1 << self.bits) - 1)) >> 5
             warp = np.where(same_block, warp, 0)
             found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(warp)])
+        if self.clusters is not None:
+            found |= self.clusters.knows(lanes, numbers, stamps)
         if self.visibility is not None and not found.all():
             rest = np.flatnonzero(~found)
             found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
@@ -264,11 +326,25 @@ class Order:
         """Returns each warp's slot within its block: a schedule seed permutes them."""
         return np.asarray(self._lane_of_thread.take(warps * 32) >> 5)
 
-    # ------------------------------------------------------------------- what visibility reads of the clocks
+    # ------------------------------------------------ what visibility and clusters read of the clocks
 
     def block_known(self, slot: int) -> int:
         """Returns the stamp up to which a block's threads know each other's accesses."""
         return int(self._block[slot])
+
+    def known_now(self) -> tuple[Array, Array]:
+        """Returns the stamps up to which the threads of each block, and of each warp, know each other's accesses."""
+        return self._block.copy(), self._warp.copy()
+
+    def known_in_blocks(self, slots: Array) -> Array:
+        """Returns for each block slot the stamp as of `block_known`."""
+        return np.asarray(self._block.take(slots))
+
+    def fenced_in_cluster(self, lanes: Array) -> tuple[Array, Array]:
+        """Returns the stamps of the last fences of lanes with at least cluster scope, and what their blocks knew then."""
+        if self.visibility is None:
+            return np.zeros(len(lanes), np.int64), np.zeros(len(lanes), np.int64)
+        return self.visibility.fenced(lanes, CLUSTER)
 
     def warp_known(self, lane: int) -> Array:
         """Returns the stamps up to which a lane knows the lanes of its warp by `__syncwarp` alone."""

@@ -47,6 +47,14 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorAddress:
+    """An operand `[map, {x, y}]`: the address of a tensor map, and coordinates, the fastest first."""
+
+    map: Address
+    coordinates: Vector
+
+
+@dataclass(frozen=True, slots=True)
 class Vector:
     """Operands in braces."""
 
@@ -73,7 +81,9 @@ class OperandGroup:
     items: tuple[Operand, ...]
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | RegisterPair | Sink | OperandGroup
+Operand = (
+    Register | Special | Immediate | Symbol | Address | TensorAddress | Vector | RegisterPair | Sink | OperandGroup
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import re
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from kernelmate.backends.emulator.operands import PtxError, parse_operand, parse_operands, split_top
 from kernelmate.backends.emulator.program import (
@@ -30,10 +31,12 @@ _ON_A_GPU = "judge this kernel on a GPU (--backend cuda)"
 _INSTEAD = {
     ("tex", "tld4", "txq", "istypep"): "textures: read the array through a const pointer (__ldg) instead",
     ("suld", "sust", "sured", "suq"): "surfaces: read and write the array through a pointer instead",
-    ("wgmma", "tcgen05", "mma.sp"): "matrix instructions of one GPU generation: use mma.sync, or " + _ON_A_GPU,
-    ("cp.async.bulk", "cp.reduce.async.bulk", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx", "mbarrier.complete_tx"):
-        "bulk copies (TMA): use cp.async, which cuda::memcpy_async makes of sizes without aligned_size_t<16>, or " + _ON_A_GPU,
-    ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,
+    ("cp.async.bulk", "cp.reduce.async.bulk", "tensormap"):
+        "the emulator copies in bulk to one block, without byte masks, and boxes in tile mode by maps of the host: use these, or "
+        + _ON_A_GPU,
+    ("tcgen05", "mma.sp", "wgmma.mma_async.sp"):
+        "matrix instructions of sparse matrices or of one GPU generation: use mma.sync, or " + _ON_A_GPU,
+    ("st.async", "red.async"): "it completes bytes of an mbarrier: use st or red, and mbarrier.arrive, or " + _ON_A_GPU,
     ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
     ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",
     ("atom", "red"): "add the parts one by one, or " + _ON_A_GPU,
@@ -214,6 +217,19 @@ class _PtxReader:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class _LabelScope:
+    """A nested scope: its number, its first instruction, and the unique names of its labels."""
+
+    number: int
+    start: int
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def label(self, name: str) -> str:
+        """Adds a label and returns its unique name."""
+        return self.labels.setdefault(name, f"{name}@{self.number}")
+
+
 class _Body:
     """Parser of one function's body; nested scopes are flattened with unique names."""
 
@@ -227,6 +243,7 @@ class _Body:
         self.tables: dict[str, tuple[str, ...]] = {}
         self._scopes: list[dict[str, str]] = [{}]
         self._scope_count = 0
+        self._open: list[_LabelScope] = []
 
     def read(self) -> None:
         reader = self.reader
@@ -239,8 +256,10 @@ class _Body:
                 if character == "{":
                     self._scope_count += 1
                     self._scopes.append({})
+                    self._open.append(_LabelScope(self._scope_count, len(self.instructions)))
                 else:
                     self._scopes.pop()
+                    self._close()
             elif match := _LINE_DIRECTIVE.match(reader.text, reader.at):
                 reader.at = match.end()
                 self.positions.read(match[0])
@@ -259,7 +278,23 @@ class _Body:
         elif self.reader.text.startswith(".callprototype", self.reader.at):
             self.reader._statement()
         else:
-            self.labels[name] = len(self.instructions)
+            unique = self._open[-1].label(name) if self._open else name
+            self.labels[unique] = len(self.instructions)
+
+    def _close(self) -> None:
+        """Ends a nested scope: branches in it that name one of its labels, which may stand behind them, get the unique name."""
+        scope = self._open.pop() if self._open else None
+        if scope is None or not scope.labels:
+            return
+        for number in range(scope.start, len(self.instructions)):
+            instruction = self.instructions[number]
+            operands = tuple(
+                replace(operand, name=scope.labels.get(operand.name, operand.name))
+                if isinstance(operand, Symbol)
+                else operand
+                for operand in instruction.operands
+            )
+            self.instructions[number] = replace(instruction, operands=operands)
 
     def _rename(self, name: str) -> str:
         for scope in reversed(self._scopes):

@@ -10,14 +10,14 @@ warp to wait for each other, which they do not: it counts as strong only in kern
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, STAMP_SHIFT, Order
+from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
@@ -26,7 +26,6 @@ _GUESS = "the read is a guess that an atomic of the same thread checks again, as
 _UNUSED = "nothing uses what is read"
 """Reasons for which a race is reported as a note only."""
 
-_GPU = 2
 _DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}
 _DID = {"load": "has read", "store": "has written", "atomic": "has atomically updated"}
 
@@ -37,17 +36,28 @@ class Region:
 
     Attributes:
         code: finding code of its races.
+        space: its state space.
         data: its bytes.
         place: maps an offset in `data` to the variable's name, the offset in it, and a description.
         sites: instructions that have accessed it, by number.
         strengths: the scope of each one's accesses; 0 for weak.
+        copies: those that bulk copies make.
     """
 
     code: FindingCode
+    space: str
     data: Array
     place: Callable[[int], tuple[str, int, str]]
-    sites: dict[int, Site]
-    strengths: dict[int, int]
+    sites: dict[int, Site] = field(default_factory=dict)
+    strengths: dict[int, int] = field(default_factory=dict)
+    copies: list[int] = field(default_factory=list)
+
+    def add(self, site: Site, strength: int) -> None:
+        """Adds an instruction that accesses the region."""
+        self.sites[site.number] = site
+        self.strengths[site.number] = strength
+        if site.proxy == "copy":
+            self.copies.append(site.number)
 
 
 class Access:
@@ -71,6 +81,10 @@ class Access:
         self.settled = settled
         self.oldest = oldest
 
+    def first_byte(self, position: int) -> int:
+        """Returns the first byte that the access of a cell's lane addresses."""
+        return int(self._offsets[position if self._owners is None else self._owners[position]])
+
     def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
         """Returns rows of bytes stored to some cells, which begin at `offsets`."""
         data = np.ascontiguousarray(values)
@@ -82,11 +96,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Clash:
-    """Cells of an access that are in conflict: their positions in the access, and the accesses that they conflict with."""
+    """Cells of an access that are in conflict: their positions in the access, and the accesses that they conflict with.
+
+    `unfenced` is True if all that is missing is a proxy fence.
+    """
 
     chosen: Array
     others: Array
     sites: Array
+    unfenced: bool = False
 
 
 class RaceDetector:
@@ -97,17 +115,22 @@ class RaceDetector:
         self._order = order
 
     def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Checks a read of some lanes against the last writes."""
-        if ledger.last_write >= access.settled or ledger.groups is not None:
+        """Checks a read of some lanes against the last writes; `ProductReads` keeps those of products, which last."""
+        if ledger.last_write >= access.settled or ledger.groups is not None or region.copies:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
-        ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
+        if site.proxy in {"copy", "product"}:
+            self._across_proxies(region, ledger, site, access)
+        if site.proxy != "product":
+            ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
     def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
         """Checks writes against the last writes and reads, and against each other."""
         stored = values if site.action == "store" else None
-        if ledger.last_write >= access.settled or ledger.groups is not None:
+        if ledger.last_write >= access.settled or ledger.groups is not None or region.copies:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), stored)
-        if ledger.reads is not None and ledger.last_read >= access.settled:
+        if site.proxy == "copy":
+            self._across_proxies(region, ledger, site, access)
+        if ledger.reads is not None and (ledger.last_read >= access.settled or region.copies):
             self._against(region, ledger, site, access, (ledger.reads, ledger.read_sites), stored)
             self._against(region, ledger, site, access, (ledger.other_reads, ledger.other_read_sites), stored)
         groups = self._order.copies.open_group.take(access.lanes) if site.asynchronous else None
@@ -124,13 +147,19 @@ class RaceDetector:
         under_way: Array | None = None
         if ledger.groups is not None and table[0] is ledger.writes:
             others, under_way = self._as_waited_for(region, ledger, access, others, table[1], there)
+        copied = self._copied(region, site, access, others, table[1]) & there
         foreign = ~order.same_thread(others, access.packed)
-        suspect = np.flatnonzero(there & (foreign if under_way is None else foreign | under_way))
+        suspect = np.flatnonzero(there & (foreign if under_way is None else foreign | under_way) | copied)
         if not suspect.size:
             return
         ordered = order.happened_before(access.lanes[suspect], others[suspect])
         if under_way is not None:
             ordered &= ~under_way[suspect]
+        by_copies = np.flatnonzero(copied[suspect])
+        if by_copies.size:
+            chosen = suspect[by_copies]
+            reads = table[0] is not ledger.writes
+            ordered[by_copies] = order.transfers.ended(access.lanes[chosen], others[chosen], reads=reads)
         suspect = suspect[~ordered]
         if not suspect.size:
             return
@@ -139,6 +168,31 @@ class RaceDetector:
         suspect, sites = suspect[weak], sites[weak]
         if suspect.size:
             self._report(region, ledger, site, access, _Clash(suspect, others[suspect], sites), stored)
+
+    @staticmethod
+    def _copied(region: Region, site: Site, access: Access, others: Array, sites: Array) -> Array:
+        """Returns which of the others are accesses of bulk copies, apart from the copy that makes this access."""
+        if not region.copies:
+            return np.zeros(len(others), bool)
+        copied = np.isin(sites.take(access.cells), region.copies)
+        return np.asarray(copied & (others != access.packed) if site.proxy == "copy" else copied)
+
+    def _across_proxies(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
+        """Checks that a bulk copy or product is fenced from the generic writes of what it reads or overwrites.
+
+        Copies of `cp.async` need no fence before products, since CUTLASS's pipelines with `cp.async` have none.
+        """
+        order = self._order
+        others, sites = ledger.writes.take(access.cells), ledger.write_sites.take(access.cells)
+        spared = [n for n, one in region.sites.items() if one.proxy or (site.proxy == "product" and one.asynchronous)]
+        chosen = np.flatnonzero((others >= access.oldest) & ~np.isin(sites, spared))
+        if not chosen.size:
+            return
+        chosen = chosen[order.happened_before(access.lanes[chosen], others[chosen])]
+        chosen = chosen[~order.proxies.crossed(access.lanes[chosen], others[chosen], region.space)]
+        if chosen.size:
+            clash = _Clash(chosen, others[chosen], sites[chosen], unfenced=True)
+            self._tell(region, ledger, site, access, clash, np.zeros(len(chosen), bool))
 
     def _as_waited_for(
         self, region: Region, ledger: AccessHistory, access: Access, others: Array, sites: Array, there: Array
@@ -163,7 +217,11 @@ class RaceDetector:
             return np.zeros(len(lanes), bool)
         numbers, inverse = np.unique(sites, return_inverse=True)
         common = np.array([min(mine, region.strengths[int(number)]) for number in numbers])[inverse]
-        return np.asarray((common >= _GPU) | ((common > 0) & self._order.same_block(lanes, others)))
+        found = (common >= SCOPES["gpu"]) | ((common > 0) & self._order.same_block(lanes, others))
+        narrow = common == SCOPES["cluster"]
+        if narrow.any():
+            found |= narrow & self._order.same_cluster(lanes, others)
+        return np.asarray(found)
 
     def _among_themselves(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
@@ -198,7 +256,8 @@ class RaceDetector:
         """Reports the first race that changes a value, and the first of each kind that does not."""
         if self._machine.replicated and region.code == FindingCode.SHARED_RACE:
             kept = clash.sites != site.number
-            clash, same = _Clash(clash.chosen[kept], clash.others[kept], clash.sites[kept]), same[kept]
+            clash = replace(clash, chosen=clash.chosen[kept], others=clash.others[kept], sites=clash.sites[kept])
+            same = same[kept]
         guess = self._guesses(region, site, clash.sites)
         unused = self._unused(region, site, clash.sites)
         told = (
@@ -224,7 +283,7 @@ class RaceDetector:
                 name,
                 within,
                 (mine[1], theirs[1]),
-                _sentence(self._machine, site, earlier, where, mine, theirs, excuse),
+                _sentence(self._machine, (site, mine), (earlier, theirs), where, excuse, unfenced=clash.unfenced),
                 int(np.count_nonzero(chosen)),
             )
             self._machine.findings.races.report(race)
@@ -248,15 +307,18 @@ class RaceDetector:
         return np.asarray(np.array(found, bool)[inverse])
 
 
-def _sentence(
-    machine: Machine, site: Site, earlier: Site, where: str, mine: tuple[int, int], theirs: tuple[int, int], excuse: str
-) -> str:  # fmt: skip
+_Accessor = tuple[Site, tuple[int, int]]
+"""An instruction, and the block and thread that executes it."""
+
+
+def _sentence(machine: Machine, later: _Accessor, before: _Accessor, where: str, excuse: str, *, unfenced: bool) -> str:
+    (site, mine), (earlier, theirs) = later, before
     lanes = machine.lanes
     line = earlier.position.line if earlier.position else 0
     mine_in, theirs_in = lanes.place_of(mine[0]), lanes.place_of(theirs[0])
     together = mine[0] == theirs[0]
-    who = f"thread {mine[1]} of block {mine_in} {_DOES[site.action]} {where}"
-    other = f"thread {theirs[1]}" if together else f"thread {theirs[1]} of block {theirs_in}"
+    who = f"{_by(site)}thread {mine[1]} of block {mine_in} {_DOES[site.action]} {where}"
+    other = _by(earlier) + (f"thread {theirs[1]}" if together else f"thread {theirs[1]} of block {theirs_in}")
     if earlier is site:
         did = f"as {other} does in the same instruction"
     else:
@@ -264,10 +326,27 @@ def _sentence(
         did = f"which {other} {_DID[earlier.action]}{at}"
     if excuse:
         return f"{who}, {did}; {excuse}"
-    return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs)}"
+    if unfenced:
+        return f"{who}, {did}, and no proxy fence is between the two; {_FENCE}"
+    clusters = None if machine.order is None else machine.order.clusters
+    in_cluster = clusters is not None and clusters.near(mine[0], theirs[0])
+    return f"{who}, {did}, and nothing orders the two; {_remedy(site, earlier, mine, theirs, in_cluster)}"
 
 
-def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int]) -> str:
+_FENCE = "put fence.proxy.async (cuda::ptx::fence_proxy_async) after the write, before the barrier that orders the two"
+
+
+def _by(site: Site) -> str:
+    return {"copy": "the bulk copy of ", "product": "the wgmma.mma_async of "}.get(site.proxy, "")
+
+
+def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int, int], in_cluster: bool) -> str:
+    if earlier.proxy == "copy":
+        if earlier.action == "load":
+            return "wait until the copy has read it (cp.async.bulk.wait_group.read), then let a barrier tell the other threads"
+        return (
+            "wait for the copy first: for its mbarrier (mbarrier.try_wait), or for its group (cp.async.bulk.wait_group)"
+        )
     if earlier.asynchronous:
         return "wait for the copy (cp.async.wait_group), then let a barrier tell the other threads"
     if (site.action == "atomic") != (earlier.action == "atomic") and mine[0] != theirs[0]:
@@ -276,6 +355,8 @@ def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int,
         return "atomics of block scope do not hold against other blocks"
     if earlier is site and site.action == "store":
         return "let one thread write, or use an atomic"
+    if mine[0] != theirs[0] and in_cluster:
+        return "put a barrier of the cluster between (cluster.sync())"
     if mine[0] != theirs[0]:
         return "blocks of one launch have no order: use atomics, a fence and a flag, or a second launch"
     if mine[1] >> 5 == theirs[1] >> 5:

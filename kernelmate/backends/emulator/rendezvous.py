@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -96,18 +97,19 @@ class Rendezvous:
         return moved
 
     def unlock(self) -> None:
-        """Called when no other lane can run: resumes lanes that are complete together, else reports and resumes all."""
+        """Called when no other lane can run: resumes lanes that are complete together, else reports and resumes them.
+
+        Of warps that wait for other warps, only the first in program order are resumed: the others may meet them later.
+        """
         if self.recheck() or self._meet_elsewhere():
             return
-        for key, lanes in list(self._waiting.items()):
+        first = min(self._waiting)
+        for key in [first] if self._gathering_at(first).spans_warps else list(self._waiting):
+            lanes, gathering = self._waiting.pop(key), self._gathering_at(key)
             self._machine.findings.report(
-                FindingCode.SHUFFLE_MASK,
-                self._gathering_at(key).position,
-                lanes,
-                lambda: "waits in a warp operation for lanes of its mask that never come to it",
+                FindingCode.SHUFFLE_MASK, gathering.position, lanes, partial(str, gathering.awaits)
             )
             self._excuse(key, lanes)
-        self._waiting.clear()
 
     def _meet_elsewhere(self) -> bool:
         """True if lanes of a warp may wait at different instructions of the same kind; together they are complete."""

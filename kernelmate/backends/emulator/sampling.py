@@ -73,8 +73,10 @@ class _Tracer:
         self.atomics: dict[int, tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Traces one instruction of some lanes; atomics bypass L1."""
+        """Traces one instruction of some lanes; atomics and bulk copies bypass L1."""
         del values
+        if site.proxy:
+            return
         if site.action == "atomic":
             self.contend(site, lanes, offsets)
             return
@@ -140,7 +142,7 @@ class _SharedTracer:
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Traces one instruction of some lanes."""
         del values
-        if site.action == "atomic":
+        if site.action == "atomic" and not site.proxy:
             self._tracer.contend(site, lanes, offsets)
 
 
@@ -181,7 +183,7 @@ def sample_l1(
     variables: dict[str, Array],
     taken: int,
 ) -> CacheSample | None:
-    """Sample one SM's L1; returns None if blocks wait for each other, or nothing was accessed.
+    """Sample one SM's L1; returns None if blocks wait for each other, as those of a cluster do, or nothing was accessed.
 
     Args:
         compiled: the kernel.
@@ -193,7 +195,8 @@ def sample_l1(
         taken: thread-instructions of the launch.
     """
     arrays = sum(argument.data.nbytes for argument in run.arguments if isinstance(argument, ArrayArgument))
-    if facts.waits or run.shape.cooperative or compiled.resources is None or arrays > _MOST_BYTES:
+    together = run.shape.cooperative or run.shape.cluster is not None
+    if facts.waits or together or compiled.resources is None or arrays > _MOST_BYTES:
         return None
     resident = occupancy(target, compiled.resources, run.shape).blocks_per_sm
     if not resident:

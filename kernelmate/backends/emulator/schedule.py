@@ -13,6 +13,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
 from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Tally
+from kernelmate.backends.emulator.clusters import BoundClusterBarrier, ClusterBarriers
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.jit.access_stamps import Suspicion
@@ -49,6 +50,8 @@ class Scheduler:
         self._living = 0
         self._per_block = np.zeros(machine.lanes.blocks, np.int64)
         self._barriers = Barriers(machine, self._per_block, self._put, watch_ends=bool(decoded.detours))
+        together = any(isinstance(block.end, BoundClusterBarrier) for block in blocks)
+        self._clusters = ClusterBarriers(machine, self._put, present=together)
         self._rendezvous = Rendezvous(machine, self._gathering_at, self._put)
 
     def run(self, lanes: Array) -> None:
@@ -74,6 +77,7 @@ class Scheduler:
         self._yielded.clear()
         self._rendezvous.reset()
         self._barriers.reset()
+        self._clusters.reset()
         self.progress.reset()
         self.meter.begin()
         if self.native is not None:
@@ -195,7 +199,7 @@ class Scheduler:
                 gathered = self._gather(block.gathering, base + number, lanes)
                 if not len(gathered):
                     return
-                if len(gathered) != len(lanes):
+                if gathered is not lanes:  # others that waited here may have come in place of some
                     lanes = gathered
                     group, active = self._masks(lanes)
             self.meter.count(block, number, lanes)
@@ -248,6 +252,11 @@ class Scheduler:
             if len(staying):
                 self._put(base + number + 1, staying)
             self._barriers.arrive(end, base + number + 1, taken)
+            return None
+        elif isinstance(end, BoundClusterBarrier):
+            if len(staying):
+                self._put(base + number + 1, staying)
+            self._clusters.meet(end, base + number + 1, taken)
             return None
         elif isinstance(end, Trap):
             self.machine.findings.report(FindingCode.TRAP, block.position, taken, lambda: end.reason)
@@ -327,6 +336,7 @@ class Scheduler:
             self._per_block.fill(0)
         if self._barriers:
             self._barriers.recheck()
+        self._clusters.end(lanes, step, self._per_block)
         if self._rendezvous:
             self._rendezvous.recheck()
 
@@ -338,12 +348,15 @@ class Scheduler:
         if self._rendezvous:
             self._rendezvous.unlock()
             return True
-        if self._barriers:
+        if self._barriers or self._clusters:
             self._barriers.report_deadlock()
+            self._clusters.report_deadlock()
             raise Stop
         return False
 
     def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
+        if gathering.spans_warps:  # late warps, whose keys lie above the others', meet them here
+            key %= len(self.blocks)
         return self._rendezvous.gather(gathering, key, lanes, everyone=len(lanes) == self._living)
 
     def _gathering_at(self, key: int) -> Gathering:

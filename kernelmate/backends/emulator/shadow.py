@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_
 from kernelmate.backends.emulator.intervals import intervals_of, wraps
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import Atomic, Compute, FragmentLoad, FragmentStore, Load, Store
+from kernelmate.backends.emulator.operations import Atomic, BulkCopy, Compute, FragmentLoad, FragmentStore, Load, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, values_of
 from kernelmate.backends.emulator.types import SIZES, Array
@@ -38,7 +38,7 @@ _LINEAR: dict[str, Callable[..., Array]] = {
     "or": lambda a, b: a | b,
     "rem": lambda a, b: np.asarray(np.fmod(a, b)),
 }
-ADDRESSING = Load | Store | Atomic | FragmentLoad | FragmentStore
+ADDRESSING = Load | Store | Atomic | FragmentLoad | FragmentStore | BulkCopy
 """Operations whose addresses are compared with shadows."""
 _INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u16", "b16"})
 
@@ -214,6 +214,8 @@ class Shadows:
         if not isinstance(base, Register) or base.name not in self._arrays:
             return bound
         machine = self._machine
+        if machine.registers.width(base.name) < SIZES["u64"]:
+            return bound  # an address in a window, in a register that also leads to a global one
         shadow = self._arrays[base.name]
         register = machine.registers.storage(base.name).view(np.int64)
 

@@ -2,6 +2,10 @@
 
 Addresses of global and constant memory are generic addresses. Shared, local and parameter memory have a window each; an
 address in one of those spaces is an offset from its window.
+
+The window of shared memory starts with the part of the block itself (`shared::cta`), which is followed by a part for each
+block of its cluster in the order of ranks (`shared::cluster`). `mapa` gives the block's own variables their own
+addresses, so that a location has one address in each block.
 """
 
 from __future__ import annotations
@@ -14,6 +18,13 @@ from kernelmate.backends.emulator.types import Array
 
 WINDOW_BYTES = 1 << 32
 SHARED_WINDOW = 1 << 40
+PART_SHIFT = 24
+"""A block's part of the window of shared memory has 2 to this power bytes."""
+PART_MASK = (1 << PART_SHIFT) - 1
+CLUSTER_SHARED = "shared::cluster"
+"""State space of the shared memory of all blocks of a cluster; a block's own is `shared`."""
+_MOST_PARTS = 0x80
+"""Number of parts that are distinguished; what lies beyond is a negative offset from the own part."""
 LOCAL_WINDOW = SHARED_WINDOW + WINDOW_BYTES
 PARAM_WINDOW = LOCAL_WINDOW + WINDOW_BYTES
 FUNCTION_BASE = PARAM_WINDOW + WINDOW_BYTES
@@ -47,10 +58,30 @@ def in_space(space: str) -> Callable[[Array], Array]:
     name = space.split("__")[0]
     if name in _WINDOWS:
         start = np.uint64(_WINDOWS[name])
-        return lambda value: (value - start) < np.uint64(WINDOW_BYTES)
+        size = np.uint64(1 << PART_SHIFT if space in {"shared", "shared__cta"} else WINDOW_BYTES)
+        return lambda value: (value - start) < size
     if name == "const":
         return lambda value: np.zeros(value.shape, bool)
     return lambda value: value >= np.uint64(GLOBAL_BASE)
+
+
+def mapped(addresses: Array, ranks: Array, own: Array) -> Array:
+    """Returns addresses of shared memory, generic or not, moved into the parts of blocks of a cluster; `own` is each rank."""
+    kind = addresses.dtype.type
+    part = np.where(ranks == own, 0, np.minimum(ranks, _MOST_PARTS - 2) + 1).astype(addresses.dtype)
+    return np.asarray((addresses & ~kind(0xFF << PART_SHIFT)) | (part << kind(PART_SHIFT)))
+
+
+def parts_of(addresses: Array) -> Array:
+    """Returns 0 for addresses of the block's own shared memory, 1 + rank for those of a block of its cluster."""
+    part = addresses.astype(np.int64) >> PART_SHIFT
+    return np.where((part > 0) & (part < _MOST_PARTS), part, 0)
+
+
+def ranks_of(addresses: Array, own: Array) -> Array:
+    """Returns the ranks of the blocks whose shared memory addresses point to, generic or not."""
+    part = parts_of(addresses.astype(np.uint64) & np.uint64(WINDOW_BYTES - 1))
+    return np.where(part > 0, part - 1, own).astype(np.uint32)
 
 
 def space_of(address: int) -> str:

@@ -15,10 +15,7 @@ _FIXED: dict[str, int] = {
     "%gridid": 0,
     "%smid": 0,
     "%nwarpid": 64,
-    "%is_explicit_cluster": 0,
     "%current_graph_exec": 0,
-    "%cluster_ctarank": 0,
-    "%cluster_nctarank": 1,
     "%aggr_smem_size": 0,
     "%reserved_smem_offset_begin": 0,
 }
@@ -32,7 +29,9 @@ _LANE_MASKS: dict[str, Callable[[Array], Array]] = {
 _VECTORS = frozenset(
     {"%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid"}
 )
-_LAUNCH = frozenset({"%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%total_smem_size", "%envreg1", "%envreg2"})
+_LAUNCH = frozenset(
+    {"%is_explicit_cluster", "%cluster_ctarank", "%cluster_nctarank", "%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%total_smem_size", "%envreg1", "%envreg2"}
+)  # fmt: skip
 
 
 def is_known(name: str) -> bool:
@@ -46,12 +45,12 @@ def is_known(name: str) -> bool:
 class Specials:
     """The special registers of one launch: arrays over the lanes where lanes differ, else numbers.
 
-    `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative. `chosen` are values
+    `explicit` is 1 where the launch or the kernel gives the shape of a cluster. `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative. `chosen` are values
     of `Surroundings.specials`.
     """
 
     def __init__(
-        self, lanes: Lanes, sms: int, shared_bytes: int, dynamic_bytes: int, workspace: int,
+        self, lanes: Lanes, sms: int, shared_bytes: int, dynamic_bytes: int, workspace: int, explicit: int,
         chosen: Mapping[str, tuple[int, int, int]],
     ) -> None:  # fmt: skip
         self._chosen = {name: (np.zeros(lanes.count, np.uint64), values) for name, values in chosen.items()}
@@ -59,6 +58,8 @@ class Specials:
         self._numbers = {
             **_FIXED,
             "%nsmid": sms,
+            "%is_explicit_cluster": explicit,
+            "%cluster_nctarank": lanes.cluster_blocks,
             "%dynamic_smem_size": dynamic_bytes,
             "%total_smem_size": shared_bytes,
             "%envreg1": workspace >> 32,
@@ -77,6 +78,8 @@ class Specials:
             return _LANE_MASKS[name](lanes.lane.astype(np.uint64)).astype(np.uint32)
         if name == "%laneid":
             return lanes.lane
+        if name == "%cluster_ctarank":
+            return lanes.cluster_rank if lanes.cluster_blocks > 1 else 0
         if name == "%warpid":
             return (lanes.thread >> 5).astype(np.uint32)
         return self._numbers.get(name, 0)
@@ -92,11 +95,17 @@ class Specials:
         lanes = self._lanes
         if base == "%tid":
             return lanes.thread_index[axis] if lanes.block_shape[axis] > 1 else 0
-        if base in {"%ctaid", "%clusterid"}:
+        if base == "%ctaid" or (base == "%clusterid" and lanes.cluster_blocks == 1):
             # An array even of one block, so that launches of other grids run the same compiled program.
             return lanes.block_index[axis]
-        if base == "%ntid":
-            return lanes.block_shape[axis]
-        if base in {"%nctaid", "%nclusterid"}:
-            return lanes.grid_shape[axis]
-        return 1 if base == "%cluster_nctaid" else 0
+        if base == "%clusterid":
+            return lanes.cluster_id[axis]
+        if base == "%cluster_ctaid":
+            return lanes.cluster_index[axis] if lanes.cluster[axis] > 1 else 0
+        sides = {
+            "%ntid": lanes.block_shape,
+            "%nctaid": lanes.grid_shape,
+            "%nclusterid": lanes.cluster_grid,
+            "%cluster_nctaid": lanes.cluster,
+        }
+        return sides[base][axis]

@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.access import GenericPort, GlobalPort, ParameterPort, Port, WindowPort
+from kernelmate.backends.emulator.access import (
+    ClusterPort,
+    GenericPort,
+    GlobalPort,
+    ParameterPort,
+    Port,
+    WindowPort,
+)
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
@@ -14,6 +21,7 @@ from kernelmate.backends.emulator.operations import Atomic, Load, Store
 from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, Value, spread, values_of
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
 
 _NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
@@ -62,6 +70,8 @@ class Addressing:
             return GlobalPort(machine, site, offset, dtype)
         if space == "shared":
             return WindowPort(machine, site, offset, dtype, machine.shared)
+        if space == CLUSTER_SHARED:
+            return ClusterPort(machine, site, offset, dtype, machine.shared)
         if space == "local":
             return WindowPort(machine, site, offset, dtype, machine.local)
         if space == "param":

@@ -2,7 +2,8 @@
 
 A thread that executes a fence and then a strong write (an atomic, a volatile or relaxed store), or a release write,
 publishes its knowledge; a thread that reads the value by a strong read followed by a fence, or by an acquire read,
-learns it. Atomics in between propagate it. Scopes limit both: other blocks need gpu scope on both sides.
+learns it. Atomics in between propagate it. Scopes limit both: other blocks of the cluster need cluster scope on both
+sides, others gpu scope.
 
 Three habits of CUDA code that the letter of the model does not cover, and every GPU keeps, count as order too: a block
 or warp barrier after the strong read stands for the reader's fence; stores that each thread fenced before a barrier are
@@ -24,7 +25,8 @@ from kernelmate.backends.emulator.types import Array
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.order import Order
 
-_CTA, _GPU = 1, 2
+CTA, CLUSTER, GPU, SYS = 1, 2, 3, 4
+"""Memory scopes, wider ones larger. Each includes the narrower ones; the device is all that runs here."""
 MOST_EVENTS = 200_000
 """Maximum of releases and acquires tracked individually; a launch with more gets the benefit of the doubt afterwards."""
 _ENTRIES_KEPT = 4096
@@ -35,13 +37,11 @@ class _Release:
     """The releases of a block at one location up to now.
 
     Attributes:
-        abroad, at_home: for each thread of the block, the stamp up to which its accesses are published to other blocks, and to
-            its own block.
+        published: by scope, for each thread of the block the stamp up to which its accesses are published there.
     """
 
     position: int
-    abroad: Array | None
-    at_home: Array
+    published: dict[int, Array]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +56,7 @@ class _Log:
 
     length: int = 0
     entries: dict[int, list[_Release]] = field(default_factory=dict)
-    nested: dict[tuple[_Log, bool], tuple[list[int], list[int]]] = field(default_factory=dict)
+    nested: dict[tuple[_Log, int], tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def find(self, block: int, upto: int) -> _Release | None:
         """Returns the latest release of a block among the first `upto`."""
@@ -65,39 +65,39 @@ class _Log:
                 return entry
         return None
 
-    def add(self, block: int, abroad: Array | None, at_home: Array, known: Known) -> None:
-        """Adds a release by a thread with the knowledge `known`."""
-        mine = self.entries.setdefault(block, [])
-        if mine:
-            # A reader of the last value also observes earlier releases: many threads may increment one word.
-            before = mine[-1]
-            at_home = np.maximum(before.at_home, at_home)
-            abroad = before.abroad if abroad is None else _latest(before.abroad, abroad)
-        mine.append(_Release(self.length, abroad, at_home))
-        if len(mine) > _ENTRIES_KEPT:
-            del mine[: _ENTRIES_KEPT // 2]
-        for (log, home_only), length in known.items():
+    def add(self, releases: Iterable[tuple[int, dict[int, Array]]], known: Known) -> None:
+        """Adds a release by a thread with the knowledge `known`: what it publishes of each block, by scope."""
+        for block, published in releases:
+            mine = self.entries.setdefault(block, [])
+            if mine:
+                # A reader of the last value also observes earlier releases: many threads may increment one word.
+                before = mine[-1].published
+                published = before | {
+                    scope: np.maximum(before[scope], stamps) if scope in before else stamps
+                    for scope, stamps in published.items()
+                }
+            mine.append(_Release(self.length, published))
+            if len(mine) > _ENTRIES_KEPT:
+                del mine[: _ENTRIES_KEPT // 2]
+        for (log, reach), length in known.items():
             if log is self:
                 continue
-            positions, lengths = self.nested.setdefault((log, home_only), ([], []))
+            positions, lengths = self.nested.setdefault((log, reach), ([], []))
             if not lengths or lengths[-1] < length:
                 positions.append(self.length)
                 lengths.append(length)
         self.length += 1
 
-    def inner(self, upto: int) -> Iterator[tuple[_Log, int, bool]]:
+    def inner(self, upto: int) -> Iterator[tuple[_Log, int, int]]:
         """Returns how much of other logs the releasing threads knew at the first `upto` releases."""
-        for (log, home_only), (positions, lengths) in self.nested.items():
+        for (log, reach), (positions, lengths) in self.nested.items():
             place = bisect_left(positions, upto)
             if place:
-                yield log, lengths[place - 1], home_only
+                yield log, lengths[place - 1], reach
 
 
-Known = dict[tuple[_Log, bool], int]
-"""Number of known releases of each log.
-
-The flag is true where a narrow scope of the reader limits them to its own block's.
-"""
+Known = dict[tuple[_Log, int], int]
+"""Number of known releases of each log, and the scope to which the reader's own limits them."""
 
 
 class Visibility:
@@ -106,8 +106,9 @@ class Visibility:
     def __init__(self, order: Order, lanes: Lanes) -> None:
         self._order = order
         self._lanes = lanes
-        self._fenced = {_CTA: np.zeros(lanes.count, np.int64), _GPU: np.zeros(lanes.count, np.int64)}
-        self._known_at_fence = {_CTA: np.zeros(lanes.count, np.int64), _GPU: np.zeros(lanes.count, np.int64)}
+        self._scopes = (CTA, CLUSTER, GPU) if lanes.cluster_blocks > 1 else (CTA, GPU)
+        self._fenced = {scope: np.zeros(lanes.count, np.int64) for scope in self._scopes}
+        self._known_at_fence = {scope: np.zeros(lanes.count, np.int64) for scope in self._scopes}
         self._logs: dict[int, _Log] = {}
         self._pending: dict[int, Known] = {}
         self._by_lane: dict[int, Known] = {}
@@ -132,7 +133,7 @@ class Visibility:
     def fence(self, lanes: Array, scope: int, block_known: Array) -> None:
         """Handles a fence: earlier accesses can be published, and values read are learnt."""
         known = block_known.take(self._lanes.slot.take(lanes))
-        for level in (_CTA, _GPU):
+        for level in self._scopes:
             if scope >= level:
                 self._fenced[level][lanes] = self._order.now
                 self._known_at_fence[level][lanes] = known
@@ -146,11 +147,25 @@ class Visibility:
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
 
+    def fenced(self, lanes: Array, scope: int) -> tuple[Array, Array]:
+        """Returns the stamps of the lanes' last fences of a scope, and up to which their blocks knew each other then."""
+        return self._fenced[scope].take(lanes), self._known_at_fence[scope].take(lanes)
+
+    def meet(self, slots: Iterable[int]) -> None:
+        """Handles the barrier of a cluster: knowledge and reads of one thread become known to all blocks in the slots."""
+        together: Known = {}
+        members = np.isin(np.arange(self._lanes.blocks), list(slots))
+        self.barrier(members)
+        for slot in np.flatnonzero(members):
+            _merge(together, self._by_slot.get(int(slot), {}))
+        if together:
+            self._by_slot.update({int(slot): dict(together) for slot in np.flatnonzero(members)})
+
     def warp_barrier(self, lanes: Array) -> None:
         """Handles a warp barrier: knowledge and reads of one lane become known to those that it meets."""
         if not self._pending and not self._by_lane:
             return
-        self._learn(lanes, 3)
+        self._learn(lanes, SYS)
         for warp in np.unique(lanes >> 5):
             members = lanes[lanes >> 5 == warp]
             together: Known = {}
@@ -164,10 +179,9 @@ class Visibility:
         waiting = set(self._pending)
         for lane in waiting.intersection(lanes.tolist()) if len(lanes) > 1 else waiting & {int(lanes[0])}:
             read = self._pending.pop(lane)
-            narrow = scope < _GPU
             _merge(
                 self._by_lane.setdefault(lane, {}),
-                {(log, home_only or narrow): length for (log, home_only), length in read.items()},
+                {(log, min(reach, scope)): length for (log, reach), length in read.items()},
             )
 
     def strong_access(
@@ -192,7 +206,7 @@ class Visibility:
             log = self._logs.get(address)
             if reads and log is not None and log.length:
                 self._events += 1
-                read = {(log, scope < _GPU): log.length}
+                read = {(log, min(scope, GPU)): log.length}
                 _merge((self._by_lane if acquires else self._pending).setdefault(lane, {}), read)
             if writes:
                 self._publish(lane, address, log if reads else None, scope, releases=releases)
@@ -207,19 +221,25 @@ class Visibility:
             self._publish(lane, address, self._logs.get(address), scope, releases=releases)
 
     def _publish(self, lane: int, address: int, log: _Log | None, scope: int, *, releases: bool) -> None:
-        at_home = self._published(lane, _CTA, releases)
-        if at_home is None:
+        found = ((level, self._published(lane, level, releases)) for level in self._scopes if level <= scope)
+        published = {level: stamps for level, stamps in found if stamps is not None}
+        if CTA not in published:
             if log is None:
                 self._logs.pop(address, None)
             return
         self._events += 1
         if log is None:
             log = self._logs[address] = _Log()
-        abroad = self._published(lane, _GPU, releases) if scope >= _GPU else None
+        releases_of = {int(self._lanes.block[lane]): published}
+        if self._order.clusters is not None:
+            # A thread passes on what the barrier of its cluster has told it.
+            for block, stamps in self._order.clusters.known_blocks(lane):
+                own = releases_of.get(block, {})
+                releases_of[block] = {level: np.maximum(own.get(level, stamps), stamps) for level in published}
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
         _merge(known, self._by_lane.get(lane, {}))
-        log.add(int(self._lanes.block[lane]), abroad, at_home, known)
+        log.add(releases_of.items(), known)
 
     def _published(self, lane: int, level: int, releases: bool) -> Array | None:
         """Returns, per thread of the lane's block, the stamp up to which a release by this lane publishes.
@@ -275,24 +295,26 @@ class Visibility:
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
         _merge(known, self._by_lane.get(lane, {}))
-        queue = [(log, length, home_only) for (log, home_only), length in known.items()]
-        seen: dict[tuple[int, bool], int] = {}
+        queue = [(log, length, reach) for (log, reach), length in known.items()]
+        seen: dict[tuple[int, int], int] = {}
+        needed = self._distance(block, home)
         while queue and not found.all():
-            log, length, home_only = queue.pop()
-            if seen.get((id(log), home_only), 0) >= length:
+            log, length, reach = queue.pop()
+            if seen.get((id(log), reach), 0) >= length:
                 continue
-            seen[id(log), home_only] = length
+            seen[id(log), reach] = length
             entry = log.find(block, length)
-            if entry is not None:
-                published = entry.at_home if block == home else None if home_only else entry.abroad
-                if published is not None:
-                    found |= stamps < published[threads]
-            queue += [(inner, upto, home_only or narrow) for inner, upto, narrow in log.inner(length)]
+            if entry is not None and reach >= needed and needed in entry.published:
+                found |= stamps < entry.published[needed][threads]
+            queue += [(inner, upto, min(reach, narrow)) for inner, upto, narrow in log.inner(length)]
         return found
 
-
-def _latest(before: Array | None, stamps: Array) -> Array:
-    return stamps if before is None else np.maximum(before, stamps)
+    def _distance(self, block: int, home: int) -> int:
+        """Returns the narrowest scope that includes two blocks."""
+        if block == home:
+            return CTA
+        clusters = self._order.clusters
+        return CLUSTER if clusters is not None and clusters.near(block, home) else GPU
 
 
 def _merge(into: Known, more: Known) -> None:

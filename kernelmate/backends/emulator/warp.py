@@ -247,10 +247,14 @@ def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
 class Gathering:
     """Arrival of the lanes that an operation's mask names. `is_barrier`: it exchanges no data."""
 
+    spans_warps = False
+    """True if it waits for lanes of other warps."""
+
     def __init__(
         self, machine: Machine, mask: Operand | None, position: Position | None, *, is_barrier: bool = False
     ) -> None:
         self.is_barrier = is_barrier
+        self.awaits = "waits in a warp operation for lanes of its mask that never come to it"
         self._machine = machine
         self.position = position
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None

@@ -11,6 +11,7 @@ from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.machine import Machine, Site, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
+from kernelmate.backends.emulator.product_reads import ProductReads
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS
@@ -68,7 +69,7 @@ class GlobalWatch:
                 known = self._cached[buffer.origin][within]
                 self._look_for_stale(buffer, site, within, known, lanes)
             self._detector.write(region, ledger, site, access, values)
-        if site.scope and self._order.visibility is not None:
+        if site.synchronises and self._order.visibility is not None:
             _synchronise(self._order, site, lanes, offsets.tolist())
 
     def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
@@ -100,6 +101,10 @@ class GlobalWatch:
             for buffer in self._machine.memory.buffers
             if (ledger := self._ledger_of(buffer)) is not None and not ledger.covers_all
         ]
+        if self._order.transfers.exhausted:
+            parts.append(
+                "of very many bulk copies in one batch of blocks, later ones were taken to have been waited for"
+            )
         if self._order.visibility is not None and self._order.visibility.exhausted:
             parts.append(
                 f"after the first {MOST_EVENTS} releases and acquires of memory, threads were taken to have synchronised"
@@ -115,11 +120,10 @@ class GlobalWatch:
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
             ledger = AccessHistory(buffer.data.size, min(16, site.size), share)
-            region = Region(FindingCode.GLOBAL_RACE, buffer.data, _place_in(buffer), {}, {})
+            region = Region(FindingCode.GLOBAL_RACE, "global", buffer.data, _place_in(buffer))
             found = self._watched[buffer.origin] = (ledger, region)
         if site.number not in found[1].sites:
-            found[1].sites[site.number] = site
-            found[1].strengths[site.number] = site.scope
+            found[1].add(site, site.scope)
         return found
 
 
@@ -137,13 +141,15 @@ class SharedWatch:
         self._waits = waits
         self._detector = RaceDetector(machine, order)
         self._ledger: AccessHistory | None = None
-        self._region = Region(FindingCode.SHARED_RACE, self._window.data, self._place, {}, {})
-        self._bases = self._window.bases(1)
+        self._region = Region(FindingCode.SHARED_RACE, "shared", self._window.data, self._place)
         self._complete = False
+        self._products = ProductReads(machine, order, self._region) if machine.register_order is not None else None
 
     def begin(self) -> None:
         """Start a batch: fresh blocks."""
         self._complete = False
+        if self._products is not None:
+            self._products.begin()
 
     def barrier(self, blocks: Array) -> None:
         """Called when blocks pass a barrier, to check for remaining unwritten memory."""
@@ -167,9 +173,8 @@ class SharedWatch:
         if ledger is None:
             ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
         if site.number not in self._region.sites:
-            self._region.sites[site.number] = site
-            self._region.strengths[site.number] = 0 if site.volatile and not self._waits else site.scope
-        absolute = offsets.astype(np.int64) + self._bases[lanes]
+            self._region.add(site, 0 if site.volatile and not self._waits else site.scope)
+        absolute = self._window.locate(lanes, offsets)
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT
         )
@@ -179,9 +184,20 @@ class SharedWatch:
             self._detector.read(self._region, ledger, site, access)
         else:
             self._detector.write(self._region, ledger, site, access, values)
-        if site.scope and order.visibility is not None:
-            places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
-            _synchronise(order, site, lanes, (-1 - places).tolist())
+        if self._products is not None:
+            self._of_products(self._products, site, lanes, absolute)
+        if site.synchronises and order.visibility is not None:
+            slots, within = np.divmod(absolute, self._window.stride)
+            blocks = self._machine.lanes.block.take(slots * self._machine.lanes.width)
+            _synchronise(order, site, lanes, (-1 - ((blocks << 32) + within)).tolist())
+
+    @staticmethod
+    def _of_products(products: ProductReads, site: Site, lanes: Array, places: Array) -> None:
+        """Records reads by `wgmma`, and checks writes to what it reads."""
+        if site.proxy == "product":
+            products.note(site, lanes, places)
+        elif site.action != "load" and products.any:
+            products.check_write(site, lanes, places)
 
     def _look_for_empty(self, ledger: AccessHistory, site: Site, access: Access) -> None:
         """Reports reads of shared memory that no thread of the block has written."""
@@ -189,20 +205,24 @@ class SharedWatch:
         if not empty.any():
             return
         lanes = access.lanes[empty]
-        name, offset, _ = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
+        name, offset, where = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
         self._machine.findings.report(
             FindingCode.UNINITIALISED_SHARED,
             site.position,
             lanes,
-            lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
+            lambda: f"reads {where}, which no thread has written",
             buffer=name,
             offset=offset,
         )
 
     def _place(self, offset: int) -> tuple[str, int, str]:
-        within = offset % self._window.stride
+        slot, within = divmod(offset, self._window.stride)
         name = self._window.names(within) or "shared memory"
-        return name, within, f"{name} (byte {within} of shared memory)"
+        lanes = self._machine.lanes
+        owner = ""
+        if lanes.cluster_blocks > 1:
+            owner = f" of block {lanes.place_of(int(lanes.block[slot * lanes.width]))}"
+        return name, within, f"{name} (byte {within} of shared memory{owner})"
 
 
 def _place_in(buffer: Buffer) -> Callable[[int], tuple[str, int, str]]:

@@ -55,6 +55,11 @@ def test_a_mistake_in_inline_assembly_is_placed_at_its_line(compiled: Compile) -
     assert any("foo" in message for _, _, message in found)
 
 
+def test_hoppers_matrix_instructions_in_code_for_sm_90_name_the_target_that_has_them(compiled: Compile) -> None:
+    found = errors(compiled('__global__ void k() {\n  asm volatile("wgmma.fence.sync.aligned;");\n}\n', target="sm_90"))
+    assert [(line, message.endswith("--target sm_90a")) for line, _, message in found] == [(2, True)]
+
+
 def test_too_much_static_shared_memory_is_told_at_the_kernel(compiled: Compile) -> None:
     text = "\n__global__ void big(float* x) { __shared__ float t[20000]; t[threadIdx.x] = *x; __syncthreads(); *x = t[3]; }\n"
     ((line, column, message),) = errors(compiled(text))

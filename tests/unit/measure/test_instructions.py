@@ -35,6 +35,8 @@ from kernelmate.measure.instructions import CLASSES, basic_blocks, classify, cou
         ("wmma.load.b.sync.aligned.row.m16n16k16.f16", "global_load"),
         ("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", "tensor"),
         ("wmma.store.d.sync.aligned.row.m16n16k16.global.f32", "global_store"),
+        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "tensor"),
+        ("wgmma.wait_group.sync.aligned", "control"),
         ("bar.sync", "barrier"),
         ("bra.uni", "control"),
     ],
@@ -57,6 +59,12 @@ def test_a_product_of_fragments_counts_its_operations() -> None:
     assert half is not None
     assert (product.flops, product.issue) == (2 * 16**3 / 32, 2)
     assert half.flops == product.flops / 2
+
+
+def test_a_product_of_a_warpgroup_counts_the_operations_of_four_warps() -> None:
+    product = classify("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16")
+    assert product is not None
+    assert (product.flops * 128, product.issue) == (2 * 64 * 256 * 16, 1)
 
 
 def test_divisions_are_sequences() -> None:

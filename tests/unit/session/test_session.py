@@ -221,6 +221,20 @@ def test_clusters_need_an_architecture_that_has_them(load: Load, scale: str, scr
     assert session.bench(load(text))[0].findings == ()
 
 
+def test_the_clusters_that_a_kernel_is_compiled_for_are_launched(load: Load, scale: str, scripted: Make) -> None:
+    text = scale.replace("void scale", "void __cluster_dims__(2, 1, 1) scale").replace("{ n = 1 }", "{ n = 300 }")
+    session, worker = scripted()
+    assert session.bench(load(text))[0].findings == ()
+    assert worker.tasks[0].candidate.contract.cluster == (2, 1, 1)
+    for before, after, said in (
+        ("n = 300", "n = 1", "grid.x is 1, which"), ("block = 256", "block = 256\n// cluster = [1]", "__cluster_dims__"),
+    ):  # fmt: skip
+        session, worker = scripted()
+        (finding,) = session.bench(load(text.replace(before, after)))[0].findings
+        assert (finding.code, worker.tasks) == ("launch-failure", [])
+        assert said in finding.message
+
+
 def test_dynamic_shared_memory_of_the_headline_is_in_the_resources(load: Load, scale: str, scripted: Make) -> None:
     session, _ = scripted()
     (verdict,) = session.bench(load(scale.replace("block = 256", 'block = 256\n// shared = "block * 4"')))

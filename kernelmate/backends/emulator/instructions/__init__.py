@@ -13,6 +13,7 @@ from kernelmate.backends.emulator.instructions import (
     moves,
     packed,
     warp,
+    warpgroup,
 )
 from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
 
@@ -31,4 +32,5 @@ __all__ = [
     "moves",
     "packed",
     "warp",
+    "warpgroup",
 ]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.operations import Barrier, Exit, Operation, Trap, WarpBarrier
+from kernelmate.backends.emulator.operations import Barrier, ClusterBarrier, Exit, Operation, Trap, WarpBarrier
 from kernelmate.backends.emulator.program import Immediate, Instruction
 
 
 @decodes("bar", "barrier")
 def decode_barrier(instruction: Instruction) -> Operation:
-    """Barriers of a block or a warp."""
+    """Barriers of a block, a warp or a cluster."""
     parts = [part for part in instruction.parts[1:] if part not in {"cta", "aligned"}]
     operands = instruction.operands
     aligned = instruction.name == "bar" or instruction.has("aligned")
+    if parts[:1] == ["cluster"] and instruction.name == "barrier":
+        return _cluster_barrier(instruction, parts[1:])
     if parts[:2] == ["warp", "sync"]:
         return WarpBarrier(operands[0] if operands else Immediate(0xFFFFFFFF))
     if parts == ["sync"] or parts == ["arrive"]:
@@ -21,6 +23,15 @@ def decode_barrier(instruction: Instruction) -> Operation:
     if parts and parts[0] == "red" and parts[1] in {"popc", "and", "or"}:
         result, number, *count, source = operands
         return Barrier(parts[1], number, count[0] if count else None, result, source, aligned)
+    raise Unsupported(instruction.opcode)
+
+
+def _cluster_barrier(instruction: Instruction, parts: list[str]) -> Operation:
+    aligned = instruction.has("aligned")
+    if parts in (["arrive"], ["arrive", "release"], ["arrive", "relaxed"]):
+        return ClusterBarrier(False, relaxed="relaxed" in parts, aligned=aligned)
+    if parts in (["wait"], ["wait", "acquire"]):
+        return ClusterBarrier(True, aligned=aligned)
     raise Unsupported(instruction.opcode)
 
 

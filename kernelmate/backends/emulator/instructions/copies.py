@@ -5,18 +5,30 @@ from __future__ import annotations
 from kernelmate.backends.emulator.instructions.memory import SPACES, address_of, space_in
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.numerics.phases import pending_of
-from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup, Compute, Operation, PhaseBarrier
-from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink
+from kernelmate.backends.emulator.operations import (
+    AsyncCopy,
+    AsyncGroup,
+    BulkCopy,
+    BulkGroup,
+    Compute,
+    Nothing,
+    Operation,
+    PhaseBarrier,
+    TensorCopy,
+)
+from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink, TensorAddress
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 
 _ACTIONS = {
     "init": "init", "inval": "inval", "arrive": "arrive", "arrive_drop": "drop", "test_wait": "test", "try_wait": "test",
+    "expect_tx": "expect", "complete_tx": "complete",
 }  # fmt: skip
-_ORDERS = frozenset({"relaxed", "acquire", "release", "cta", "cluster", "noComplete", "parity", "b64"})
+_ORDERS = frozenset({"relaxed", "acquire", "release", "cta", "cluster", "noComplete", "parity", "b64", "expect_tx"})
 
 
 @decodes("mbarrier")
 def decode_phase_barrier(instruction: Instruction) -> Operation:
-    """Barriers in shared memory, without the transaction counts of bulk copies (`expect_tx`, `complete_tx`)."""
+    """Barriers in shared memory, with the transaction counts of bulk copies."""
     action, operands = instruction.parts[1], list(instruction.operands)
     if action == "pending_count":
         return Compute(((operands[0], "u32"),), ((operands[1], "u64"),), pending_of)
@@ -29,8 +41,12 @@ def decode_phase_barrier(instruction: Instruction) -> Operation:
         first = operands.pop(0)
         result = None if isinstance(first, Sink) else first
     address, *rest = operands
-    value = rest[0] if rest else Immediate(1)
-    return PhaseBarrier(kind, space_in(instruction), address_of(address), value, result, instruction.has("parity"))
+    transactions = rest.pop() if instruction.has("expect_tx") or kind == "complete" else None
+    value = rest[0] if rest else Immediate(0 if kind in {"expect", "complete"} else 1)
+    space = space_in(instruction)
+    if space == CLUSTER_SHARED and (kind in {"init", "inval", "test"} or result is not None):
+        raise Unsupported(f"{instruction.opcode} with a result, or other than an arrival or a count of bytes")
+    return PhaseBarrier(kind, space, address_of(address), value, result, instruction.has("parity"), transactions)
 
 
 def decode_copies_arrive(instruction: Instruction) -> Operation:
@@ -44,8 +60,10 @@ _HINTS = frozenset({"async", "ca", "cg", "shared", "shared__cta", "global", "L2_
 
 @decodes("cp")
 def decode_copy(instruction: Instruction) -> Operation:
-    """`cp.async` of 4, 8 or 16 bytes, its groups and waiting for them, and `cp.async.mbarrier.arrive`."""
+    """`cp.async` of 4, 8 or 16 bytes with its groups, `cp.async.mbarrier.arrive`, and bulk copies and their reductions."""
     parts, operands = instruction.parts, instruction.operands
+    if instruction.has("bulk"):
+        return decode_bulk(instruction)
     if parts[1:] == ("async", "commit_group"):
         return AsyncGroup(commits=True)
     if parts[1:] == ("async", "wait_all"):
@@ -65,3 +83,75 @@ def decode_copy(instruction: Instruction) -> Operation:
     taken: Operand | None = operands[3] if len(operands) == 4 else None
     registers = [part for part in (to.base, origin.base, taken) if isinstance(part, Register)]
     return AsyncCopy(to, origin, size.bits, taken, tuple(registers))
+
+
+_BULK_HINTS = frozenset(
+    {"async", "bulk", "reduce", "mbarrier__complete_tx__bytes", "bulk_group", "L2__cache_hint", "noftz"}
+)
+_BULK_SPACES = {"global": "global", "shared__cta": "shared", "shared__cluster": CLUSTER_SHARED}
+_TENSOR_WAYS = frozenset({("shared", "global"), (CLUSTER_SHARED, "global"), ("global", "shared")})
+_BULK_WAYS = _TENSOR_WAYS | {(CLUSTER_SHARED, "shared")}
+"""State spaces of destination and source."""
+_EXTREMA = frozenset({"s32", "u32", "s64", "u64", "f16", "bf16"})
+_BITS = frozenset({"b32", "b64"})
+REDUCTIONS = {
+    "add": frozenset({"u32", "s32", "u64", "f16", "bf16", "f32", "f64"}), "min": _EXTREMA, "max": _EXTREMA,
+    "inc": frozenset({"u32"}), "dec": frozenset({"u32"}), "and": _BITS, "or": _BITS, "xor": _BITS,
+}  # fmt: skip
+"""Types of each operation of `cp.reduce.async.bulk`."""
+
+
+def decode_bulk(instruction: Instruction) -> Operation:
+    """`cp.async.bulk`, `cp.reduce.async.bulk`, and their groups.
+
+    PTX ISA, Data Movement and Conversion Instructions: Bulk copy.
+    """
+    parts, operands = instruction.parts, list(instruction.operands)
+    if "commit_group" in parts:
+        return BulkGroup()
+    if "wait_group" in parts:
+        (left,) = operands
+        if not isinstance(left, Immediate):
+            raise Unsupported(instruction.opcode)
+        return BulkGroup(left.bits, reads=instruction.has("read"))
+    if "prefetch" in parts:
+        return Nothing()
+    if "tensor" in parts:
+        return decode_tensor(instruction)
+    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
+    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
+    kind = instruction.kind if action else ""
+    unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - {action, kind}
+    if unknown or tuple(spaces) not in _BULK_WAYS or (parts[1] == "reduce" and kind not in REDUCTIONS.get(action, ())):
+        raise Unsupported(instruction.opcode)
+    if instruction.has("L2__cache_hint"):
+        operands.pop()
+    to, origin = (address_of(operand) for operand in operands[:2])
+    barrier = address_of(operands[3]) if spaces[0] != "global" else None
+    read = (to.base, origin.base, operands[2], barrier.base if barrier is not None else None)
+    registers = tuple(part for part in read if isinstance(part, Register))
+    return BulkCopy((spaces[0], spaces[1]), to, origin, operands[2], barrier, action, kind, registers)
+
+
+_TILES = frozenset({"tensor", "tile", "1d", "2d", "3d", "4d", "5d"})
+
+
+def decode_tensor(instruction: Instruction) -> Operation:
+    """Copies of boxes by tensor maps, in tile mode.
+
+    PTX ISA, Data Movement and Conversion Instructions: Tensor copy.
+    """
+    parts, operands = instruction.parts, list(instruction.operands)
+    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
+    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
+    unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - _TILES - {action}
+    if unknown or tuple(spaces) not in _TENSOR_WAYS or (parts[1] == "reduce" and not action):
+        raise Unsupported(instruction.opcode)
+    loads = spaces[0] != "global"
+    place, other = (operands[1], operands[0]) if loads else (operands[0], operands[1])
+    if not isinstance(place, TensorAddress) or f"{len(place.coordinates.items)}d" not in parts:
+        raise Unsupported(instruction.opcode)
+    shared, barrier = address_of(other), address_of(operands[2]) if loads else None
+    read = (place.map.base, *place.coordinates.items, shared.base, barrier.base if barrier is not None else None)
+    registers = tuple(part for part in read if isinstance(part, Register))
+    return TensorCopy(loads, place.map, place.coordinates.items, shared, spaces[not loads], barrier, action, registers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.operations import Atomic, Load, Nothing, Operation, Store
-from kernelmate.backends.emulator.program import Address, Instruction, Operand, Sink, Vector
+from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Nothing, Operation, Store
+from kernelmate.backends.emulator.program import Address, Immediate, Instruction, Operand, Sink, Vector
+from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 from kernelmate.backends.emulator.types import SIZES
 
 SPACES = frozenset({"global", "shared", "local", "param", "const"})
@@ -30,7 +31,7 @@ _HINTS = frozenset(
         "v8",
     }
     | {"L1__evict_normal", "L1__evict_unchanged", "L1__evict_first", "L1__evict_last", "L1__no_allocate"}
-    | {"L2__64B", "L2__128B", "L2__256B", "L2__evict_first", "L2__evict_last", "L2__evict_normal"}
+    | {"L2__64B", "L2__128B", "L2__256B", "L2__evict_first", "L2__evict_last", "L2__evict_normal", "L2__cache_hint"}
 )
 
 
@@ -38,14 +39,14 @@ def space_in(instruction: Instruction) -> str:
     """Return the state space of the qualifiers; `generic` by default.
 
     Raises:
-        Unsupported: the instruction accesses another block's shared memory.
+        Unsupported: a part of a state space that PTX does not have.
     """
     for part in instruction.parts[1:]:
         name, _, rest = part.partition("__")
         if name in SPACES:
-            if rest == "cluster":
-                raise Unsupported(f"qualifier .{part.replace('__', '::')} of {instruction.opcode}")
-            return name
+            if rest not in {"", "cta", "cluster", "entry", "func"}:
+                raise Unsupported(f"qualifier .{part} of {instruction.opcode}")
+            return CLUSTER_SHARED if rest == "cluster" else name
     return "generic"
 
 
@@ -105,9 +106,16 @@ def decode_store(instruction: Instruction) -> Operation:
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
     """Does nothing to values, because accesses are executed in order; only the race checks take a fence into account."""
-    if instruction.has("proxy"):
-        raise Unsupported(instruction.opcode)
-    return Nothing(fence=True)
+    if not instruction.has("proxy"):
+        return Nothing(fence=True)
+    kind, *rest = instruction.parts[2:]
+    if kind == "alias":
+        return Nothing()
+    if kind == "async" and len(rest) <= 1:
+        return Nothing(proxy=rest[0].partition("__")[0] if rest else "generic")
+    if kind == "async__generic":
+        return Nothing(fence=True, proxy="shared")
+    raise Unsupported(instruction.opcode)
 
 
 @decodes("prefetch", "prefetchu", "applypriority", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
@@ -115,6 +123,12 @@ def decode_hint(instruction: Instruction) -> Operation:
     """Accepted and ignored: they do not change results."""
     del instruction
     return Nothing()
+
+
+@decodes("createpolicy")
+def decode_policy(instruction: Instruction) -> Operation:
+    """Returns a cache policy, zero for each, because policies do not change results."""
+    return Compute(((instruction.operands[0], "b64"),), ((Immediate(0), "b64"),), lambda policy: policy)
 
 
 ACTIONS = frozenset({"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
+from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
 from kernelmate.backends.emulator.operations import Compute, Operation, ReadClock
 from kernelmate.backends.emulator.program import Instruction, Operand, Sink, Special, Vector
-from kernelmate.backends.emulator.spaces import from_generic, in_space, to_generic
+from kernelmate.backends.emulator.spaces import from_generic, in_space, mapped, ranks_of, to_generic
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED, Array
 
 CLOCKS = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
@@ -88,3 +88,31 @@ def decode_is_space(instruction: Instruction) -> Operation:
     test = in_space(instruction.parts[1])
     destination, source = instruction.operands
     return Compute(((destination, "pred"),), ((source, "u64"),), lambda value: np.asarray(test(value)))
+
+
+_RANK = (Special("%cluster_ctarank"), "u32")
+
+
+@decodes("mapa")
+def decode_map(instruction: Instruction) -> Operation:
+    """Address of a variable of shared memory in another block of the cluster."""
+    require(instruction, {"shared__cluster", "u32", "u64"})
+    kind = _address_kind(instruction)
+    destination, source, rank = instruction.operands
+    return Compute(((destination, kind),), ((source, kind), (rank, "u32"), _RANK), mapped)
+
+
+@decodes("getctarank")
+def decode_rank(instruction: Instruction) -> Operation:
+    """Rank of the block of the cluster whose shared memory an address points to."""
+    require(instruction, {"shared__cluster", "u32", "u64"})
+    destination, source = instruction.operands
+    return Compute(((destination, "u32"),), ((source, _address_kind(instruction)), _RANK), ranks_of)
+
+
+def _address_kind(instruction: Instruction) -> str:
+    """Returns the type of the addresses; generic ones have 64 bits."""
+    kind = instruction.kind
+    if kind not in {"u32", "u64"} or (kind == "u32" and not instruction.has("shared__cluster")):
+        raise Unsupported(f"type .{kind} of {instruction.opcode}")
+    return kind

@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
+    WARPGROUP_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -52,7 +53,7 @@ def may_watch(decoded: Decoded) -> bool:
         if isinstance(operation, Barrier):
             if operation.mode == "arrive" or operation.count is not None or _is_register(operation.number):
                 return False
-        elif not isinstance(operation, _KNOWN):
+        elif not isinstance(operation, _KNOWN) or isinstance(operation, WARPGROUP_OPERATIONS):
             return False
         if isinstance(operation, Atomic) and not {"cta", "cluster"}.isdisjoint(step.opcode.split(".")):
             # Atomic for some threads only; for others it is a race, which stamps cannot distinguish.

@@ -64,7 +64,8 @@ def launch(compiled: Callable[..., Compiled], gpu: Target) -> Callable[..., RunR
 
     def run(
         ptx: str, *values: Any, grid: Sequence[int] = (1,), block: Sequence[int] = (32,), shared: int = 0,
-        name: str = "k", misalign: int = 0, written: bool = True, cooperative: bool = False, **options: Any,
+        name: str = "k", misalign: int = 0, written: bool = True, cooperative: bool = False,
+        cluster: tuple[int, ...] | None = None, **options: Any,
     ) -> RunResult:  # fmt: skip
         arguments = tuple(
             ArrayArgument(f"a{index}", value, misalign, written)
@@ -73,7 +74,7 @@ def launch(compiled: Callable[..., Compiled], gpu: Target) -> Callable[..., RunR
             for index, value in enumerate(values)
         )
         sides = [tuple(side) + (1,) * (3 - len(side)) for side in (grid, block)]
-        shape = LaunchShape(sides[0], sides[1], shared, cooperative)
+        shape = LaunchShape(sides[0], sides[1], shared, cooperative, cluster)
         return EmulatorBackend().load(compiled(ptx, name), gpu).run(Run(shape, arguments, **options))
 
     return run
@@ -163,14 +164,14 @@ def run_cuda(gpu: Target) -> Callable[..., RunResult]:
 
     def run(
         code: Compiled, *values: Any, grid: Sequence[int] = (1,), block: Sequence[int] = (32,), shared: int = 0,
-        cooperative: bool = False, **options: Any,
+        cooperative: bool = False, cluster: tuple[int, ...] | None = None, **options: Any,
     ) -> RunResult:  # fmt: skip
         arguments = tuple(
             ArrayArgument(*value) if isinstance(value, tuple) else ScalarArgument(f"v{index}", value)
             for index, value in enumerate(values)
         )
         sides = [tuple(side) + (1,) * (3 - len(side)) for side in (grid, block)]
-        shape = LaunchShape(sides[0], sides[1], shared, cooperative)
+        shape = LaunchShape(sides[0], sides[1], shared, cooperative, cluster)
         return EmulatorBackend().load(code, gpu).run(Run(shape, arguments, **options))
 
     return run

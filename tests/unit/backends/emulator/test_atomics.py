@@ -233,7 +233,6 @@ def test_compare_and_swap_of_every_width_takes_turns(
     [
         "atom.global.add.v2.f32 {%f1, %f2}, [%p0], {%f3, %f4};", "atom.global.cas.b128 %d1, [%p0], %d2, %d3;",
         "atom.global.sub.u32 %r1, [%p0], 1;", "red.global.add.u32.strange [%p0], 1;", "red.async.relaxed.cluster.inc.u32 [%r1], 1;",
-        "atom.shared::cluster.add.u32 %r1, [%r2], 1;",
     ],
 )  # fmt: skip
 def test_forms_that_are_not_known_are_refused_by_name(instruction: str, launch: Launch, kernel: Text) -> None:

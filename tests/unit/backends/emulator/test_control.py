@@ -120,7 +120,7 @@ def refused(text: str, compiled: Callable[..., Compiled], gpu: Target) -> Unsupp
     [
         ("frobnicate.u32 %r1, %r2;", "frobnicate.u32"),
         ("tex.2d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [t, {%r1,%r2}];", "tex.2d"),
-        ("ld.shared::cluster.u32 %r1, [%r2];", "shared::cluster"),
+        ("ld.shared::nowhere.u32 %r1, [%r2];", "shared::nowhere"),
         ("mov.u32 %r1, %clusterodd;", "%clusterodd"),
         ("add.u32.strange %r1, %r2, %r3;", "strange"),
         ("setp.wat.u32 %q1, %r1, %r2;", "wat"),
@@ -286,3 +286,12 @@ def test_what_no_gpu_launches_is_a_launch_failure(launch: Launch, kernel: Text) 
 def test_the_clock_goes_on(launch: Launch, kernel: Text) -> None:
     body = "mov.u64 %d1, %clock64; nanosleep.u32 5; mov.u64 %d2, %clock64; setp.gt.u64 %q1, %d2, %d1; selp.u32 %r1, 1, 0, %q1; st.global.u32 [%at4], %r1; ret;"
     assert launch(kernel(body), np.zeros(32, np.uint32)).arrays["a0"].all()
+
+
+def test_labels_of_nested_scopes_are_their_own(launch: Launch, kernel: Text) -> None:
+    loop = """
+    {{ .reg .pred more; .reg .b32 left; mov.u32 left, {count};
+    AGAIN: add.u32 %r1, %r1, {step}; sub.u32 left, left, 1; setp.eq.u32 more, left, 0; @more bra DONE; bra AGAIN; DONE: }}
+    """
+    body = f"mov.u32 %r1, 0; {loop.format(count=3, step=1)} {loop.format(count=2, step=10)} st.global.u32 [%at4], %r1; ret;"
+    assert launch(kernel(body), np.zeros(32, np.uint32)).arrays["a0"].tolist() == [23] * 32

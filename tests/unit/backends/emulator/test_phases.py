@@ -117,17 +117,6 @@ def test_arriving_for_more_than_is_waited_for_is_a_finding(launch: Launch, kerne
     assert (finding.code, finding.line, finding.threads) == ("divergent-barrier", 7, (0,))
 
 
-@pytest.mark.parametrize("instruction", ["arrive.expect_tx.shared.b64 %d1, [%r1], 16", "expect_tx.relaxed.cta.shared::cta.b64 [%r1], 8",
-                                         "complete_tx.relaxed.cta.shared::cta.b64 [%r1], 8", "arrive.shared::cluster.b64 _, [%r1]"])  # fmt: skip
-def test_what_counts_bytes_or_reaches_other_blocks_is_refused_by_name(
-    instruction: str, launch: Launch, kernel: Text
-) -> None:
-    from kernelmate.backends.base import UnsupportedInstruction
-
-    with pytest.raises(UnsupportedInstruction, match=r"mbarrier\." + instruction.split(".")[0]):
-        launch(kernel(f"mbarrier.{instruction}; ret;"), np.zeros(1, np.uint32))
-
-
 EXCHANGE = """
 #include <cuda/barrier>
 __global__ void k(const int* x, int* y) {

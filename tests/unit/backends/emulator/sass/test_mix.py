@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import numpy as np
 import pytest
 
 from benchmarks.instruction_mix import MEASURED, figures
+from benchmarks.launches import listed_launches
 from benchmarks.variant_set import run_arguments, variants
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.sass import mix as mixing
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import CompilerUnavailable
+from kernelmate.measure.predict import explain
+from kernelmate.measure.work import operations
 from kernelmate.records import Compiled, CompileOptions, Counters, InstructionMix, LaunchShape
 from kernelmate.source import find_kernels, text_unit
 
@@ -195,3 +200,22 @@ def test_what_is_too_long_to_follow_is_given_up(
 def test_plain_launches_ask_for_no_mix(run_cuda: Callable[..., RunResult], cuda: Callable[..., Compiled]) -> None:
     code = cuda("__global__ void k(float* y) { y[threadIdx.x] = 1; }")
     assert run_cuda(code, ("y", np.zeros(32, np.float32))).counters is None
+
+
+def test_products_of_warpgroups_are_counted_by_warps() -> None:
+    target = find_target("sm_90a")
+    path = Path(__file__).resolve().parents[4] / "data" / "warpgroups" / "wgmma_f16.cu"
+    (headline,) = listed_launches([path], target, headline_only=True)
+    run = replace(headline.run, count=True, check=False, executed=True)
+    result = EmulatorBackend().load(headline.compiled, target).run(run)
+    assert result.counters is not None
+    mix = result.counters.instruction_mix
+    assert mix is not None
+    blocks, products = headline.run.shape.blocks, headline.size["k"] // 16
+    assert opcode(mix, "HGMMA") == (4 * blocks * products, 128 * blocks * products)
+    assert {one.kind for one in mix.opcodes if one.opcode == "HGMMA"} == {"tensor"}
+    flops = operations(headline.compiled, result)["tensor"]
+    assert flops == 2 * math.prod(headline.size[name] for name in "mnk")
+    busy_us = explain(target, headline.compiled, headline.run.shape, result).parts_us["tensor"]
+    at_peak = 2 * 64 * 32 * headline.size["k"] / (target.tensor_tflops * 1e6 / target.sms)
+    assert busy_us == pytest.approx(at_peak)

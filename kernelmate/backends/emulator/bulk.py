@@ -1,0 +1,212 @@
+"""Bulk copies: executed at once by the async proxy, but under way until a thread has waited for them.
+
+PTX ISA, Data Movement and Conversion Instructions: cp.async.bulk, cp.reduce.async.bulk, cp.async.bulk.commit_group,
+cp.async.bulk.wait_group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernelmate.backends.emulator.atomics import Update, updater
+from kernelmate.backends.emulator.findings import plural
+from kernelmate.backends.emulator.lanes import Group
+from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.operations import BulkCopy, BulkGroup
+from kernelmate.backends.emulator.order import SCOPES
+from kernelmate.backends.emulator.phases import PhaseChange, index_of, move_in_turn
+from kernelmate.backends.emulator.program import Address, Position
+from kernelmate.backends.emulator.registers import Bound, spread
+from kernelmate.backends.emulator.transfer import Addressing
+from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+from kernelmate.records import FindingCode
+
+CHUNK = 16
+"""Bytes of which addresses and sizes of bulk copies must be multiples."""
+_WORD = UNSIGNED[8]
+TO, FROM, _BARRIER = 1, 2, 3
+"""Parts of a copy: what it writes, what it reads, and its barrier."""
+
+
+def site_number(number: int, space: str, part: int) -> int:
+    """Returns the number of the site of one side of a copy.
+
+    The global side has the instruction's own, by which sectors are counted; an access history tells the others apart.
+    """
+    return number if space == "global" else -(4 * number + part)
+
+
+class Completion:
+    """The end of bulk copies: at an mbarrier that counts their bytes, or in the thread's group of copies."""
+
+    def __init__(
+        self, machine: Machine, linked: Linked, number: int, position: Position | None, space: str,
+        barrier: Address | None,
+    ) -> None:  # fmt: skip
+        self._machine = machine
+        self._barrier: Addressing | None = None
+        if barrier is not None:
+            # A strong read for the race checks: the async proxy changes the barrier, not the thread.
+            site = Site(
+                site_number(number, "shared", _BARRIER), "load", 8, 1, position, scope=SCOPES["cluster"], served=0
+            )
+            site.proxy = "barrier"
+            self._barrier = Addressing(machine, linked, site, space, barrier, _WORD)
+
+    def begin(self, lanes: Array) -> None:
+        """Begins the copies of some lanes, before their first access."""
+        order = self._machine.order
+        if order is None:
+            return
+        order.tick()
+        places = None if self._barrier is None else np.full(len(lanes), -1, np.int64)
+        if self._barrier is not None and places is not None:
+
+            def visit(rows: Array, elements: Any, positions: Any) -> None:
+                del rows
+                places[positions] = index_of(elements)
+
+            self._barrier.port.visit(self._barrier.addresses(lanes), lanes, visit)
+        order.transfers.start(lanes, places)
+
+    def end(self, lanes: Array, sizes: Array) -> None:
+        """Counts the bytes of each lane's copy at its barrier."""
+        if self._barrier is None:
+            return
+
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            moved = -sizes[positions].astype(np.int64)
+            move_in_turn(self._machine, rows, index_of(elements), PhaseChange(0 * moved, moved))
+
+        self._barrier.port.visit(self._barrier.addresses(lanes), lanes, visit)
+
+
+class _Side:
+    """One side of copies: ports for elements, and for the check of alignment."""
+
+    def __init__(self, machine: Machine, linked: Linked, site: Site, space: str, address: Address) -> None:
+        self.site = site
+        kind = UNSIGNED[site.size // site.count]
+        self.elements = Addressing(machine, linked, site, space, address, kind)
+        probe = replace(site, size=CHUNK, count=CHUNK // 8, action="load" if site.action == "load" else "store")
+        self._probe = Addressing(machine, linked, probe, space, address, _WORD)
+
+    def addresses(self, lanes: Array) -> Array:
+        """Returns the address of each lane's copy, without the constant part that the port adds."""
+        return np.array(np.broadcast_to(self.elements.addresses(lanes), lanes.shape))
+
+    def misaligned(self, lanes: Array, addresses: Array) -> Array:
+        """Returns, and reports, the lanes whose address is not a multiple of 16."""
+        wrong = np.asarray((addresses + addresses.dtype.type(self._probe.port.offset % CHUNK)) % CHUNK != 0)
+        if wrong.any():
+            self._probe.port.visit(addresses[wrong], lanes[wrong], lambda rows, elements, positions: None)
+        return wrong
+
+
+def bind_bulk_copy(
+    operation: BulkCopy, machine: Machine, linked: Linked, number: int, position: Position | None
+) -> Bound:
+    """Binds a copy, or a reduction with the destination, as a function of the active lanes."""
+    to_space, from_space = operation.spaces
+    loads = Site(site_number(number, from_space, FROM), "load", CHUNK, 2, position, proxy="copy", served=0)
+    origin = _Side(machine, linked, loads, from_space, operation.origin)
+    stores = replace(loads, number=site_number(number, to_space, TO), action="store")
+    reduction = None
+    if operation.action:
+        # Each element is reduced by a relaxed atomic at gpu scope.
+        width = SIZES[operation.kind]
+        stores = replace(stores, action="atomic", size=width, count=1, scope=SCOPES["gpu"])
+        reduction = updater(operation.action, operation.kind, returns=False)
+    target = _Side(machine, linked, stores, to_space, operation.to)
+    size = machine.registers.read(operation.size, "u32")
+    completion = Completion(machine, linked, number, position, to_space, operation.barrier)
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        sizes = spread(size, lanes, len(lanes)).astype(np.int64)
+        starts, ends = origin.addresses(lanes), target.addresses(lanes)
+        completion.begin(lanes)
+        wrong = (
+            _uneven(machine, position, lanes, sizes) | origin.misaligned(lanes, starts) | target.misaligned(lanes, ends)
+        )
+        moved = np.flatnonzero(~wrong & (sizes > 0))
+        if moved.size:
+            data = _read(origin, lanes[moved], starts[moved], sizes[moved])
+            _write(target, lanes[moved], ends[moved], sizes[moved], data, reduction, operation.kind)
+        # What is wrong has been reported: a hang would only hide it.
+        completion.end(lanes, sizes)
+
+    return run
+
+
+def _uneven(machine: Machine, position: Position | None, lanes: Array, sizes: Array) -> Array:
+    """Returns, and reports, the lanes whose size is not a multiple of 16."""
+    wrong = np.asarray(sizes % CHUNK != 0)
+    if wrong.any():
+        size = int(sizes[wrong][0])
+        machine.findings.report(
+            FindingCode.MISALIGNED_ACCESS,
+            position,
+            lanes[wrong],
+            lambda: f"makes a bulk copy of {plural(size, 'byte')}, which is not a multiple of {CHUNK}",
+        )
+    return wrong
+
+
+def _pieces(sizes: Array, width: int) -> tuple[Array, Array]:
+    """Returns, for every piece of `width` bytes of all copies, the number of its copy and its offset there."""
+    counts = sizes // width
+    owners = np.repeat(np.arange(len(sizes)), counts)
+    first = np.cumsum(counts) - counts
+    return owners, (np.arange(len(owners)) - first[owners]) * width
+
+
+def _read(side: _Side, lanes: Array, starts: Array, sizes: Array) -> Array:
+    """Returns the bytes of all copies, one after another; zeros in place of bytes at invalid addresses."""
+    owners, offsets = _pieces(sizes, CHUNK)
+    data = np.zeros((len(owners), CHUNK // 8), _WORD)
+
+    def visit(rows: Array, elements: Any, positions: Any) -> None:
+        data[positions] = rows[elements]
+
+    side.elements.port.visit(starts[owners] + offsets.astype(starts.dtype), lanes[owners], visit)
+    return data.view(np.uint8).reshape(-1)
+
+
+def _write(
+    side: _Side, lanes: Array, ends: Array, sizes: Array, data: Array, reduction: Update | None, kind: str
+) -> None:  # fmt: skip
+    site = side.site
+    owners, offsets = _pieces(sizes, site.size)
+    element = UNSIGNED[site.size // site.count]
+    values = data.view(element) if site.count == 1 else data.view(element).reshape(-1, site.count)
+
+    def visit(rows: Array, elements: Any, positions: Any) -> None:
+        if reduction is None:
+            rows[elements] = values[positions]
+        else:
+            reduction(rows, index_of(elements), values[positions].view(DTYPES[kind]), None)
+
+    side.elements.port.visit(ends[owners] + offsets.astype(ends.dtype), lanes[owners], visit, values)
+
+
+def bind_bulk_group(operation: BulkGroup, machine: Machine) -> Bound | None:
+    """Closes a group of bulk copies, or waits for groups; matters only for race detection."""
+    order = machine.order
+    if order is None:
+        return None
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        lanes = machine.lanes_of(active)
+        if operation.left is None:
+            order.transfers.commit(lanes)
+        else:
+            order.transfers.wait(lanes, operation.left, reads=operation.reads)
+
+    return run
