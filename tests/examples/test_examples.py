@@ -13,7 +13,7 @@ from kernelmate.session import Session
 from kernelmate.source import load_kernels, parse_contract
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-FILES = [*sorted(EXAMPLES.glob("*.cu")), EXAMPLES / "rawkernel.py"]
+FILES = [*sorted(EXAMPLES.glob("*.cu")), *sorted(EXAMPLES.glob("pipelines/*.cu")), EXAMPLES / "rawkernel.py"]
 
 
 def judged(path: Path) -> list[Kernel]:
@@ -53,4 +53,4 @@ def test_an_example_is_right_and_clean(session, kernel) -> None:
 
 def test_every_example_is_named_in_the_readme_of_the_folder() -> None:
     text = (EXAMPLES / "README.md").read_text()
-    assert [path.name for path in FILES if f"[{path.name}]" not in text] == []
+    assert [path.name for path in FILES if f"]({path.relative_to(EXAMPLES)})" not in text] == []

@@ -21,7 +21,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = ROOT / "tests" / "pipelines"
-RIGHT = [*sorted((PIPELINES / "right").glob("*.cu")), ROOT / "examples" / "softmax_pipeline.cu"]
+RIGHT = [*sorted((PIPELINES / "right").glob("*.cu")), ROOT / "examples" / "pipelines" / "softmax_pipeline.cu"]
 
 
 def pipeline(path: Path) -> Kernel:
@@ -71,7 +71,7 @@ def test_a_wrong_pipeline_is_rejected_with_its_stage(
 
 
 def test_a_kernel_is_timed_beside_the_pipeline_that_it_replaces(session: Session) -> None:
-    before = pipeline(ROOT / "examples" / "softmax_pipeline.cu")
+    before = pipeline(ROOT / "examples" / "pipelines" / "softmax_pipeline.cu")
     after = load_kernels(ROOT / "examples" / "softmax.cu")[0]
     found = session.compare(before, after)
     assert found.candidate[0].correct
@@ -82,7 +82,7 @@ def test_a_kernel_is_timed_beside_the_pipeline_that_it_replaces(session: Session
 
 
 def test_a_fused_kernel_is_accepted_where_it_is_faster(session: Session) -> None:
-    kernel = pipeline(ROOT / "examples" / "softmax_pipeline.cu")
+    kernel = pipeline(ROOT / "examples" / "pipelines" / "softmax_pipeline.cu")
     found = session.optimize(kernel, "make it faster", sizes=[{"rows": 4096, "cols": 1024}], max_candidates=3)
     assert found.best == 0, found.notes
     assert found.candidates[0].verdict.accepted

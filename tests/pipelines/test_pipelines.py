@@ -206,7 +206,7 @@ def test_a_page_shows_one_row_for_each_stage(session: Session) -> None:
 
 def test_the_table_in_the_documentation_is_that_of_the_example(session: Session, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "pipelines.md").read_text()
-    path = ROOT / "examples" / "softmax_pipeline.cu"
+    path = ROOT / "examples" / "pipelines" / "softmax_pipeline.cu"
     block = re.search(r"```cuda\n(.*?)```", page, re.DOTALL)
     assert block is not None
     assert block[1] in path.read_text()
@@ -224,7 +224,7 @@ def test_the_table_in_the_documentation_is_that_of_the_example(session: Session,
 
 def fewer_stages() -> Kernel:
     """Returns the softmax of the examples with its last two kernels as one."""
-    unit = pipeline(ROOT / "examples" / "softmax_pipeline.cu").unit
+    unit = pipeline(ROOT / "examples" / "pipelines" / "softmax_pipeline.cu").unit
     text = unit.text.replace('// total = "scratch float32[rows]"\n', "")
     first, last = text.index('// [[stages]]\n// kernel = "row_exp_sum"'), text.index("// ///\n")
     text = (
@@ -246,7 +246,7 @@ def fewer_stages() -> Kernel:
 
 
 def test_a_candidate_with_fewer_stages_is_compared_by_the_baselines_contract(session: Session) -> None:
-    found = session.compare(pipeline(ROOT / "examples" / "softmax_pipeline.cu"), fewer_stages())
+    found = session.compare(pipeline(ROOT / "examples" / "pipelines" / "softmax_pipeline.cu"), fewer_stages())
     before, after = found.baseline[0], found.candidate[0]
     assert (len(before.stages), len(after.stages), after.correct) == (3, 2, True)
     said = "2,048 written and 3,072 read before, 1,024 written and 1,024 read now"
@@ -257,7 +257,7 @@ def test_a_candidate_with_fewer_stages_is_compared_by_the_baselines_contract(ses
 
 def test_a_kernel_may_stand_against_a_pipeline(session: Session) -> None:
     kernel = load_kernels(ROOT / "examples" / "softmax.cu")[0]
-    after = session.compare(pipeline(ROOT / "examples" / "softmax_pipeline.cu"), kernel).candidate[0]
+    after = session.compare(pipeline(ROOT / "examples" / "pipelines" / "softmax_pipeline.cu"), kernel).candidate[0]
     assert (after.correct, after.stages) == (True, None)
     assert any("0 written and 0 read now" in reason for reason in after.reasons)
 
