@@ -247,8 +247,8 @@ def test_what_depends_on_which_block_comes_first_is_nondeterministic(
     assert (verdict["accepted"] is False) == bool(codes)
 
 
-UNKNOWN = """    unsigned long long policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+UNKNOWN = """    unsigned long long stack;
+    asm volatile("stacksave.u64 %0;" : "=l"(stack));
 """
 """Statements with an instruction that the emulator does not know."""
 
