@@ -100,6 +100,18 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
     return text
 
 
+def position_lines(
+    index: str, axes: Sequence[int], lengths: Sequence[str] | Mapping[int, str], at: Mapping[int | str, str]
+) -> list[str]:
+    """Returns the declarations of the positions along some axes of the element with a flat index over them."""
+    lines, left = [], index
+    for axis in reversed(axes):
+        text = left if axis == axes[0] else f"{left} % {lengths[axis]}"
+        lines.append(f"const int {at[axis]} = static_cast<int>({text});")
+        left = f"{left} / {lengths[axis]}"
+    return lines
+
+
 def _position(axis: int | str, at: Mapping[int | str, str]) -> str:
     """Returns the position along an axis, or the constant position of `#1/3`."""
     is_part = isinstance(axis, str) and axis.startswith("#")

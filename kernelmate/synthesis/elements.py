@@ -80,7 +80,7 @@ def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
 def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
     node, index = graph.nodes[key[0]], key[1]
     if node.op in ("map", "cast"):
-        return tuple((one, _aligned(graph.nodes[one], index)) for one in node.args)
+        return tuple((one, aligned(graph.nodes[one], index)) for one in node.args)
     if node.op == "view":
         source = graph.nodes[node.args[0]]
         places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
@@ -114,7 +114,8 @@ def _of_summand(node: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if side == "1" else one for side, one in zip(node.shape, index, strict=False))
 
 
-def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
+def aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the index of an operand under NumPy's broadcasting."""
     behind = index[len(index) - len(arg.shape) :]
     return tuple(None if side == "1" else one for side, one in zip(arg.shape, behind, strict=True))
 

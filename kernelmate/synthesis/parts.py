@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
 from kernelmate.synthesis.plan import sorted_graph
-from kernelmate.synthesis.sizes import joined
+from kernelmate.synthesis.sizes import product_text
 
 MOST_PARTS = 64
 
@@ -167,15 +167,8 @@ def _part_of(graph: Graph, index: int, *, strided: bool) -> _Part | None:
 
 def _place(before: Sequence[str], shape: Sequence[str]) -> int | None:
     """Returns the first position in a shape before which there are as many elements as before the split axis."""
-    wanted = _product(before)
-    return next((place for place in range(len(shape) + 1) if _product(shape[:place]) == wanted), None)
-
-
-def _product(sides: Sequence[str]) -> str:
-    text = "1"
-    for side in sides:
-        text = joined(text, "*", side)
-    return text
+    wanted = product_text(before)
+    return next((place for place in range(len(shape) + 1) if product_text(shape[:place]) == wanted), None)
 
 
 def _name(wanted: str, taken: set[str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from kernelmate.synthesis.graph import Graph, Node, pruned
-from kernelmate.synthesis.sizes import joined
+from kernelmate.synthesis.sizes import product_text
 
 Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the domain axis that indexes it, or None for length 1; or `FLAT` alone.
@@ -56,12 +56,12 @@ class Plan:
     @property
     def row_count(self) -> str:
         """The number of rows, as an expression of the contract."""
-        return _product(self.domain[: self.split])
+        return product_text(self.domain[: self.split])
 
     @property
     def columns(self) -> str:
         """The number of elements in a row, as an expression of the contract."""
-        return _product(self.domain[self.split :])
+        return product_text(self.domain[self.split :])
 
     @property
     def reduced(self) -> list[int]:
@@ -312,7 +312,7 @@ def _across(arg: Node, node: Node) -> Index:
     sides = node.shape
     found: list[str | None] = []
     for axis, side in enumerate(arg.shape, len(sides) - len(arg.shape)):
-        inner, within = _product(sides[axis + 1 :]), "" if _product(sides[:axis]) == "1" else f"%{side}"
+        inner, within = product_text(sides[axis + 1 :]), "" if product_text(sides[:axis]) == "1" else f"%{side}"
         found.append(None if side == "1" else f"{FLAT}/{inner}{within}")
     return tuple(found)
 
@@ -412,7 +412,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     for one in graph.outputs:
         shape = long_sides(graph.nodes[one])
         if shape not in (domain, kept):
-            if _product(shape) != _product(domain) and not _reshaped(graph, one, domain):
+            if product_text(shape) != product_text(domain) and not _reshaped(graph, one, domain):
                 raise Refused("its outputs are neither as long as the rows nor one for each of them")
             outputs.append((one, (FLAT,)))
             continue
@@ -494,10 +494,3 @@ def _refuse_one_pass(graph: Graph) -> None:
             first, second = node.args
             if squared(mean_of(first)) and squared(second) and mean_of(graph.nodes[second].args[0]) is not None:
                 raise Refused("its variance is the mean of squares less the square of the mean, which loses digits")
-
-
-def _product(sides: tuple[str, ...]) -> str:
-    text = "1"
-    for side in sides:
-        text = joined(text, "*", side)
-    return text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -138,6 +139,11 @@ def text_of(value: Any) -> str:
     return value.text if isinstance(value, Dim) else str(int(value))
 
 
+def product_text(sides: Iterable[str]) -> str:
+    """Returns the product of expressions, without neutral operands."""
+    return functools.reduce(lambda left, right: joined(left, "*", right), sides, "1")
+
+
 def joined(left: str, sign: str, right: str) -> str:
     """Returns two expressions joined by an operator, without neutral operands."""
     if _is_number(left) and _is_number(right):
@@ -168,10 +174,7 @@ def _cancelled(left: str, right: str) -> tuple[str, str]:
     common = math.gcd(*numbers)
     sides = []
     for some, number in zip((above, below), numbers, strict=True):
-        text = "1"
-        for one in (*(one for one in some if not one.isdigit()), str(number // common)):
-            text = joined(text, "*", one)
-        sides.append(text)
+        sides.append(product_text([*(one for one in some if not one.isdigit()), str(number // common)]))
     return sides[0], sides[1]
 
 
@@ -192,10 +195,7 @@ def extreme(name: str, values: tuple[Any, ...], scalar: Callable[[str], Any]) ->
 
 def product(values: tuple[int, ...], scalar: Callable[[str], Any]) -> int:
     """Returns the number of elements of a shape, as a size."""
-    text = "1"
-    for value in values:
-        text = joined(text, "*", text_of(value))
-    return dim(math.prod(int(value) for value in values), text, scalar)
+    return dim(math.prod(int(value) for value in values), product_text(map(text_of, values)), scalar)
 
 
 def _is_number(text: str) -> bool:

@@ -16,6 +16,12 @@ from kernelmate.synthesis.joining import stack
 from kernelmate.synthesis.primitives import expand_dims, reduced_along, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
+MOST_RANKS = 16
+"""Values at either end of an order that are found one after the other."""
+
+_LONGER = 1 << 30
+"""A length that no axis has, by which places from the start and from the end are told apart."""
+
 MOST_SORTED = 25
 """Values that are sorted by exchanges without a loop."""
 
@@ -87,13 +93,6 @@ def argsort(a: Array, axis: Any = -1, **keywords: Any) -> Array:
     return stack(places, place)
 
 
-MOST_RANKS = 16
-"""Values at either end of an order that are found one after the other."""
-
-_LONGER = 1 << 30
-"""A length that no axis has, by which places from the start and from the end are told apart."""
-
-
 class Ordered(Array):
     """The values along an axis in ascending order, or their places; only the first or the last few are computed.
 
@@ -133,10 +132,13 @@ class Ordered(Array):
         Raises:
             Untraceable: always, because all ranks are needed.
         """
+        raise self._refusal()
+
+    def _refusal(self) -> Untraceable:
         name, most = ("argsort", MOST_PLACES) if self._places else ("sort", MOST_SORTED)
         error = Untraceable(f"np.{name} of more than {most} values, of which not only the first or last {MOST_RANKS} are taken")  # fmt: skip
         error.line = self._line
-        raise error
+        return error
 
     @property
     def recorded(self) -> int:
@@ -181,7 +183,7 @@ class Ordered(Array):
             if len(ranks) >= _LONGER - 1:
                 return self._like(reverse=self._reverse != (ranks.step < 0))
             if len(ranks) > MOST_RANKS:
-                return super().__getitem__(key)
+                raise self._refusal()
             return stack([self._ranked(one) for one in ranks], self._axis)
         return self._ranked(operator.index(wanted) % _LONGER)
 

@@ -123,10 +123,34 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     """
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
+    assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     try:
-        yield from _with_grid(graph, kernel, contract)
+        for one in _with_grid(graph, kernel, contract):
+            yield replace(one, why=one.why + assumed)
     except MissingSize:
-        yield from _kernels(graph, KernelText(kernel, contract))
+        for one in _kernels(graph, KernelText(kernel, contract)):
+            yield replace(one, why=one.why + assumed)
+
+
+RANKS_ASSUME = " A row with fewer finite values than are taken in order may give the place of one of them twice."
+"""Sentence of the reason for a kernel that finds places in order, of which it leaves out those that were found before."""
+
+
+def _takes_ranks(graph: Graph) -> bool:
+    """Returns True if places of extremes are found among values without those at earlier places."""
+    nodes = graph.nodes
+    places = {index for index, node in enumerate(nodes) if node.op == "reduce" and str(node.data[0]).startswith("arg")}
+    for index in places:
+        operand = nodes[nodes[index].args[0]]
+        if operand.data != ("where",):
+            continue
+        stack = [operand.args[0]]
+        while stack:
+            one = stack.pop()
+            if one in places:
+                return True
+            stack += nodes[one].args if nodes[one].op in ("map", "view") else ()
+    return False
 
 
 def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
@@ -255,8 +279,8 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
-    if "reduce" in found and found & {"recur", "scan"}:
-        ways.insert(0, partial(state_recurrence.written, graph))
+    if state_recurrence.sums_states(graph):
+        ways.append(partial(state_recurrence.written, graph))
     yield from _either(ways, text)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import address, order_of
+from kernelmate.synthesis.axes import address, order_of, position_lines
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, indented
 from kernelmate.synthesis.names import position_name
@@ -220,15 +220,8 @@ class ColumnScan(Passes):
 
     def _places(self) -> list[str]:
         """Returns the declarations of the positions of column `i`."""
-        others = [int(axis) for axis in reversed(self.layout.single)]
-        if len(others) == 1:
-            return []
-        lines, left = [], self.names.i
-        for number, axis in enumerate(others, 1):
-            text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
-            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
-            left = f"{left} / {self.lengths[axis]}"
-        return lines
+        others = [int(axis) for axis in self.layout.single]
+        return position_lines(self.names.i, others, self.lengths, self.at) if len(others) > 1 else []
 
 
 class Tiles(ColumnScan):

@@ -12,7 +12,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused, plan_of
 from kernelmate.synthesis.schedules import columns, rows, total
-from kernelmate.synthesis.sizes import joined
+from kernelmate.synthesis.sizes import product_text
 from kernelmate.synthesis.stacked import StackedResult, separate_results
 
 
@@ -68,27 +68,22 @@ class _StackedText(KernelText):
         one = self._stacks[name]
         if one.axis is None:
             return super().at(name, index)
-        array, count = self.others[name], one.shape[one.axis]
-        inner = [side for side in one.shape[one.axis + 1 :] if side != "1"]
-        outer = [side for side in one.shape[: one.axis] if side != "1"]
-        if not outer:
-            before = [str(one.number), self._length(inner)] if inner else []
-            index = index if inner else str(one.number)
-            step = " * ".join(before[one.number == 1 :])
-            return f"{array}[{step} + {index}]" if inner and one.number else f"{array}[{index}]"
-        if inner:
+        array, number = self.others[name], one.number
+        outer, inner = (
+            [side for side in sides if side != "1"] for sides in (one.shape[: one.axis], one.shape[one.axis + 1 :])
+        )
+        if outer and inner:
             raise Refused("it stacks values along an axis between others")
-        whole = index if index.isidentifier() else f"({index})"
-        return f"{array}[{whole} * {count}{f' + {one.number}' * bool(one.number)}]"
+        if outer:
+            whole = index if index.isidentifier() else f"({index})"
+            return f"{array}[{whole} * {one.shape[one.axis]}{f' + {number}' * bool(number)}]"
+        if not inner:
+            return f"{array}[{number}]"
+        step = f"{f'{number} * ' * (number > 1)}static_cast<size_t>({self.size(product_text(inner))})"
+        return f"{array}[{f'{step} + ' * bool(number)}{index}]"
 
     def again(self, others: Mapping[str, str] | None = None) -> KernelText:
         """Returns a new text of the same results."""
         if others:
             raise Refused("a stacked result takes parts of arrays")
         return _StackedText(self.kernel, self.contract, self._results, self._like)
-
-    def _length(self, sides: Sequence[str]) -> str:
-        text = "1"
-        for side in sides:
-            text = joined(text, "*", side)
-        return f"static_cast<size_t>({self.size(text)})"

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.elements import Elements
+from kernelmate.synthesis.axes import address, position_lines
+from kernelmate.synthesis.elements import Elements, aligned
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, indented
 from kernelmate.synthesis.names import position_name
-from kernelmate.synthesis.plan import Index, Key, Refused, walk
+from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 
 BLOCK = 128
@@ -49,16 +50,22 @@ class _States(Elements):
             return ()
         if node.op in ("recur", "scan"):
             steps = (*index[: self.along], self.along, *index[self.along + 1 :])
-            return tuple((one, _aligned(self.graph.nodes[one], steps)) for one in node.args)
+            return tuple((one, aligned(self.graph.nodes[one], steps)) for one in node.args)
         if node.op == "reduce":
             axis = int(node.data[1] or 0)
             return ((node.args[0], (*index[:axis], self.summed, *index[axis:])),)
         return Elements.operands(self, key)
 
 
-def _aligned(node: Node, index: Index) -> Index:
-    behind = index[len(index) - len(node.shape) :]
-    return tuple(None if side == "1" else one for side, one in zip(node.shape, behind, strict=True))
+def sums_states(graph: Graph) -> bool:
+    """Returns True if a graph sums the states of a scan or recurrence along another axis than its steps."""
+    steps = {(tuple(sorted(_steps_of(one))), _steps_of(one)[_axis(one)]) for one in graph.nodes if one.op in ("recur", "scan")}  # fmt: skip
+    for node in graph.nodes:
+        if node.op == "reduce" and node.data[0] == "sum":
+            shape = graph.nodes[node.args[0]].shape
+            if any(tuple(sorted(shape)) == states and shape[int(node.data[1] or 0)] != side for states, side in steps):
+                return True
+    return False
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -78,6 +85,10 @@ def _plan(graph: Graph) -> _States:
     shapes = {(*_steps_of(node), _axis(node), bool(node.data[4 if node.op == "recur" else 2])) for node in carried}
     if len(shapes) != 1 or not sums:
         raise Refused("its outputs have other shapes than what it scans")
+    if any(node.op == "scan" and node.data[0] != "sum" for node in carried):
+        raise Refused("it sums what it scans by another operation than a sum")
+    if not all(node.dtype.startswith("float") for node in (*carried, *sums)):
+        raise Refused("it carries other than floating-point states")
     if any(node.op == "recur" and len(node.args) > 2 for node in carried):
         raise Refused("it carries several states from step to step")
     along = _axis(carried[0])
@@ -153,10 +164,11 @@ class _StateText:
         self.names.kStates, own = kernel.constant("States", each, "states that a thread keeps in registers")
         self.constants = [*constants, *lanes, *own]
         words = {plan.along: "step", plan.summed: "element"}
-        self.at = {
+        self.at: dict[int | str, str] = {
             axis: kernel.names.fresh(words.get(axis) or position_name(side)) for axis, side in enumerate(plan.domain)
         }
-        self.lengths = {axis: kernel.size(side) for axis, side in enumerate(plan.domain)}
+        sides = {axis: kernel.size(side) for axis, side in enumerate(plan.domain)}
+        self.lengths = {axis: side if re.fullmatch(r"\w+", side) else f"({side})" for axis, side in sides.items()}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
         self.reductions = Reductions(plan, kernel, Team("warp", self.lanes, BLOCK), self.names.kThreads)
         side = self.lengths[plan.summed]
@@ -199,13 +211,8 @@ class _StateText:
         return self.kernel.loaded(name, f"{name}[{self._address(key[1])}]")
 
     def _address(self, index: Sequence[object]) -> str:
-        """Returns the number of an array's element in memory."""
-        text = ""
-        for axis in (int(str(one)) for one in index if one is not None):
-            length = self.lengths[axis] if re.fullmatch(r"\w+", self.lengths[axis]) else f"({self.lengths[axis]})"
-            wide = f"static_cast<size_t>({text})" if "static_cast" not in text else f"({text})"
-            text = f"{wide} * {length} + {self.at[axis]}" if text else self.at[axis]
-        return text or "0"
+        """Returns the offset of an array's element."""
+        return address(tuple(int(str(one)) for one in index if one is not None), self.lengths, self.at)
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
@@ -221,18 +228,19 @@ class _StateText:
         starts = self._starts()
         body = [*starts, f"#pragma unroll {AHEAD}", *block_of(head, self._step()), *self._last_states()]
         if self.turns:
-            states = self.lengths[plan.summed]
-            step = f"{names.kLanes} * {names.kStates}"
             body = [
                 "// States beyond those in registers are taken in further turns, which add to the results.",
-                *block_of(f"for (int {names.first} = 0; {names.first} < {states}; {names.first} += {step})", body),
+                f"int {names.first} = 0;",
+                "do {",
+                *indented([*body, f"{names.first} += {names.kLanes} * {names.kStates};"]),
+                f"}} while ({names.first} < {self.lengths[plan.summed]});",
             ]
         sides = [plan.domain[axis] for axis in outer]
         lines = [
             f"const int {names.lane} = threadIdx.x % {names.kLanes};",
             f"const size_t {names.i} = (static_cast<size_t>(blockIdx.x) * {names.kThreads} + threadIdx.x) / {names.kLanes};",
             f"if ({names.i} >= {kernel.count(sides)}) return;",
-            *self._places(outer),
+            *position_lines(names.i, outer, self.lengths, self.at),
             *body,
         ]
         why = f"{self.lanes} neighbouring threads carry the states of a result in registers from step to step, and add them by shuffles."
@@ -244,15 +252,6 @@ class _StateText:
             (f"cdiv({' * '.join(sides)} * {self.lanes}, block)",),
             BLOCK,
         )
-
-    def _places(self, outer: Sequence[int]) -> list[str]:
-        """Returns the positions of result `i` along the axes other than the steps."""
-        lines, left = [], self.names.i
-        for number, axis in enumerate(reversed(outer), 1):
-            text = left if number == len(outer) else f"{left} % {self.lengths[axis]}"
-            lines.append(f"const int {self.at[axis]} = static_cast<int>({text});")
-            left = f"{left} / {self.lengths[axis]}"
-        return lines
 
     def _starts(self) -> list[str]:
         """Returns statements before the first step: the states, and what all steps read for each of them."""
@@ -326,8 +325,8 @@ class _StateText:
         plan, expressions, names = self.plan, self.expressions, self.names
         places = [f"{name}[{self._address(key[1])}]" for key, name in self.results]
         lines: list[str] = []
-        for key, place in zip(self.sums, places, strict=True):
-            if self.turns:
+        if self.turns:  # a sum of several results is in the place of each until the last turn
+            for key, place in dict(zip(self.sums, places, strict=True)).items():
                 lines.append(f"if ({names.first} > 0) {expressions.known[key]} += {place};  // of the states before")
         texts = expressions.locals_for([key for key, _ in self.results], lines)
         for (output, name), key, place, text in zip(self.results, self.sums, places, texts, strict=True):

@@ -58,6 +58,15 @@ def halves(x: "float16[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
         y[t] = h.sum(-1)
     return y
 """,
+    "twice": """
+def twice(x: "float32[t=20, c=6]", a: "float32[c, n=5] ~ uniform(-1, 0)"):
+    h = np.zeros(a.shape)
+    y = np.zeros(x.shape)
+    for t in range(len(x)):
+        h = a * h + x[t][:, None]
+        y[t] = h.sum(-1)
+    return y, 2 * y + 1
+""",
     "kept": """
 def kept(x: "float32[t=20, c=6]", a: "float32[c, n=5] ~ uniform(-1, 0)"):
     h = np.zeros(a.shape)
@@ -69,6 +78,25 @@ def kept(x: "float32[t=20, c=6]", a: "float32[c, n=5] ~ uniform(-1, 0)"):
 """,
 }
 REFUSED = {
+    "largest": (
+        """
+def largest(x: "float32[t=20, d=8]", v: "float32[t, e=6]"):
+    return np.maximum.accumulate(x[:, :, None] * v[:, None], axis=0).sum(1)
+""",
+        "it sums what it scans by another operation than a sum",
+    ),
+    "counts": (
+        """
+def counts(x: "int32[t=20, c=6] ~ integers(0, 9)", a: "int32[c, 16] ~ integers(0, 3)"):
+    h = np.zeros(a.shape, np.int32)
+    y = np.zeros(x.shape, np.int32)
+    for t in range(len(x)):
+        h = h * a + x[t][:, None]
+        y[t] = h.sum(-1)
+    return y
+""",
+        "it carries other than floating-point states",
+    ),
     "several": (
         """
 def several(x: "float32[t=20, c=6]", a: "float32[c, 16] ~ uniform(-1, 0)"):
