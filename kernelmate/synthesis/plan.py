@@ -223,8 +223,8 @@ def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
     return Graph(tuple(kept), tuple(order[one] for one in outputs))
 
 
-def walk(plan: Plan) -> Iterator[Key]:
-    """Yields every key of a plan once, operands first."""
+def walk(plan: Plan, unless: tuple[Key, Key] | None = None) -> Iterator[Key]:
+    """Yields every key of a plan once, operands first; not what is reached only over an edge, an operation and its operand."""
     seen: set[Key] = set()
     stack: list[tuple[Key, bool]] = [(key, False) for key in reversed(plan.outputs)]
     while stack:
@@ -234,7 +234,7 @@ def walk(plan: Plan) -> Iterator[Key]:
         elif key not in seen:
             seen.add(key)
             stack.append((key, True))
-            stack += [(one, False) for one in reversed(plan.operands(key)) if one not in seen]
+            stack += [(one, False) for one in reversed(plan.operands(key)) if one not in seen and (key, one) != unless]
 
 
 def behind(plan: Plan, key: Key) -> Key:

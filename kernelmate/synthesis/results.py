@@ -136,8 +136,13 @@ def _bounds(contract: Contract, directory: Path) -> tuple[str, ...]:
         if ordinary is None or shorter is None:
             continue
         constant = {place: side for place, side in ordinary.items() if shorter.get(place) == side}
-        tried = ((one, sides(one)) for one in range(1, most))
-        bound = next((one for one, at in tried if at is not None and constant.items() <= at.items()), most)
+        own = [place for place, side in ordinary.items() if side == most and shorter.get(place) == most - 1]
+        bound = most
+        while bound > 1:
+            at = sides(bound - 1)
+            if at is None or 0 in at.values() or not ({**constant, **dict.fromkeys(own, bound - 1)}.items() <= at.items()):
+                break
+            bound -= 1
         if bound > 1:
             found.append(f"{name} >= {bound}")
     return tuple(found)

@@ -266,8 +266,9 @@ class _StateText:
         declared = [f"{real} {names.state}[{names.kStates}]{' = {}' * zero};"]
         lines += [] if zero else [f"{names.state}[{names.k}] = {text};"]
         expressions.known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
-        for key in dict.fromkeys(key for key in walk(plan) if plan.node(key).op == "input"):
-            if plan.summed in key[1] and plan.along not in key[1]:
+        start = (self.carried, plan.operands(self.carried)[0]) if node.op == "recur" else None
+        for key in walk(plan, unless=start):
+            if plan.node(key).op == "input" and plan.summed in key[1] and plan.along not in key[1]:
                 held = self.kernel.names.fresh(f"{plan.node(key).data[0]}_kept")
                 declared.append(f"{real} {held}[{names.kStates}];")
                 lines.append(f"{held}[{names.k}] = {self._leaf(key)};")

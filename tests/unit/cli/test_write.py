@@ -226,7 +226,7 @@ def test_a_function_that_cannot_be_traced_exits_with_1_and_names_line_and_operat
     line = REFERENCE.split("\n").index("    y = np.sort(x)") + 1
     assert told.exit_code == 1
     assert (
-        f"reference.py:{line}: The reference cannot be traced: np.sort of other than up to 25 values along an axis in `y = np.sort(x)`."
+        f"reference.py:{line}: The reference cannot be traced: np.sort of more than 25 values, of which not only the first or last 16 are taken in `y = np.sort(x)`."
         in told.stdout
     )
     as_json = run("write", "reference.py:ordered", "--arrays", "x=float32[n=500]", "--json")
