@@ -179,7 +179,7 @@ LIBRARY_STEP = (
 
 
 def predict_library(target: Target, moved_bytes: int) -> Timing:
-    """Returns the least time of a library's step, which the model knows nothing of but the bytes of its arrays."""
+    """Returns the least time of a library's step, of which the model knows only the bytes of its arrays."""
     least = stored_fit().launch_floor + ALONE_US + moved_bytes / (1e3 * target.memory_gbps)
     return _predicted(least, notes=(LIBRARY_STEP,))
 

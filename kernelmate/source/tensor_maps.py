@@ -44,7 +44,7 @@ def split_entry(document: Document, path: Path, name: str, entry: str) -> tuple[
 
 
 def read_box(document: Document, path: Path, array: Argument, match: re.Match[str]) -> TensorBox:
-    """Return the box of a map of `array`.
+    """Returns the box of a map of `array`.
 
     Raises:
         ContractError: at what is wrong in it.

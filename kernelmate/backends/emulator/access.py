@@ -33,6 +33,15 @@ The lanes are a slice for all, or an array of positions.
 """
 
 
+def index_of(elements: Any) -> Array:
+    """Returns the elements that a port visits as an array of indices."""
+    return np.arange(elements.start, elements.stop) if type(elements) is slice else np.asarray(elements)
+
+
+def visit_nothing(rows: Array, elements: Any, positions: Any) -> None:
+    """Visits nothing, for accesses that are only checked."""
+
+
 class GlobalPort:
     """Global memory as seen by one instruction: checks addresses and provides elements.
 
@@ -311,7 +320,7 @@ class ClusterPort(WindowPort):
         wrong = (within > window.limit - site.size) | (within & (site.size - 1) != 0)
         if wrong.any():
             # They are wrong in the same way in each block.
-            super()._scattered(within[wrong], lanes[wrong], _nothing, None)
+            super()._scattered(within[wrong], lanes[wrong], visit_nothing, None)
         good = np.flatnonzero(~wrong)
         if not good.size:
             return
@@ -357,10 +366,6 @@ class ClusterPort(WindowPort):
             ),
         )
         raise Stop
-
-
-def _nothing(rows: Array, elements: Any, positions: Any) -> None:
-    """Visits nothing, where only the findings are wanted."""
 
 
 class ParameterPort:

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from kernelmate.backends.emulator.access import index_of
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
@@ -53,7 +54,7 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
 
         def visit(rows: Array, elements: Any, positions: Any) -> None:
             nonlocal same
-            index = np.arange(elements.start, elements.stop) if type(elements) is slice else elements
+            index = index_of(elements)
             before = update(rows, index, data[positions], None if other is None else other[positions])
             old[positions] = before
             same = same and np.array_equal(before, rows[index])

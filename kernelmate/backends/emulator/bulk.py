@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.emulator.access import index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import Group
@@ -18,7 +19,7 @@ from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import BulkCopy, BulkGroup
 from kernelmate.backends.emulator.order import SCOPES
-from kernelmate.backends.emulator.phases import PhaseChange, index_of, move_in_turn
+from kernelmate.backends.emulator.phases import PhaseChange, move_in_turn
 from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing
@@ -63,14 +64,16 @@ class Completion:
         if order is None:
             return
         order.tick()
-        places = None if self._barrier is None else np.full(len(lanes), -1, np.int64)
-        if self._barrier is not None and places is not None:
+        if self._barrier is None:
+            order.transfers.start(lanes, None)
+            return
+        places = np.full(len(lanes), -1, np.int64)
 
-            def visit(rows: Array, elements: Any, positions: Any) -> None:
-                del rows
-                places[positions] = index_of(elements)
+        def visit(rows: Array, elements: Any, positions: Any) -> None:
+            del rows
+            places[positions] = index_of(elements)
 
-            self._barrier.port.visit(self._barrier.addresses(lanes), lanes, visit)
+        self._barrier.port.visit(self._barrier.addresses(lanes), lanes, visit)
         order.transfers.start(lanes, places)
 
     def end(self, lanes: Array, sizes: Array) -> None:
@@ -103,7 +106,7 @@ class _Side:
         """Returns, and reports, the lanes whose address is not a multiple of 16."""
         wrong = np.asarray((addresses + addresses.dtype.type(self._probe.port.offset % CHUNK)) % CHUNK != 0)
         if wrong.any():
-            self._probe.port.visit(addresses[wrong], lanes[wrong], lambda rows, elements, positions: None)
+            self._probe.port.visit(addresses[wrong], lanes[wrong], visit_nothing)
         return wrong
 
 
@@ -138,7 +141,7 @@ def bind_bulk_copy(
         if moved.size:
             data = _read(origin, lanes[moved], starts[moved], sizes[moved])
             _write(target, lanes[moved], ends[moved], sizes[moved], data, reduction, operation.kind)
-        # What is wrong has been reported: a hang would only hide it.
+        # The barrier counts refused copies too: they have been reported, and a hang would hide that.
         completion.end(lanes, sizes)
 
     return run

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ClusterOrder:
-    """What the threads of the clusters of a batch know of each other's accesses by the barriers of the clusters.
+    """Knowledge that threads of a batch's clusters have of each other's accesses, from the barriers of the clusters.
 
     The tables of stamps have two rows, of the phase before the last one and of the last one; a lane's `_passed` is the row
     that it knows. `_published` limits the accesses that are published, `_arrived` those that have been made at all.
@@ -46,7 +46,6 @@ class ClusterOrder:
         self._met = np.zeros(lanes.blocks, bool)
         self._slot_of_block = np.full(lanes.total_blocks, -1, np.int64)
         self._filled = np.zeros(0, np.int64)
-        self._lane_of_thread = np.argsort(lanes.thread[: lanes.width])
         self._accessed = np.zeros((lanes.count, self._size), np.int64)
         self._accessed_by = np.zeros((lanes.count, self._size), np.int32)
         self._sites: dict[int, Site] = {}
@@ -110,7 +109,7 @@ class ClusterOrder:
     def lanes_of(self, numbers: Array) -> Array:
         """Returns the lanes of threads, by their numbers in the grid; -1 for threads of another batch."""
         slots = self._slot_of_block.take(numbers >> self._order.bits)
-        lanes = slots * self._lanes.width + self._lane_of_thread.take(numbers & ((1 << self._order.bits) - 1))
+        lanes = slots * self._lanes.width + self._lanes.lane_of_thread.take(numbers & ((1 << self._order.bits) - 1))
         return np.where(slots < 0, -1, lanes)
 
     def same_cluster(self, lanes: Array, numbers: Array) -> Array:
@@ -136,7 +135,7 @@ class ClusterOrder:
         for slot in range(first, first + self._size):
             stamps = self._published[self._passed[lane], slot * width : (slot + 1) * width]
             if (stamps > self._order.start).any():
-                yield int(self._lanes.block[slot * width]), stamps.take(self._lane_of_thread)
+                yield int(self._lanes.block[slot * width]), stamps.take(self._lanes.lane_of_thread)
 
     # ------------------------------------------------------------------------------------------- lifetimes
 

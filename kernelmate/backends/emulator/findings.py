@@ -185,6 +185,11 @@ def _message(entry: _FindingEntry) -> str:
     return f"{entry.text}, by {many} of block {entry.block}{more}"
 
 
+def at_line(position: Position | None) -> str:
+    """Formats a position within a sentence: ` at line 7`; empty if the line is unknown."""
+    return f" at line {position.line}" if position is not None and position.line else ""
+
+
 def plural(count: int, noun: str) -> str:
     """Formats a count: `1 byte`, `4 bytes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

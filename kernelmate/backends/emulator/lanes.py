@@ -69,8 +69,7 @@ class Lanes:
         self.real = self.thread < self.threads
         self._holding = np.flatnonzero(self.real)
         flat = np.minimum(self.thread, self.threads - 1)
-        x, y, _ = shape.block
-        self.thread_index = [part.astype(np.uint32) for part in (flat % x, flat // x % y, flat // (x * y))]
+        self.thread_index = [part.astype(np.uint32) for part in _coordinates(flat, shape.block)]
         self.block = np.zeros(self.count, np.int64)
         self.block_index = [np.zeros(self.count, np.uint32) for _ in range(3)]
         self.cluster_rank = np.zeros(self.count, np.uint32)
@@ -86,17 +85,26 @@ class Lanes:
         return (warps[:, None] * 32 + np.arange(32)).ravel()
 
     @cached_property
+    def lane_of_thread(self) -> Array:
+        """The lane of each thread within its block's slot: the inverse of `thread`."""
+        return np.argsort(self.thread[: self.width])
+
+    @property
+    def block_warpgroups(self) -> int:
+        """Number of warpgroups of a block; the last one may have fewer than four warps."""
+        return -(-self.width // WARPGROUP)
+
+    @cached_property
     def warpgroups(self) -> Array:
         """Lanes of each warpgroup, four warps of a block in a row: (warpgroups, 128), -1 beyond the block's last warp."""
-        each = -(-self.width // WARPGROUP)
-        found = np.full((self.blocks * each, WARPGROUP), -1, np.int64)
+        found = np.full((self.blocks * self.block_warpgroups, WARPGROUP), -1, np.int64)
         found[self.warpgroup, self.thread % WARPGROUP] = self.iota
         return found
 
     @cached_property
     def warpgroup(self) -> Array:
         """The warpgroup of each lane."""
-        return np.asarray(self.slot * -(-self.width // WARPGROUP) + self.thread // WARPGROUP)
+        return np.asarray(self.slot * self.block_warpgroups + self.thread // WARPGROUP)
 
     def batches(self) -> int:
         """Number of batches of the grid."""

@@ -79,10 +79,16 @@ def _tiled(shape: tuple[int, int], packed: int) -> Layout:
 
 
 _ROW_BYTES = 16
-TF32_BITS = np.uint32(0xFFFFE000)
+_TF32_BITS = np.uint32(0xFFFFE000)
 """Bits of a register that a tf32 operand has."""
-CARRIER = {"tf32": "f32"}
+_CARRIER = {"tf32": "f32"}
 """Types that NumPy represents by another one."""
+
+
+def elements_of(words: Array, kind: str) -> Array:
+    """Returns registers or words of memory as elements of a type; of tf32, only the bits that products use."""
+    held = words & _TF32_BITS if kind == "tf32" else words
+    return held.view(DTYPES[_CARRIER.get(kind, kind)])
 
 
 class Warps:
@@ -108,15 +114,12 @@ class Warps:
 
     def fragments(self, operands: tuple[Operand, ...], kind: str, warps: Array) -> Array:
         """Returns registers as elements of a type: (warps, 32, elements)."""
-        carrier = CARRIER.get(kind, kind)
         width = "b64" if SIZES[kind] == 8 else "b32"
         columns = []
         for operand in operands:
             value = self._machine.registers.read(operand, width)
             bits = np.ascontiguousarray(spread(value, self._whole, self._machine.lanes.count)).reshape(-1, 32)[warps]
-            if kind == "tf32":
-                bits = bits & TF32_BITS
-            columns.append(bits.view(DTYPES[carrier]).reshape(len(warps), 32, -1))
+            columns.append(elements_of(bits, kind).reshape(len(warps), 32, -1))
         return np.concatenate(columns, axis=2)
 
     def write(self, operands: tuple[Operand, ...], kind: str, fragments: Array, warps: Array, active: Group) -> None:

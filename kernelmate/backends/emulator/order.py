@@ -114,8 +114,6 @@ class Order:
         self.transfers = Transfers(self, lanes)
         self.proxies = ProxyFences(self, lanes)
         self.products = Copies(len(lanes.warpgroups))
-        self._lane_of_thread = np.empty(lanes.width, np.int64)
-        self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
     def begin(self, used: int) -> None:
         """Starts a batch: the first `used` slots hold other blocks, with no order to earlier accesses."""
@@ -182,7 +180,7 @@ class Order:
         if self.clusters is not None:
             return self.clusters.lanes_of(others & NUMBER_MASK)
         threads = others & ((1 << self.bits) - 1)
-        return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
+        return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lanes.lane_of_thread.take(threads))
 
     def same_block(self, lanes: Array, others: Array) -> Array:
         """Returns for each packed access whether it is by a thread of the lane's own block."""
@@ -324,7 +322,7 @@ class Order:
 
     def _warp_place(self, warps: Array) -> Array:
         """Returns each warp's slot within its block: a schedule seed permutes them."""
-        return np.asarray(self._lane_of_thread.take(warps * 32) >> 5)
+        return np.asarray(self._lanes.lane_of_thread.take(warps * 32) >> 5)
 
     # ------------------------------------------------ what visibility and clusters read of the clocks
 

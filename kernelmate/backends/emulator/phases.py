@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.emulator.access import index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import ranks
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import Group
@@ -184,11 +185,6 @@ def move_in_turn(machine: Machine, rows: Array, index: Array, change: PhaseChang
     return before, over
 
 
-def index_of(elements: Any) -> Array:
-    """Returns the elements that a port visits as an array of indices."""
-    return np.arange(elements.start, elements.stop) if type(elements) is slice else np.asarray(elements)
-
-
 def _turn(machine: Machine, index: Array) -> None:
     """Records that phases are complete, at barriers by their index."""
     if index.size:
@@ -241,9 +237,6 @@ def _bind_copies(barrier: _Barrier, *, counted: bool) -> Bound:
 def _bind_test(barrier: _Barrier, target: Array | None, *, parity: bool) -> Bound:
     machine = barrier.machine
 
-    def nothing(rows: Array, elements: Any, positions: Any) -> None:
-        del rows, elements, positions
-
     def run(group: Group | None, active: Group) -> None:
         del group
         lanes = machine.lanes_of(active)
@@ -261,7 +254,7 @@ def _bind_test(barrier: _Barrier, target: Array | None, *, parity: bool) -> Boun
         if machine.order is not None and done.any():
             # Only a thread that sees its phase complete has synchronised with the arriving threads.
             through = lanes[done]
-            barrier.acquires.port.visit(barrier.acquires.addresses(through), through, nothing)
+            barrier.acquires.port.visit(barrier.acquires.addresses(through), through, visit_nothing)
             if barrier.orders:
                 machine.order.transfers.observe(through, places[done])
         if target is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.emulator.findings import Race
+from kernelmate.backends.emulator.findings import Race, at_line
 from kernelmate.backends.emulator.lanes import WARPGROUP
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NEVER, Order
@@ -30,7 +30,7 @@ class ProductReads:
     def __init__(self, machine: Machine, order: Order, region: Region) -> None:
         lanes = machine.lanes
         self._machine, self._order, self._region = machine, order, region
-        self._each = len(lanes.warpgroups) // lanes.blocks
+        self._each = lanes.block_warpgroups
         shape = (self._each, (machine.shared.data.size >> _CHUNK_SHIFT) + 1)
         self._groups, self._sites = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
         self.any = False
@@ -95,14 +95,10 @@ class ProductReads:
         thread = int(geometry.thread[lane])
         block = geometry.place_of(int(geometry.block[lane]))
         text = (
-            f"thread {thread} of block {block} writes {where}, which wgmma.mma_async{_line(product)} may still read; wait for its "
+            f"thread {thread} of block {block} writes {where}, which wgmma.mma_async{at_line(product.position)} may still read; wait for its "
             "group (wgmma.wait_group), then let a barrier tell the other threads"
         )
         positions, threads = (site.position, product.position), (thread, thread // WARPGROUP * WARPGROUP)
         self._machine.findings.races.report(
             Race(self._region.code, "error", positions, name, within, threads, text, times)
         )
-
-
-def _line(site: Site) -> str:
-    return f" at line {site.position.line}" if site.position and site.position.line else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernelmate.backends.emulator.access_history import AccessHistory
-from kernelmate.backends.emulator.findings import Race
+from kernelmate.backends.emulator.findings import Race, at_line
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, SCOPES, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.types import Array
@@ -314,7 +314,6 @@ _Accessor = tuple[Site, tuple[int, int]]
 def _sentence(machine: Machine, later: _Accessor, before: _Accessor, where: str, excuse: str, *, unfenced: bool) -> str:
     (site, mine), (earlier, theirs) = later, before
     lanes = machine.lanes
-    line = earlier.position.line if earlier.position else 0
     mine_in, theirs_in = lanes.place_of(mine[0]), lanes.place_of(theirs[0])
     together = mine[0] == theirs[0]
     who = f"{_by(site)}thread {mine[1]} of block {mine_in} {_DOES[site.action]} {where}"
@@ -322,8 +321,7 @@ def _sentence(machine: Machine, later: _Accessor, before: _Accessor, where: str,
     if earlier is site:
         did = f"as {other} does in the same instruction"
     else:
-        at = f" at line {line}" if line else ""
-        did = f"which {other} {_DID[earlier.action]}{at}"
+        did = f"which {other} {_DID[earlier.action]}{at_line(earlier.position)}"
     if excuse:
         return f"{who}, {did}; {excuse}"
     if unfenced:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
-from kernelmate.backends.emulator.findings import Findings
+from kernelmate.backends.emulator.findings import Findings, at_line
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.liveness import operands_of, successors
 from kernelmate.backends.emulator.operations import Compute, WarpgroupMultiply, WarpgroupOrder
@@ -273,10 +273,10 @@ class RegisterOrder:
                     position, lanes, "executes wgmma.mma_async before the first wgmma.fence; put one before it"
                 )
             for touched, names in ((self._touched[here] > 0, sums), (self._touched[there] > 1, parts)):
-                self._tell(touched, names, position, lanes, _UNFENCED, touches=True)
-            self._tell(~np.isin(self._shape[here], (0, shape)), sums, position, lanes, _OTHER_SHAPE)
-            self._tell(self._pending(self._accumulates, part_rows, mine), parts, position, lanes, _READ)
-            self._tell(self._pending(self._is_read, rows, mine), sums, position, lanes, _CHANGED_PART)
+                self._report_first(touched, names, position, lanes, _UNFENCED, touches=True)
+            self._report_first(~np.isin(self._shape[here], (0, shape)), sums, position, lanes, _OTHER_SHAPE)
+            self._report_first(self._pending(self._accumulates, part_rows, mine), parts, position, lanes, _READ)
+            self._report_first(self._pending(self._is_read, rows, mine), sums, position, lanes, _CHANGED_PART)
             groups = self._groups.open_group[mine]
             self._accumulates[here], self._is_read[there], self._shape[here] = groups, groups, shape
             for name in (*sums, *parts):
@@ -303,10 +303,14 @@ class RegisterOrder:
             moves = use.source is not None and bool(self._pending(self._accumulates, rows, mine).any())
             if not moves:
                 if use.source is None:
-                    self._tell(self._pending(self._accumulates, rows, mine), reads, position, lanes, _READ)
-                    self._tell(self._pending(self._is_read, rows, mine), reads, position, lanes, _READ_PART)
-                self._tell(self._pending(self._accumulates, written_rows, mine), writes, position, lanes, _CHANGED)
-                self._tell(self._pending(self._is_read, written_rows, mine), writes, position, lanes, _CHANGED_PART)
+                    self._report_first(self._pending(self._accumulates, rows, mine), reads, position, lanes, _READ)
+                    self._report_first(self._pending(self._is_read, rows, mine), reads, position, lanes, _READ_PART)
+                self._report_first(
+                    self._pending(self._accumulates, written_rows, mine), writes, position, lanes, _CHANGED
+                )
+                self._report_first(
+                    self._pending(self._is_read, written_rows, mine), writes, position, lanes, _CHANGED_PART
+                )
             if use.source is not None:
                 move(mine)
             elif not use.constant:
@@ -317,7 +321,7 @@ class RegisterOrder:
 
         return run
 
-    def _tell(
+    def _report_first(
         self, found: Array, names: list[str], position: Position | None, lanes: Array, misuse: _Misuse, *, touches: bool = False
     ) -> None:  # fmt: skip
         """Reports the first register in a table of (registers, warpgroups) that is True."""
@@ -325,8 +329,7 @@ class RegisterOrder:
             return
         name = names[int(np.flatnonzero(found.any(axis=1))[0])]
         place = (self._touched_at if touches else self._used_at).get(name)
-        where = f" at line {place.line}" if place is not None and place.line else ""
-        self._report(position, lanes, misuse.text.format(where), misuse.severity)
+        self._report(position, lanes, misuse.text.format(at_line(place)), misuse.severity)
 
     def _report(self, position: Position | None, lanes: Array, text: str, severity: Severity = "error") -> None:
         self._findings.report(FindingCode.REGISTER_RACE, position, lanes, lambda: text, severity=severity)

@@ -30,8 +30,9 @@ _VECTORS = frozenset(
     {"%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid"}
 )
 _LAUNCH = frozenset(
-    {"%is_explicit_cluster", "%cluster_ctarank", "%cluster_nctarank", "%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%total_smem_size", "%envreg1", "%envreg2"}
-)  # fmt: skip
+    {"%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%total_smem_size", "%envreg1", "%envreg2"}
+    | {"%is_explicit_cluster", "%cluster_ctarank", "%cluster_nctarank"}
+)
 
 
 def is_known(name: str) -> bool:
@@ -45,8 +46,8 @@ def is_known(name: str) -> bool:
 class Specials:
     """The special registers of one launch: arrays over the lanes where lanes differ, else numbers.
 
-    `explicit` is 1 where the launch or the kernel gives the shape of a cluster. `workspace` is the address of the grid's barrier variable; zero where the launch is not cooperative. `chosen` are values
-    of `Surroundings.specials`.
+    `explicit` is 1 if the launch or the kernel gives the shape of a cluster. `workspace` is the address of the grid's
+    barrier variable; zero if the launch is not cooperative. `chosen` are values of `Surroundings.specials`.
     """
 
     def __init__(

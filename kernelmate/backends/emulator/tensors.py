@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import TENSOR_MAP_BYTES, TensorMap, tensor_element
-from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort
+from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort, index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.bulk import CHUNK, FROM, TO, Completion, site_number
 from kernelmate.backends.emulator.instructions.copies import REDUCTIONS
@@ -256,7 +256,7 @@ def bind_tensor_copy(
         starts = np.broadcast_to(start.addresses(lanes), lanes.shape).astype(np.int64) + start.port.offset
         good = starts % _SHARED_ALIGNMENT == 0
         if not good.all():
-            start.port.visit(start.addresses(lanes[~good]), lanes[~good], lambda rows, elements, positions: None)
+            start.port.visit(start.addresses(lanes[~good]), lanes[~good], visit_nothing)
         for box, mine in maps.boxes(lanes):
             sizes[mine] = box.nbytes
             corners = _corners(coordinates, lanes)[mine]
@@ -317,8 +317,12 @@ def _move(operation: TensorCopy, ports: _TensorPorts, box: _Box, lanes: Array, c
             if update is None:
                 rows[elements] = moved[positions]
             else:
-                index = np.arange(elements.start, elements.stop) if type(elements) is slice else elements
-                update(rows, index, moved[positions].view(DTYPES[_reduced_kind(operation.action, box.element)]), None)
+                update(
+                    rows,
+                    index_of(elements),
+                    moved[positions].view(DTYPES[_reduced_kind(operation.action, box.element)]),
+                    None,
+                )
 
         memory.visit(places, pieces.owners[inside], put, moved)
 

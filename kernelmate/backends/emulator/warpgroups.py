@@ -15,7 +15,7 @@ from kernelmate.backends.emulator.descriptors import CHUNK, addresses_of
 from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.matrices import CARRIER, TF32_BITS, Layout, left, sums
+from kernelmate.backends.emulator.matrices import Layout, elements_of, left, sums
 from kernelmate.backends.emulator.operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
@@ -120,10 +120,8 @@ class SharedMatrix:
         addresses = addresses_of(self._descriptors(lanes), self._extent, self._inner, transposed=self._transposed)
         chunks = self._chunks(lanes, addresses)
         if self._kind == _BITS:
-            return bits_of(chunks.reshape(len(lanes), self._extent, _ROW_BYTES))
-        if self._kind == "tf32":
-            chunks = (chunks.view(np.uint32) & TF32_BITS).view(np.uint8)
-        elements = chunks.view(DTYPES[CARRIER.get(self._kind, self._kind)])
+            return _bits_of(chunks.reshape(len(lanes), self._extent, _ROW_BYTES))
+        elements = elements_of(chunks.view(np.uint32), self._kind)
         if self._transposed:
             elements = elements.reshape(len(lanes), self._inner, self._extent).transpose(0, 2, 1)
         return elements.reshape(len(lanes), self._extent, self._inner).astype(np.float64)
@@ -176,7 +174,7 @@ class SharedMatrix:
         )
 
 
-def bits_of(rows: Array) -> Array:
+def _bits_of(rows: Array) -> Array:
     """Returns the bits of rows of bytes, the lowest first, as double-precision numbers."""
     return np.unpackbits(rows, axis=-1, bitorder="little").astype(np.float64)
 
@@ -194,11 +192,8 @@ class RegisterMatrix:
         """Returns the matrices of some warpgroups as numbers, (warpgroups, 64, inner)."""
         words = _words(self._values, lanes)
         if self._kind == _BITS:
-            return bits_of(np.ascontiguousarray(self._fragment.gather(words)).view(np.uint8))
-        if self._kind == "tf32":
-            words = words & TF32_BITS
-        elements = words.view(DTYPES[CARRIER.get(self._kind, self._kind)])
-        return self._fragment.gather(elements).astype(np.float64)
+            return _bits_of(np.ascontiguousarray(self._fragment.gather(words)).view(np.uint8))
+        return self._fragment.gather(elements_of(words, self._kind)).astype(np.float64)
 
 
 def _words(values: list[Value], lanes: Array) -> Array:

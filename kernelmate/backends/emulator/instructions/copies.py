@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.operations import (
     PhaseBarrier,
     TensorCopy,
 )
-from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Sink, TensorAddress
+from kernelmate.backends.emulator.program import Address, Immediate, Instruction, Operand, Register, Sink, TensorAddress
 from kernelmate.backends.emulator.spaces import CLUSTER_SHARED
 
 _ACTIONS = {
@@ -81,16 +81,15 @@ def decode_copy(instruction: Instruction) -> Operation:
     if not isinstance(size, Immediate) or size.bits not in {4, 8, 16}:
         raise Unsupported(f"size of {instruction.opcode}")
     taken: Operand | None = operands[3] if len(operands) == 4 else None
-    registers = [part for part in (to.base, origin.base, taken) if isinstance(part, Register)]
-    return AsyncCopy(to, origin, size.bits, taken, tuple(registers))
+    return AsyncCopy(to, origin, size.bits, taken, _registers(to, origin, taken))
 
 
 _BULK_HINTS = frozenset(
     {"async", "bulk", "reduce", "mbarrier__complete_tx__bytes", "bulk_group", "L2__cache_hint", "noftz"}
 )
 _BULK_SPACES = {"global": "global", "shared__cta": "shared", "shared__cluster": CLUSTER_SHARED}
-_TENSOR_WAYS = frozenset({("shared", "global"), (CLUSTER_SHARED, "global"), ("global", "shared")})
-_BULK_WAYS = _TENSOR_WAYS | {(CLUSTER_SHARED, "shared")}
+_TENSOR_SPACES = frozenset({("shared", "global"), (CLUSTER_SHARED, "global"), ("global", "shared")})
+_COPY_SPACES = _TENSOR_SPACES | {(CLUSTER_SHARED, "shared")}
 """State spaces of destination and source."""
 _EXTREMA = frozenset({"s32", "u32", "s64", "u64", "f16", "bf16"})
 _BITS = frozenset({"b32", "b64"})
@@ -106,7 +105,7 @@ def decode_bulk(instruction: Instruction) -> Operation:
 
     PTX ISA, Data Movement and Conversion Instructions: Bulk copy.
     """
-    parts, operands = instruction.parts, list(instruction.operands)
+    parts, operands = instruction.parts, instruction.operands
     if "commit_group" in parts:
         return BulkGroup()
     if "wait_group" in parts:
@@ -118,19 +117,31 @@ def decode_bulk(instruction: Instruction) -> Operation:
         return Nothing()
     if "tensor" in parts:
         return decode_tensor(instruction)
-    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
-    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
+    spaces, action, rest = _bulk_form(instruction)
     kind = instruction.kind if action else ""
-    unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - {action, kind}
-    if unknown or tuple(spaces) not in _BULK_WAYS or (parts[1] == "reduce" and kind not in REDUCTIONS.get(action, ())):
+    if rest - {kind} or spaces not in _COPY_SPACES or (action and kind not in REDUCTIONS[action]):
         raise Unsupported(instruction.opcode)
-    if instruction.has("L2__cache_hint"):
-        operands.pop()
     to, origin = (address_of(operand) for operand in operands[:2])
     barrier = address_of(operands[3]) if spaces[0] != "global" else None
-    read = (to.base, origin.base, operands[2], barrier.base if barrier is not None else None)
-    registers = tuple(part for part in read if isinstance(part, Register))
-    return BulkCopy((spaces[0], spaces[1]), to, origin, operands[2], barrier, action, kind, registers)
+    registers = _registers(to, origin, operands[2], barrier)
+    return BulkCopy(spaces, to, origin, operands[2], barrier, action, kind, registers)
+
+
+def _bulk_form(instruction: Instruction) -> tuple[tuple[str, str], str, set[str]]:
+    """Returns the state spaces of destination and source, the reduction or an empty text, and the other qualifiers."""
+    parts = instruction.parts
+    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
+    reduces = parts[1] == "reduce"
+    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if reduces else ""
+    if len(spaces) != 2 or (reduces and not action):
+        raise Unsupported(instruction.opcode)
+    return (spaces[0], spaces[1]), action, set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - {action}
+
+
+def _registers(*operands: Operand | None) -> tuple[Register, ...]:
+    """Returns the registers among operands and the bases of addresses."""
+    read = (operand.base if isinstance(operand, Address) else operand for operand in operands)
+    return tuple(part for part in read if isinstance(part, Register))
 
 
 _TILES = frozenset({"tensor", "tile", "1d", "2d", "3d", "4d", "5d"})
@@ -141,17 +152,14 @@ def decode_tensor(instruction: Instruction) -> Operation:
 
     PTX ISA, Data Movement and Conversion Instructions: Tensor copy.
     """
-    parts, operands = instruction.parts, list(instruction.operands)
-    spaces = [_BULK_SPACES[part] for part in parts if part in _BULK_SPACES]
-    action = next((part for part in parts[2:] if part in REDUCTIONS), "") if parts[1] == "reduce" else ""
-    unknown = set(parts[1:]) - _BULK_HINTS - _BULK_SPACES.keys() - _TILES - {action}
-    if unknown or tuple(spaces) not in _TENSOR_WAYS or (parts[1] == "reduce" and not action):
+    parts, operands = instruction.parts, instruction.operands
+    spaces, action, rest = _bulk_form(instruction)
+    if rest - _TILES or spaces not in _TENSOR_SPACES:
         raise Unsupported(instruction.opcode)
     loads = spaces[0] != "global"
     place, other = (operands[1], operands[0]) if loads else (operands[0], operands[1])
     if not isinstance(place, TensorAddress) or f"{len(place.coordinates.items)}d" not in parts:
         raise Unsupported(instruction.opcode)
     shared, barrier = address_of(other), address_of(operands[2]) if loads else None
-    read = (place.map.base, *place.coordinates.items, shared.base, barrier.base if barrier is not None else None)
-    registers = tuple(part for part in read if isinstance(part, Register))
+    registers = _registers(place.map, *place.coordinates.items, shared, barrier)
     return TensorCopy(loads, place.map, place.coordinates.items, shared, spaces[not loads], barrier, action, registers)
