@@ -276,7 +276,7 @@ def _share(sites: Mapping[int, tuple[int, int]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What was counted of one step of a pipeline.
+    """Counts of one step of a pipeline.
 
     Attributes:
         name: the stage.

@@ -117,9 +117,7 @@ class PipelineModule:
                 state.reads.add(source)
         state.note(stage, result.findings)
         if not any(one.severity == "error" for one in result.findings):
-            self._check_contents(
-                state, stage, {p for p, _ in _arrays(stage) if p in result.reads}, run, result.arrays, module
-            )
+            self._check_contents(state, stage, run, result, module)
         if state.run.count and stage.observe is not None:
             stage.observe(before, result.arrays)
         state.add(stage, result, result.arrays)
@@ -132,22 +130,22 @@ class PipelineModule:
         state.add(stage, None, {**given, **arrays})
 
     def _check_contents(
-        self, state: _PipelineState, stage: StageLaunch, reads: set[str], run: Run, arrays: Mapping[str, Any], module: Module
-    ) -> None:  # fmt: skip
+        self, state: _PipelineState, stage: StageLaunch, run: Run, result: RunResult, module: Module
+    ) -> None:
         """Reports a launch that uses elements which no stage has written in this run.
 
         Such elements hold what an earlier run left there, so that a pipeline may pass by its own stale results. A launch
         may read them and not use them, therefore it is repeated over other contents where launches repeat bit for bit.
         """
         for parameter, source in _arrays(stage):
-            if parameter not in reads or source in state.filled:
+            if parameter not in result.reads or source in state.filled:
                 continue
             unset = state.unset(source)
             if unset is None or not unset.any():
                 continue
             total = state.held[source].size
             count = int(unset.sum()) * total // unset.size
-            if not (_uses(run, arrays, parameter, unset, module) if self._repeatable else count == total):
+            if not (_uses(run, result.arrays, parameter, unset, module) if self._repeatable else count == total):
                 continue
             which = "it" if count == total else f"{count} of its {total} elements"
             message = (

@@ -1,8 +1,9 @@
-"""Records of one size: its launches, and the findings of the backend and the guards."""
+"""Records of one size: its launches, and the findings of the backend and the guards, and facts over all sizes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,6 +17,9 @@ from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong, Severity, Size, SizeMetrics
 
 Origin = Literal["contract", "own"]
+
+MOST_PRINTED = 4096
+"""Characters of a kernel's printed output that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +177,16 @@ class CaseRecord:
             held_against=None if answer is None else answer.against,
             scalars=self.scalars(contract),
         )
+
+
+def never_read(contract: Contract, records: Sequence[CaseRecord]) -> tuple[str, ...]:
+    """Returns the `inout` arguments that no finished launch has read; none if no launch finished."""
+    results = [s.outcome.result for r in records for s in r.seen if not s.outcome.stopped]
+    read = frozenset[str]().union(*(result.reads for result in results))
+    return tuple(a.name for a in contract.args if a.direction == "inout" and results and a.name not in read)
+
+
+def printed(records: Sequence[CaseRecord]) -> str:
+    """Returns the start of the first launch's output that is not empty."""
+    texts = (s.outcome.result.printed for r in records for s in r.seen)
+    return next((text for text in texts if text), "")[:MOST_PRINTED]

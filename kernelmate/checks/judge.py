@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from kernelmate.backends.base import (
     Backend,
@@ -16,7 +17,7 @@ from kernelmate.backends.base import (
 )
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.capacity import further_sizes
-from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
+from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import causes_of, size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
@@ -72,9 +73,6 @@ LONGEST_OWN_S = 2.0
 
 OWN_SIZES_WITHIN = 0.5
 """Fraction of the verdict's time limit after which no further generated size is launched."""
-
-MOST_PRINTED = 4096
-"""Characters of a kernel's printed output that are kept."""
 
 
 def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, model: Model | None = None) -> Judgement:
@@ -192,8 +190,8 @@ class _Judge:
             tuple(record.case(self.contract, one) for record, one in zip(self.records, metrics, strict=True)),
             findings,
             tuple(one for one in metrics if one is not None),
-            self._only_written(),
-            self._printed(),
+            never_read(self.contract, self.records),
+            printed(self.records),
             tuple(self.reasons),
             assumes=assumes,
         )
@@ -431,35 +429,24 @@ class _Judge:
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
         """Returns a record's first launch for the timer, with the baseline's launch unless the baseline is wrong."""
         assert record.counted is not None
-        size = record.size
-
-        def run() -> Run:
-            record.kept = record.kept or self.cases.again(record)
-            return self.bench.launch(size, record.kept.outcome.shot, record.kept.outcome.given)
-
-        beside = None
+        size, beside, baseline_run = record.size, None, None
         if self.baseline is not None and record.baseline_correct is not False:
             beside = self.baseline.module, self.baseline.shape(size)
+            if self.baseline.version.contract.stages:
+                baseline_run = partial(self._run, self.baseline, record)
         wrong = any(f.severity == "error" for f in self.findings) or False in self._that_count()
         restored = frozenset(
             a.name for a in self.contract.args if a.direction in ("inout", "scratch") and not only_written(a)
         )
         return TimedLaunch(
             self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
-            sizes, self.bench.module, run, beside, restored, self._baseline_run(record),
+            sizes, self.bench.module, partial(self._run, self.bench, record), beside, restored, baseline_run,
         )  # fmt: skip
 
-    def _baseline_run(self, record: CaseRecord) -> Callable[[], Run] | None:
-        """Returns a function that gives the run of a baseline that is a pipeline, on the inputs that were judged."""
-        baseline = self.baseline
-        if baseline is None or not baseline.version.contract.stages:
-            return None
-
-        def run() -> Run:
-            record.kept = record.kept or self.cases.again(record)
-            return baseline.launch(record.size, record.kept.outcome.shot, record.kept.outcome.given)
-
-        return run
+    def _run(self, bench: Bench, record: CaseRecord) -> Run:
+        """Returns the run of a version on the inputs of a record's first launch."""
+        kept = record.kept = record.kept or self.cases.again(record)
+        return bench.launch(record.size, kept.outcome.shot, kept.outcome.given)
 
     def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
         """Checks that timed launches gave the judged outputs; afterwards the arrays are released."""
@@ -485,15 +472,6 @@ class _Judge:
         if repeats is not None:
             repeats = replace(repeats, arrays=changed(repeats.arrays))
         return replace(timed, outputs=outputs, repeats=repeats)
-
-    def _only_written(self) -> tuple[str, ...]:
-        results = [s.outcome.result for r in self.records for s in r.seen if not s.outcome.stopped]
-        read = frozenset[str]().union(*(result.reads for result in results))
-        return tuple(a.name for a in self.contract.args if a.direction == "inout" and results and a.name not in read)
-
-    def _printed(self) -> str:
-        printed = (s.outcome.result.printed for r in self.records for s in r.seen)
-        return next((text for text in printed if text), "")[:MOST_PRINTED]
 
 
 def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:

@@ -176,8 +176,6 @@ def _verdict(stage: Stage, one: StageComparison, ran: StageResult | None, timing
         expression=stage.contract.reference if stage.library else None,
         grid=None if shape is None else shape.grid,
         block=None if shape is None else shape.block,
-        resources=None,
-        occupancy=None,
         correct=one.correct,
         unjudged=one.unjudged,
         max_error=max(errors, default=None),

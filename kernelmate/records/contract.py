@@ -183,6 +183,7 @@ class Stage:
         contract: what the step takes and gives, over the pipeline's sizes. Its arguments are the kernel's parameters in
             order, or the names in the expression. An array is `in` if it is read, `out` if no earlier step wrote it, and
             otherwise `inout`. `reference` is the step's own, if it has one; for a library step it is the expression.
+            `line` is where the step names its kernel or its array.
         sources: for each argument, the name of the pipeline's argument or temporary; None for a scalar with its own value.
         instance: the instance of a template, such as `reduce<256>`.
         library: True for an expression.

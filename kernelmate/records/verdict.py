@@ -297,18 +297,18 @@ class StageVerdict:
     """
 
     name: str
-    expression: str | None
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    resources: Resources | None
-    occupancy: Occupancy | None
-    correct: bool | None
-    unjudged: str | None
-    max_error: float | None
-    counters: Counters | None
-    timing: Timing | None
-    temporaries_written_bytes: int | None
-    temporaries_read_bytes: int | None
+    expression: str | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    resources: Resources | None = None
+    occupancy: Occupancy | None = None
+    correct: bool | None = None
+    unjudged: str | None = None
+    max_error: float | None = None
+    counters: Counters | None = None
+    timing: Timing | None = None
+    temporaries_written_bytes: int | None = None
+    temporaries_read_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,13 +76,14 @@ def case_row(case: Case, verdict: Verdict) -> list[str]:
     """Returns a size's table row: size, origin, result, error, time, first wrong element."""
     time = text(words.case_time_words(case.median_us, verdict.timing))
     predicted = case.median_us is not None and (verdict.timing is None or verdict.timing.kind == "predicted")
+    wrong = words.wrong_words(case.first_wrong)
     return [
         f"<code>{text(words.size_words(case.size))}</code>",
         text(case.origin),
         toned(*words.case_words(case)),
         text(words.error_words(case)),
         f'<span class="predicted">{time} predicted</span>' if predicted else time,
-        f"<code>{text(words.wrong_words(case.first_wrong))}</code>",
+        f"<code>{text(wrong)}</code>" if wrong else "",  # a narrow page shows no head of an empty cell
     ]
 
 

@@ -444,15 +444,16 @@ def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
     """
     if objective.metric == "correct":
         return _not_worth_mending(baseline)
+    by = "by hand" if baseline.stages is not None else "by hand or by `kernelmate fix`"
     if not baseline.compiled:
-        return "The kernel does not compile, so nothing was tried. Repair it first, by hand or by `kernelmate fix`."
+        return f"The kernel does not compile, so nothing was tried. Repair it first, {by}."
     errors = [finding for finding in baseline.findings if finding.severity == "error"]
     if errors and baseline.correct is None:
         return f"The kernel itself could not be judged ({errors[0].code}), so nothing was tried. {errors[0].message}"
     if errors:
         return (
-            f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, by hand or by "
-            f"`kernelmate fix`. {errors[0].message}"
+            f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, {by}. "
+            f"{errors[0].message}"
         )
     if baseline.correct is False:
         return "The kernel itself is not right, so nothing was tried. Repair it, or its reference, first."
@@ -468,4 +469,8 @@ def _not_worth_mending(baseline: Verdict) -> str | None:
         return "Nothing was found wrong, and nothing shows that it is right: give the contract a reference."
     if right and any(finding.severity == "warning" for finding in baseline.findings):
         return "The kernel is right at the sizes that are listed, so there is nothing to repair; what it is warned of is of other sizes."
-    return "The kernel is right as it is, so there is nothing to repair." if right else None
+    if right:
+        return "The kernel is right as it is, so there is nothing to repair."
+    if baseline.stages is not None:
+        return "Only single kernels are repaired: give the wrong stage's kernel a contract and fix it by its name, or edit it by hand."
+    return None

@@ -97,13 +97,6 @@ def compiled_stages(prepared: Prepared) -> tuple[StageVerdict, ...] | None:
                 block=None if shape is None else shape.block,
                 resources=None if one is None else one.resources,
                 occupancy=None if one is None else one.occupancy,
-                correct=None,
-                unjudged=None,
-                max_error=None,
-                counters=None,
-                timing=None,
-                temporaries_written_bytes=None,
-                temporaries_read_bytes=None,
             )
         )
     return tuple(found)
@@ -196,12 +189,15 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
     reasons = judgement.reasons
     if contract.inferred and judgement.only_written:
         reasons += (f"only ever written, so `out` in a contract: {', '.join(judgement.only_written)}",)
+    stage_lines = {stage.name: stage.contract.line for stage in contract.stages}
     return replace(
         verdict,
         correct=judgement.correct,
         cases=judgement.cases,
         findings=tuple(
-            replace(one, line=contract.line) if one.stage is not None and one.line is None else one
+            replace(one, line=stage_lines.get(one.stage, contract.line))
+            if one.stage is not None and one.line is None
+            else one
             for one in judgement.findings
         ),
         timing=None if headline is None else headline.timing,

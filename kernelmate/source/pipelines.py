@@ -203,7 +203,7 @@ class _StageReader:
             options=self.contract.options,
             accumulate=self.contract.accumulate,
             cooperative=self._flag((*at, "cooperative"), entry.get("cooperative", False)),
-            line=self.contract.line,
+            line=document.place((*at, "kernel"))[0],
         )
         reference, kind = read_reference(document, kernel, args, self.sizes, (*at, "reference"))
         if kind == "kernel":
@@ -333,6 +333,6 @@ class _StageReader:
             self._fail_unwritten(number, name, name)
         contract = Contract(
             name, self.contract.sizes, (), (), tuple(args), reference=text.strip(), reference_kind="expression",
-            line=self.contract.line,
+            line=document.place(path, key=True)[0],
         )  # fmt: skip
         return Stage(name, contract, tuple(one.name for one in args), library=True)

@@ -129,6 +129,20 @@ def test_a_wrong_pipeline_is_rejected_with_the_stage_at_fault(session: Session, 
     assert (verdict.correct, verdict.accepted) == (False, False)
 
 
+def test_a_stage_that_is_wrong_is_found_at_its_line_in_the_contract(session: Session) -> None:
+    lines = pipeline(HERE / "wrong" / "wrong_stage.cu").unit.text.splitlines()
+    assert lines[error_of(judged(session, "wrong/wrong_stage")).line - 1] == '// kernel = "statistics<128>"'
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"), [("make it faster", "Repair it first, by hand. at"), ("fix the kernel", "Only single kernels")]
+)
+def test_a_wrong_pipeline_is_neither_changed_nor_repaired(session: Session, prompt: str, said: str) -> None:
+    found = session.optimize(pipeline(HERE / "wrong" / "wrong_stage.cu"), prompt)
+    assert found.candidates == ()
+    assert said in found.notes[0]
+
+
 def test_a_stage_that_writes_an_input_of_the_pipeline_is_found(session: Session) -> None:
     found = judged(session, "wrong/input_written").findings
     assert ("blur", "from") in {(one.stage, one.buffer) for one in found if one.code == FindingCode.INPUT_MUTATED}

@@ -199,7 +199,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBaseline:
-    """What a version is timed beside.
+    """The baseline that a version is timed beside, to be loaded in the runner.
 
     Attributes:
         codes: its kernel, or for each stage of a pipeline its kernel or None.

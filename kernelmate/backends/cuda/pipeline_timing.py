@@ -25,9 +25,6 @@ from kernelmate.source import numpy_dtype
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
 
-ALLOCATED_FOR = 1
-"""Runs before a graph is captured: libraries make handles and take memory at their first call, which a capture forbids."""
-
 
 @dataclass(frozen=True, slots=True)
 class CudaPipeline:
@@ -171,8 +168,8 @@ class _ReplayedPipeline:
 
     def __init__(self, steps: Sequence[Launch], stream: Any, held: object) -> None:
         self._steps, self._stream, self._held = steps, stream, held
-        for _ in range(ALLOCATED_FOR):
-            self._submit(stream.ptr)
+        # Libraries make handles and allocate memory at their first call, which a capture forbids.
+        self._submit(stream.ptr)
         stream.synchronize()
         self._graph = _captured(stream, lambda: self._submit(stream.ptr))
 

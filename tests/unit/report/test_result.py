@@ -147,6 +147,13 @@ def test_a_finding_has_the_colour_of_its_severity(wrong: Verdict, kernel: Kernel
     assert "of-error" not in page
 
 
+def test_a_size_without_wrong_elements_has_an_empty_cell(wrong: Verdict) -> None:
+    """The style sheet shows no head of an empty cell on a narrow page."""
+    page = "".join(verdict_parts(wrong, SourceLines()))
+    assert page.count("<code>y[0, 852]: want") == 1
+    assert "<code></code>" not in page
+
+
 def test_wrong_values_show_the_line_that_stores_them(wrong: Verdict, kernel: Kernel) -> None:
     found = replace(
         wrong.findings[0], code=FindingCode.WRONG_VALUES, line=None, column=None, buffer="y",
