@@ -23,7 +23,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.capture.noting import NotedLaunch
-from kernelmate.capture.records import LaunchHeader, base_name
+from kernelmate.capture.records import LaunchHeader, kernel_in_text
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, LaunchShape, Target
 
@@ -72,14 +72,10 @@ def cuda_kernel(code: str, name: str, options: tuple[str, ...], cooperative: boo
         EmulatedLaunchFailed: the text has no such kernel, or it does not compile.
     """
     from kernelmate.compiler import compile_kernel, find_target
-    from kernelmate.source import find_kernels, text_unit
 
-    found = [
-        one for one in find_kernels(text_unit(code, f"<{name}>")) if one.name.rpartition("::")[2] == base_name(name)
-    ]
-    if not found:
+    kernel = kernel_in_text(code, name)
+    if kernel is None:
         raise EmulatedLaunchFailed(f"there is no kernel {name} in the text")
-    kernel = found[0]
     instance = name if kernel.signature.template_parameters else None
     target = find_target(TARGET)
     try:
