@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.capture.emulated import EmulatedKernel, EmulatedLaunchFailed, launch, triton_kernel
+from kernelmate.capture.emulated import EmulatedKernel, EmulatedLaunchFailed, launch, noted_failure, triton_kernel
 from kernelmate.capture.in_front import host_array
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract, Kernel, LaunchShape
@@ -72,7 +72,8 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -
     sides = grid({**given, **named}) if callable(grid) else grid
     x, y, z = (int(one) for one in (*(sides if isinstance(sides, Sequence) else (sides,)), 1, 1)[:3])
     values = {name: _value(name, value) for name, value in given.items()}
-    made, whole = _compiled(kernel, _arguments(values), options)
+    with noted_failure(kernel.name, LaunchShape((x, y, z), (1, 1, 1)), list(values.values())):
+        made, whole = _compiled(kernel, _arguments(values), options)
     passed = [one.name for one in whole.passing if one.kind == "argument"]
     scratch = len(whole.passing) - len(passed)
     launched = LaunchShape((x, y, z), (int(whole.block[0]), 1, 1), int(whole.shared))

@@ -275,9 +275,7 @@ def _check_recorded(recorded: Capture, kernel: str, command: tuple[str, ...], en
         why = ", ".join(f"{count} {_REASONS[outcome]}" for outcome, count in outcomes.items())
         raise UsageError(
             f"No launch of {kernel} was recorded: {why}{how}.",
-            hint="Raise --limit, for instance to 1G."
-            if outcomes["large"]
-            else "Run it without CUDA graphs, or with inputs that the kernel accepts.",
+            hint=next((hint for outcome, hint in _REMEDIES.items() if outcomes[outcome]), None),
         )
     others = list(dict.fromkeys(base_name(name) or name for name in recorded.names))
     launched = (
@@ -296,6 +294,15 @@ _REASONS = {
     "graph": "inside CUDA graphs, where nothing can be copied",
     "failed": "failed",
 }
+
+
+_REMEDIES = {
+    "recorded": "The records are damaged: run the program again.",
+    "large": "Raise --limit, for instance to 1G.",
+    "graph": "Run it without CUDA graphs.",
+    "failed": "Run it with code that compiles, and with inputs that the kernel accepts.",
+}
+"""Hints where no launch was recorded, by the outcome of launches; that of the first outcome which occurred is shown."""
 
 
 def _document(

@@ -163,9 +163,11 @@ class EmulatedRawKernel:
         Raises:
             EmulatedLaunchFailed: it does not compile, is not supported, or did something wrong.
         """
-        made = emulated.cuda_kernel(self.code, self.name, self.options, self.enable_cooperative_groups)
         shape = LaunchShape(_three(grid), _three(block), int(shared_mem), self.enable_cooperative_groups)
-        emulated.launch(made, shape, [_passed(one) for one in args])
+        values = [_passed(one) for one in args]
+        with emulated.noted_failure(self.name, shape, values):
+            made = emulated.cuda_kernel(self.code, self.name, self.options, self.enable_cooperative_groups)
+        emulated.launch(made, shape, values)
 
 
 def _three(sides: Sequence[int]) -> tuple[int, int, int]:

@@ -113,6 +113,22 @@ def test_a_program_that_fails_keeps_its_status_and_what_was_recorded(tmp_path: P
     assert (tmp_path / "fill.captured" / "fill.cu").exists()
 
 
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "cp.RawKernel('extern \"C\" __global__ void f(int* x) { x = 1.5; }', 'f')((1,), (4,), (x,))",
+        "cp.RawKernel('extern \"C\" __global__ void f(int* x) { x[threadIdx.x] = 1; }', 'f')((1,), (2,), (x[::2],))",
+    ],
+    ids=["does not compile", "a view with gaps"],
+)
+def test_launches_that_are_refused_count_as_failed(tmp_path: Path, launch: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import cupy as cp\nx = cp.zeros(4, cp.int32)\n{launch}\n")
+    error = captured(tmp_path, "f", str(program), status=2)
+    assert error["message"] == "No launch of f was recorded: 1 failed (it ended with status 1)."
+    assert error["hint"] == "Run it with code that compiles, and with inputs that the kernel accepts."
+
+
 def test_a_kernel_that_is_never_launched_is_told_with_those_that_were(tmp_path: Path) -> None:
     error = captured(tmp_path, "saxpi", "saxpy.py", status=2)
     assert error["message"] == "saxpy.py never launched saxpi."
