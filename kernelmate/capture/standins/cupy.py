@@ -23,6 +23,8 @@ from kernelmate.records import LaunchShape
 
 __version__ = "14.0.0"
 
+_STANDIN = "The stand-in of CuPy that kernelmate capture uses without a GPU"
+
 _SCALAR_METHODS = ("all", "any", "argmax", "argmin", "dot", "max", "mean", "min", "prod", "std", "sum", "trace", "var")
 """Methods of arrays that give a scalar in NumPy and an array without dimensions in CuPy."""
 
@@ -206,7 +208,7 @@ class EmulatedRawModule:
     ) -> None:  # fmt: skip
         if code is None:
             raise NotImplementedError(
-                "The stand-in of CuPy has no RawModule of a binary file: give its text as `code`."
+                f"{_STANDIN} has no RawModule of a compiled file, {path}: give CUDA text as `code`, or capture this program on a GPU."
             )
         self.code, self.options = code, tuple(options)
         self.enable_cooperative_groups = enable_cooperative_groups
@@ -226,9 +228,7 @@ RawKernel, RawModule = EmulatedRawKernel, EmulatedRawModule
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") or not hasattr(np, name):
-        raise AttributeError(
-            f"The stand-in of CuPy that kernelmate capture uses without a GPU has no {name}: capture this program on a GPU."
-        )
+        raise AttributeError(f"{_STANDIN} has no {name}: capture this program on a GPU.")
     value = getattr(np, name)
     if isinstance(value, types.ModuleType):
         return _NumpyModule(value)
