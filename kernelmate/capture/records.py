@@ -40,13 +40,19 @@ inside a CUDA graph, where nothing can be copied; the copies failed."""
 GRAPH = "(a CUDA graph)"
 """Name under which launches of whole graphs are listed."""
 
+LIMIT = 1 << 26
+"""Bytes of the buffers of one launch that are recorded by default."""
+
+SHAPES = 4
+"""Launches of one shape that are recorded by default."""
+
 LARGEST_KEYED = 1 << 24
 """Whole numbers from here on are no part of a shape's key: the library cannot tell a float's bits from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """What a process records.
+    """Settings by which a process records launches of a kernel.
 
     Attributes:
         folder: where records are written.
@@ -58,9 +64,9 @@ class CaptureSettings:
 
     folder: Path
     kernel: str
-    limit: int = 1 << 26
+    limit: int = LIMIT
     every: int = 1
-    shapes: int = 4
+    shapes: int = SHAPES
 
     def environment(self) -> dict[str, str]:
         """Returns the settings as environment variables."""

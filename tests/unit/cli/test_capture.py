@@ -16,6 +16,7 @@ import pytest
 
 import kernelmate
 from kernelmate.capture.records import read_capture
+from kernelmate.cli.capture import partial_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ROOT / "tests" / "data" / "capture"
@@ -226,6 +227,29 @@ def test_records_without_a_contract_are_kept_and_used_later(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert '// y = "inout float32[n] align 16"' in json.loads(done.stdout)["captured"]["contract"]
     assert (tmp_path / "saxpy.captured" / "saxpy.cu").exists()
+
+
+def test_records_are_kept_if_ctrl_c_ends_the_command_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "saxpy.captured"
+
+    def interrupted() -> None:
+        with partial_folder(folder, force=False) as part:
+            (part / "launches" / "1-0").mkdir(parents=True)
+            (part / "launches" / "1-0" / "launch.json").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (folder / "launches" / "1-0" / "launch.json").exists()
+    assert list(tmp_path.iterdir()) == [folder]
+    assert f"The records are kept: continue with --from {folder}." in capsys.readouterr().err
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    again = [sys.executable, "-m", "kernelmate", "capture", "saxpy", "--from", "nowhere"]
+    done = subprocess.run(again, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "nowhere is no capture." in done.stderr
 
 
 def test_a_source_that_cannot_be_used_is_refused_before_the_program_runs(tmp_path: Path) -> None:
