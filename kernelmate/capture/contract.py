@@ -24,7 +24,7 @@ from kernelmate.capture.relations import Relation, Values, find_fraction, find_r
 from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Member, Passed
 from kernelmate.source import inference, numpy_dtype
-from kernelmate.source.expressions import RESERVED, evaluate_integer
+from kernelmate.source.expressions import RESERVED, evaluate_integer, names_in
 from kernelmate.source.triton import function_of
 
 ALIGNED = 16
@@ -157,7 +157,7 @@ class _Relations:
             return "in"
         if all(buffer.written and buffer.read is False for buffer in buffers):
             return "out"
-        prior = None if self._prior is None else next((a for a in self._prior.args if a.name == one.name), None)
+        prior = self._prior_argument(one.name)
         if prior is not None and prior.direction == "out" and all(buffer.written is None for buffer in buffers):
             return "out"
         if all(buffer.read is False for buffer in buffers):
@@ -218,9 +218,13 @@ class _Relations:
                 f"{one.name}: launches changed nothing beyond element {max(touched) - 1} of {max(elements)}: what follows may be padding"
             )
 
+    def _prior_argument(self, name: str) -> Argument | None:
+        """Returns the entry that the kernel's text and its host code show of an array."""
+        return None if self._prior is None else next((one for one in self._prior.args if one.name == name), None)
+
     def _prior_shape(self, name: str) -> tuple[tuple[str, ...], list[Values]] | None:
         """Returns the shape that the kernel's text shows, and the values of its sides; None if a name has no value."""
-        prior = None if self._prior is None else next((a for a in self._prior.args if a.name == name), None)
+        prior = self._prior_argument(name)
         if prior is None or not prior.shape:
             return None
         values = [self._evaluated(side, self._candidates) for side in prior.shape]
@@ -238,7 +242,8 @@ class _Relations:
     def _use(self, expressions: tuple[str, ...]) -> tuple[str, ...]:
         """Marks the sizes in expressions as used, and returns the expressions."""
         for text in expressions:
-            self._used |= {name: values for name, values in self._candidates.items() if name in _names_in(text)}
+            names = dict(names_in(text))
+            self._used |= {name: values for name, values in self._candidates.items() if name in names}
         return expressions
 
     def _side(self, what: str, own: str, wanted: Values, block: Mapping[str, Values] | None = None) -> str:
@@ -446,12 +451,6 @@ def _prior(kernel: Kernel) -> Contract | None:
 
 def _usable(name: str) -> bool:
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-
-
-def _names_in(expression: str) -> set[str]:
-    import re
-
-    return set(re.findall(r"[^\W\d]\w*", expression))
 
 
 def _trimmed(sides: list[Values]) -> list[Values]:

@@ -5,7 +5,8 @@ Runs in the program's own process, for the stand-ins of its GPU libraries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -23,7 +24,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.capture.noting import NotedLaunch
-from kernelmate.capture.records import LaunchHeader, base_name
+from kernelmate.capture.records import LaunchHeader, kernel_in_text
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, LaunchShape, Target
 
@@ -72,14 +73,10 @@ def cuda_kernel(code: str, name: str, options: tuple[str, ...], cooperative: boo
         EmulatedLaunchFailed: the text has no such kernel, or it does not compile.
     """
     from kernelmate.compiler import compile_kernel, find_target
-    from kernelmate.source import find_kernels, text_unit
 
-    found = [
-        one for one in find_kernels(text_unit(code, f"<{name}>")) if one.name.rpartition("::")[2] == base_name(name)
-    ]
-    if not found:
+    kernel = kernel_in_text(code, name)
+    if kernel is None:
         raise EmulatedLaunchFailed(f"there is no kernel {name} in the text")
-    kernel = found[0]
     instance = name if kernel.signature.template_parameters else None
     target = find_target(TARGET)
     try:
@@ -129,8 +126,9 @@ def _loaded(kernel: Kernel, compiled: Compiled, target: Target) -> Module:
         said = next((one for one in compiled.diagnostics if one.severity == "error"), None) or next(
             iter(compiled.diagnostics), None
         )
+        line = f" (line {said.line})" if said and said.line is not None else ""
         raise EmulatedLaunchFailed(
-            f"{kernel.name} does not compile: {said.message if said else 'the compiler gave no reason'}"
+            f"{kernel.name} does not compile: {said.message if said else 'the compiler gave no reason'}{line}"
         )
     try:
         return EmulatorBackend().load(compiled, target)
@@ -160,17 +158,13 @@ def launch(
     facts = replace(
         kernel.facts, grid=shape.grid, block=shape.block, shared=shape.shared_bytes, cooperative=shape.cooperative
     )
-    flat = [_flat(value, place) if isinstance(value, np.ndarray) else value for place, value in enumerate(values)]
-    if len(values) != len(kernel.names):
-        raise EmulatedLaunchFailed(
-            f"{kernel.name} takes {len(kernel.names)} arguments ({', '.join(kernel.names)}), and {len(values)} were passed"
-        )
-    given = _arguments(kernel, flat)
-    arguments = [one for place, one in enumerate(given) if passed is None or passed[place]]
-    arguments += [ScalarArgument("scratch", np.uint64(0))] * scratch
-    run = Run(shape, tuple(arguments), check=False)
     noted = NotedLaunch.of(facts, values)
     try:
+        flat = [_flat(value, place) if isinstance(value, np.ndarray) else value for place, value in enumerate(values)]
+        given = _arguments(kernel, flat)
+        arguments = [one for place, one in enumerate(given) if passed is None or passed[place]]
+        arguments += [ScalarArgument("scratch", np.uint64(0))] * scratch
+        run = Run(shape, tuple(arguments), check=False)
         result = _run(kernel, run)
     except EmulatedLaunchFailed:
         noted.fail()
@@ -184,6 +178,16 @@ def launch(
         print(result.printed, end="")
     own = {place: kernel.names[place if held is None else held[0]] for place, held in enumerate(_holders(flat))}
     noted.record(values, before, {place: (name in result.reads, name in written) for place, name in own.items()})
+
+
+@contextlib.contextmanager
+def noted_failure(name: str, shape: LaunchShape, values: Sequence[Array | np.generic]) -> Iterator[None]:
+    """Context manager in which a kernel is compiled for a launch: if it is refused, the launch is counted as a failed one."""
+    try:
+        yield
+    except EmulatedLaunchFailed:
+        NotedLaunch.of(LaunchHeader(name, shape.grid, shape.block, shape.shared_bytes), values).fail()
+        raise
 
 
 def _flat(array: Array, place: int) -> Array:
@@ -201,6 +205,10 @@ def _arguments(kernel: EmulatedKernel, flat: Sequence[Array | np.generic]) -> li
     """Returns what the emulator passes: an array that lies within another one is an address there."""
     from kernelmate.source import numpy_dtype
 
+    if len(flat) != len(kernel.names):
+        raise EmulatedLaunchFailed(
+            f"{kernel.name} takes {len(kernel.names)} arguments ({', '.join(kernel.names)}), and {len(flat)} were passed"
+        )
     found: list[ArrayArgument | ScalarArgument] = []
     for name, dtype, value, holder in zip(kernel.names, kernel.dtypes, flat, _holders(flat), strict=True):
         if isinstance(value, np.ndarray) and holder is None:

@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.capture.contract import CapturedContract
-from kernelmate.capture.records import Capture, base_name
+from kernelmate.capture.records import Capture, base_name, kernel_in_text
 from kernelmate.errors import UsageError
 from kernelmate.files import write_atomically
 from kernelmate.records import Contract, Kernel
-from kernelmate.source import (
-    apply_edits,
-    file_text,
-    find_kernels,
-    load_kernel,
-    render_contract,
-    text_unit,
-    write_contract,
-)
+from kernelmate.source import apply_edits, file_text, load_kernel, render_contract, write_contract
 from kernelmate.source.blocks import block_of
 
 REFERENCE = "reference.py"
@@ -150,10 +142,7 @@ def captured_kernel(capture: Capture) -> Kernel | None:
     launch = capture.launches[0]
     if launch.language == "triton" and launch.file is not None:
         return load_kernel(f"{launch.file}::{launch.kernel}")
-    if launch.source is None:
-        return None
-    unit = text_unit(launch.source, f"<{base_name(launch.kernel)}>")
-    return next((one for one in find_kernels(unit) if one.name.rpartition("::")[2] == base_name(launch.kernel)), None)
+    return None if launch.source is None else kernel_in_text(launch.source, launch.kernel)
 
 
 def write_files(

@@ -17,7 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from kernelmate.records import Kernel
 
 FORMAT = 1
 """Version of `launch.json`."""
@@ -37,13 +40,19 @@ inside a CUDA graph, where nothing can be copied; the copies failed."""
 GRAPH = "(a CUDA graph)"
 """Name under which launches of whole graphs are listed."""
 
+LIMIT = 1 << 26
+"""Bytes of the buffers of one launch that are recorded by default."""
+
+SHAPES = 4
+"""Launches of one shape that are recorded by default."""
+
 LARGEST_KEYED = 1 << 24
 """Whole numbers from here on are no part of a shape's key: the library cannot tell a float's bits from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """What a process records.
+    """Settings by which a process records launches of a kernel.
 
     Attributes:
         folder: where records are written.
@@ -55,9 +64,9 @@ class CaptureSettings:
 
     folder: Path
     kernel: str
-    limit: int = 1 << 26
+    limit: int = LIMIT
     every: int = 1
-    shapes: int = 4
+    shapes: int = SHAPES
 
     def environment(self) -> dict[str, str]:
         """Returns the settings as environment variables."""
@@ -411,6 +420,15 @@ def shape_key(facts: LaunchHeader, arguments: Sequence[int | tuple[int, ...] | N
     keyed = [one if not isinstance(one, int) or 0 <= one < LARGEST_KEYED else None for one in arguments]
     text = repr((facts.kernel, facts.grid, facts.block, facts.shared, keyed))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def kernel_in_text(source: str, name: str) -> Kernel | None:
+    """Returns the kernel that a program launches by a name, plain or of an instance, from its text; None if that lacks it."""
+    from kernelmate.source import find_kernels, text_unit
+
+    base = base_name(name)
+    kernels = find_kernels(text_unit(source, f"<{base}>"))
+    return next((one for one in kernels if base_name(one.name) == base), None)
 
 
 def base_name(name: str) -> str:

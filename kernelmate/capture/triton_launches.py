@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.capture.emulated import EmulatedKernel, EmulatedLaunchFailed, launch, triton_kernel
+from kernelmate.capture.emulated import EmulatedKernel, EmulatedLaunchFailed, launch, noted_failure, triton_kernel
 from kernelmate.capture.in_front import host_array
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract, Kernel, LaunchShape
@@ -70,13 +70,13 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -
     kernel = _kernel_of(inspect.getsourcefile(self.fn) or "", self.fn.__name__)
     given, options = _bound(kernel, args, named)
     sides = grid({**given, **named}) if callable(grid) else grid
-    shape = tuple(int(one) for one in (*(sides if isinstance(sides, Sequence) else (sides,)), 1, 1))[:3]
+    x, y, z = (int(one) for one in (*(sides if isinstance(sides, Sequence) else (sides,)), 1, 1)[:3])
     values = {name: _value(name, value) for name, value in given.items()}
-    contract = _contract(kernel, values, options)
-    made, whole = _compiled(kernel, contract)
+    with noted_failure(kernel.name, LaunchShape((x, y, z), (1, 1, 1)), list(values.values())):
+        made, whole = _compiled(kernel, _arguments(values), options)
     passed = [one.name for one in whole.passing if one.kind == "argument"]
     scratch = len(whole.passing) - len(passed)
-    launched = LaunchShape((shape[0], shape[1], shape[2]), (int(whole.block[0]), 1, 1), int(whole.shared))
+    launched = LaunchShape((x, y, z), (int(whole.block[0]), 1, 1), int(whole.shared))
     # A number that is always 1 is no parameter of the code, but one of the function.
     launch(
         made, launched, [values[name] for name in values], scratch=scratch, passed=[name in passed for name in values]
@@ -143,8 +143,8 @@ def _value(name: str, value: Any) -> Any:
     )
 
 
-def _contract(kernel: Kernel, values: Mapping[str, Any], options: tuple[str, ...]) -> Contract:
-    """Returns a contract with the types of one launch, its whole numbers being constants as far as they decide about the code."""
+def _arguments(values: Mapping[str, Any]) -> tuple[Argument, ...]:
+    """Returns the types of one launch's arguments, its whole numbers being constants as far as they decide about the code."""
     args = []
     for name, value in values.items():
         if isinstance(value, np.ndarray):
@@ -154,19 +154,9 @@ def _contract(kernel: Kernel, values: Mapping[str, Any], options: tuple[str, ...
             # Only 1 makes other code: multiples of 16 run in code for any number.
             text = "1" if value.dtype.kind in "iu" and value == 1 else "2"
             args.append(Argument(name, None, value.dtype.name, value=text))
-    return Contract(kernel.name, ({},), ("1",), (), tuple(args), options=options)
+    return tuple(args)
 
 
 @lru_cache(maxsize=256)
-def _compiled_once(kernel: Kernel, key: str) -> tuple[EmulatedKernel, Contract]:
-    return triton_kernel(kernel, _PENDING[key])
-
-
-_PENDING: dict[str, Contract] = {}
-"""Contracts by their texts, since those with mappings have no hash."""
-
-
-def _compiled(kernel: Kernel, contract: Contract) -> tuple[EmulatedKernel, Contract]:
-    key = repr(contract)
-    _PENDING[key] = contract
-    return _compiled_once(kernel, key)
+def _compiled(kernel: Kernel, args: tuple[Argument, ...], options: tuple[str, ...]) -> tuple[EmulatedKernel, Contract]:
+    return triton_kernel(kernel, Contract(kernel.name, ({},), ("1",), (), args, options=options))

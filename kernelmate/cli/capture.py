@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelmate.capture.records import LIMIT, SHAPES
 from kernelmate.cli.options import Output, output_of, output_options
 from kernelmate.cli.search import remark
 from kernelmate.cli.stopping import note
-from kernelmate.errors import InputError, UsageError
+from kernelmate.errors import KernelmateError, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.capture.contract import CapturedContract
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from kernelmate.records import Contract, Kernel
 
 EXAMPLE = "kernelmate capture softmax -- python train.py"
-LIMIT = 1 << 26
-SHAPES = 4
 _TELL_EVERY_S = 5.0
 _MULTIPLES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -95,12 +94,16 @@ def capture(
     if writes and text is not None:
         check_writable(Path(text.unit.path))
     if kept is not None:
+        if not (kept / "launches").is_dir():
+            raise UsageError(
+                f"{kept} is no capture.", hint=f"Name a folder that has records: --from {base_name(kernel)}.captured"
+            )
         done = FinishedProgram(0, "", False, 0)
         made = _make(kernel, read_capture(kept / "launches", shapes), text, done, kept, command)
         return _finish(made, kept, done, writes, output)
     folder = to if to is not None else Path(f"{base_name(kernel)}.captured")
     _check_folder(folder, force)
-    with _partial_folder(folder, force) as part:
+    with partial_folder(folder, force) as part:
         settings = CaptureSettings(part / "launches", kernel, limit, every, shapes)
         settings.folder.mkdir()
         ended, recorded = _run(command, _environment(settings, backend, text), settings, output)
@@ -167,10 +170,10 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _partial_folder(folder: Path, force: bool) -> Iterator[Path]:
+def partial_folder(folder: Path, force: bool) -> Iterator[Path]:
     """Gives a folder beside the capture's own for what is being recorded, which replaces it if any launch has been recorded.
 
-    If no contract can be made of the records, they are kept all the same, and the error says so.
+    If no contract is made of the records, because of an error or Ctrl-C, they are kept all the same, and a message says so.
     """
     part = folder.absolute().with_name(f".{folder.name}.{os.getpid()}")
     try:
@@ -180,10 +183,14 @@ def _partial_folder(folder: Path, force: bool) -> Iterator[Path]:
     try:
         yield part
         _put(part, folder, force)
-    except InputError as error:
+    except BaseException as error:
         if any((part / "launches").glob("[!.]*/launch.json")) and (force or not folder.exists()):
             _put(part, folder, force)
-            error.hint = f"{error.hint or ''} The records are kept: continue with --from {folder}.".lstrip()
+            said = f"The records are kept: continue with --from {folder}."
+            if isinstance(error, KernelmateError):
+                error.hint = f"{error.hint or ''} {said}".lstrip()
+            else:
+                note(said)
         raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -275,9 +282,7 @@ def _check_recorded(recorded: Capture, kernel: str, command: tuple[str, ...], en
         why = ", ".join(f"{count} {_REASONS[outcome]}" for outcome, count in outcomes.items())
         raise UsageError(
             f"No launch of {kernel} was recorded: {why}{how}.",
-            hint="Raise --limit, for instance to 1G."
-            if outcomes["large"]
-            else "Run it without CUDA graphs, or with inputs that the kernel accepts.",
+            hint=next((hint for outcome, hint in _REMEDIES.items() if outcomes[outcome]), None),
         )
     others = list(dict.fromkeys(base_name(name) or name for name in recorded.names))
     launched = (
@@ -296,6 +301,15 @@ _REASONS = {
     "graph": "inside CUDA graphs, where nothing can be copied",
     "failed": "failed",
 }
+
+
+_REMEDIES = {
+    "recorded": "The records are damaged: run the program again.",
+    "large": "Raise --limit, for instance to 1G.",
+    "graph": "Run it without CUDA graphs.",
+    "failed": "Run it with code that compiles, and with inputs that the kernel accepts.",
+}
+"""Hints where no launch was recorded, by the outcome of launches; that of the first outcome which occurred is shown."""
 
 
 def _document(

@@ -23,6 +23,8 @@ from kernelmate.records import LaunchShape
 
 __version__ = "14.0.0"
 
+_STANDIN = "The stand-in of CuPy that kernelmate capture uses without a GPU"
+
 _SCALAR_METHODS = ("all", "any", "argmax", "argmin", "dot", "max", "mean", "min", "prod", "std", "sum", "trace", "var")
 """Methods of arrays that give a scalar in NumPy and an array without dimensions in CuPy."""
 
@@ -163,9 +165,11 @@ class EmulatedRawKernel:
         Raises:
             EmulatedLaunchFailed: it does not compile, is not supported, or did something wrong.
         """
-        made = emulated.cuda_kernel(self.code, self.name, self.options, self.enable_cooperative_groups)
         shape = LaunchShape(_three(grid), _three(block), int(shared_mem), self.enable_cooperative_groups)
-        emulated.launch(made, shape, [_passed(one) for one in args])
+        values = [_passed(one) for one in args]
+        with emulated.noted_failure(self.name, shape, values):
+            made = emulated.cuda_kernel(self.code, self.name, self.options, self.enable_cooperative_groups)
+        emulated.launch(made, shape, values)
 
 
 def _three(sides: Sequence[int]) -> tuple[int, int, int]:
@@ -204,7 +208,7 @@ class EmulatedRawModule:
     ) -> None:  # fmt: skip
         if code is None:
             raise NotImplementedError(
-                "The stand-in of CuPy has no RawModule of a binary file: give its text as `code`."
+                f"{_STANDIN} has no RawModule of a compiled file, {path}: give CUDA text as `code`, or capture this program on a GPU."
             )
         self.code, self.options = code, tuple(options)
         self.enable_cooperative_groups = enable_cooperative_groups
@@ -224,9 +228,7 @@ RawKernel, RawModule = EmulatedRawKernel, EmulatedRawModule
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") or not hasattr(np, name):
-        raise AttributeError(
-            f"The stand-in of CuPy that kernelmate capture uses without a GPU has no {name}: capture this program on a GPU."
-        )
+        raise AttributeError(f"{_STANDIN} has no {name}: capture this program on a GPU.")
     value = getattr(np, name)
     if isinstance(value, types.ModuleType):
         return _NumpyModule(value)

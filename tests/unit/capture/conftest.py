@@ -57,9 +57,9 @@ class Records:
     def __post_init__(self) -> None:
         self.recorder = LaunchRecorder(CaptureSettings(self.folder, "scale"))
 
-    def add(self, arguments: Sequence[Passed], grid: tuple[int, int, int], block: tuple[int, int, int] = (256, 1, 1), *, shared: int = 0, times: int = 1) -> None:  # fmt: skip
+    def add(self, arguments: Sequence[Passed], grid: tuple[int, int, int], block: tuple[int, int, int] = (256, 1, 1), *, shared: int = 0, times: int = 1, options: tuple[str, ...] = ()) -> None:  # fmt: skip
         """Records a launch, `times` times."""
-        facts = LaunchHeader("scale", grid, block, shared)
+        facts = LaunchHeader("scale", grid, block, shared, options=options)
         given = [one.before for one in arguments]
         key = shape_key(facts, [one.shape if isinstance(one, np.ndarray) else int(one) if one.dtype.kind in "iu" else None for one in given])  # fmt: skip
         for _ in range(times):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.capture.contract import CapturedContract, captured_contract
+from kernelmate.capture.contract import LONGEST_REQUIRE, CapturedContract, captured_contract
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, text_unit
@@ -130,6 +130,32 @@ def test_arrays_that_share_memory_are_an_alias(records: Records, floats: Floats,
     else:
         assert 'x = "inout float32[n] align 16"' in lines
         assert 'y = "alias x"' in lines
+
+
+def test_launches_of_another_kind_are_left_out_and_told(records: Records, floats: Floats) -> None:
+    """The most frequent kind is kept: others have other options, or arrays that share memory."""
+    for n in (1000, 4096):
+        x = floats(n)
+        rest, grid = [Passed(np.float32(2)), Passed(np.int32(n))], (-(-n // 256), 1, 1)
+        records.add([Passed(x), Passed(floats(n), 2 * x), *rest], grid, options=("-DFAST",), times=2)
+        records.add([Passed(x), Passed(floats(n), 2 * x), *rest], grid)
+    records.add([Passed(x, 2 * x, address=0x1000), Passed(x, 2 * x, address=0x1000), *rest], grid, options=("-DFAST",))
+    made = captured_contract(kernel_of(SCALE), records.read())
+    assert made.contract.options == ("-DFAST",)
+    assert [len(case.launches) for case in made.cases] == [2, 2]
+    assert made.notes[0].startswith("3 of 7 recorded launches are left out: ")
+
+
+def test_sizes_beyond_the_room_of_require_are_left_out_and_told(records: Records, floats: Floats) -> None:
+    add_scales(records, floats, [2, 3], times=2)
+    add_scales(records, floats, list(range(1000, 1080)))
+    made = captured_contract(kernel_of(SCALE), records.read())
+    (condition,) = made.contract.require
+    assert len(condition) <= LONGEST_REQUIRE
+    assert made.contract.sizes[:2] == ({"n": 2}, {"n": 3})
+    assert len(made.contract.sizes) == len(made.cases) < 82
+    left = 82 - len(made.cases)
+    assert f"{left} of 82 sizes, the least frequent, are left out: `require` has no room for them" in made.notes
 
 
 def test_alignment_that_some_launch_lacks_is_not_promised(records: Records, floats: Floats) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import kernelmate
 from kernelmate.capture.records import read_capture
+from kernelmate.cli.capture import partial_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ROOT / "tests" / "data" / "capture"
@@ -111,6 +112,22 @@ def test_a_program_that_fails_keeps_its_status_and_what_was_recorded(tmp_path: P
     assert "the program ended with status 1; what was recorded until then is kept" in document["notes"]
     assert document["program"]["status"] == 1
     assert (tmp_path / "fill.captured" / "fill.cu").exists()
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "cp.RawKernel('extern \"C\" __global__ void f(int* x) { x = 1.5; }', 'f')((1,), (4,), (x,))",
+        "cp.RawKernel('extern \"C\" __global__ void f(int* x) { x[threadIdx.x] = 1; }', 'f')((1,), (2,), (x[::2],))",
+    ],
+    ids=["does not compile", "a view with gaps"],
+)
+def test_launches_that_are_refused_count_as_failed(tmp_path: Path, launch: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import cupy as cp\nx = cp.zeros(4, cp.int32)\n{launch}\n")
+    error = captured(tmp_path, "f", str(program), status=2)
+    assert error["message"] == "No launch of f was recorded: 1 failed (it ended with status 1)."
+    assert error["hint"] == "Run it with code that compiles, and with inputs that the kernel accepts."
 
 
 def test_a_kernel_that_is_never_launched_is_told_with_those_that_were(tmp_path: Path) -> None:
@@ -210,6 +227,29 @@ def test_records_without_a_contract_are_kept_and_used_later(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert '// y = "inout float32[n] align 16"' in json.loads(done.stdout)["captured"]["contract"]
     assert (tmp_path / "saxpy.captured" / "saxpy.cu").exists()
+
+
+def test_records_are_kept_if_ctrl_c_ends_the_command_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "saxpy.captured"
+
+    def interrupted() -> None:
+        with partial_folder(folder, force=False) as part:
+            (part / "launches" / "1-0").mkdir(parents=True)
+            (part / "launches" / "1-0" / "launch.json").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (folder / "launches" / "1-0" / "launch.json").exists()
+    assert list(tmp_path.iterdir()) == [folder]
+    assert f"The records are kept: continue with --from {folder}." in capsys.readouterr().err
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    again = [sys.executable, "-m", "kernelmate", "capture", "saxpy", "--from", "nowhere"]
+    done = subprocess.run(again, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "nowhere is no capture." in done.stderr
 
 
 def test_a_source_that_cannot_be_used_is_refused_before_the_program_runs(tmp_path: Path) -> None:

@@ -32,6 +32,20 @@ def attention(x):
     return softmax(x)
 """
 
+LAYER = """
+@torch.library.custom_op("layers::block", mutates_args=())
+def block(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(20):
+        torch.randn(300, 300) @ torch.randn(300, 300)
+    return softmax(x)
+
+def step():
+    return block(torch.randn(4, 8))
+
+for _ in range(20):
+    step()
+"""
+
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KERNELMATE_")}
@@ -123,8 +137,8 @@ def test_requirements_decide_and_json_stands_alone(tmp_path: Path) -> None:
 
 @needs_torch
 def test_a_share_that_is_too_small_fails_and_the_programs_failure_comes_first(tmp_path: Path) -> None:
-    body = "for _ in range(20):\n    torch.randn(300, 300) @ torch.randn(300, 300)\n    attention(torch.randn(4, 8))\n"
-    (tmp_path / "small.py").write_text(OPERATOR + body + "import sys\nsys.exit(len(sys.argv) - 1 and 7)\n")
+    """Each call of the operator is inside one of a longer operator, so that its share is small in any sample, even of first calls alone."""
+    (tmp_path / "small.py").write_text(OPERATOR + LAYER + "import sys\nsys.exit(len(sys.argv) - 1 and 7)\n")
     done = trace(tmp_path, "--require", "rows::*", "--share", "0.9", "--", sys.executable, "small.py")
     assert done.returncode == 1
     assert "required: rows::*: NOT MET: it has" in done.stderr
