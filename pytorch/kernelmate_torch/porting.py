@@ -62,6 +62,17 @@ class PortedPart:
         """Returns True unless it only changes shapes."""
         return self.why not in (VIEW, NOT_TENSOR)
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Returns the values that its statement takes."""
+        node = self.nodes[0]
+        return tuple(nodes_in([*node.args, *node.kwargs.values()])) if self.function is None else self.function.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Returns the values that its statement assigns."""
+        return (self.nodes[0].name,) if self.function is None else self.function.outputs
+
 
 @dataclass(frozen=True, slots=True)
 class PartGradient:

@@ -230,6 +230,23 @@ def test_gradients_of_frozen_parameters_are_not_computed(
     assert counted.count == 0  # that of the new module's forward pass is a kernel
 
 
+def test_a_kernel_of_several_gradients_has_its_inputs_although_one_is_not_needed(
+    port: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = module_file(
+        tmp_path,
+        "return F.conv2d(x, self.weight, padding=1) + x * self.gate",
+        init="self.weight = nn.Parameter(torch.randn(4, 4, 3, 3))\nself.gate = nn.Parameter(torch.randn(2, 4, 8, 8))",
+        inputs="torch.randn(2, 4, 8, 8)",
+    )
+    port(path)
+    old, new, inputs = pair(written_module(tmp_path / "new", monkeypatch))
+    for model in (old, new):
+        loss(model, inputs).backward()
+    for one, want in zip(new.parameters(), old.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, want.grad)
+
+
 class CountedProducts(TorchDispatchMode):
     """Counts the matrix products that PyTorch computes."""
 
