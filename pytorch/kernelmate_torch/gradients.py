@@ -18,6 +18,7 @@ from kernelmate_torch.capture import (
     Captured,
     argument_record,
     copied,
+    is_mutable,
     target_text,
     tensor_spec,
     translated_element,
@@ -153,7 +154,7 @@ def _plain_operations(traced: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """
     for node in traced.graph.nodes:
         name = _name(node.target)
-        if _is_mutable(node.target) and name.endswith("_") and hasattr(aten, name[:-1]):
+        if is_mutable(node.target) and name.endswith("_") and hasattr(aten, name[:-1]):
             overload = str(node.target).rpartition(".")[2]
             node.target = getattr(getattr(aten, name[:-1]), overload, node.target)
         elif node.target is torch.ops.prims.convert_element_type.default:
@@ -188,13 +189,9 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _is_divided(target: Any) -> bool:
     """Returns True for an operation that has no translation as it is, and is made of others."""
-    if target not in decomposition_table or _is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
+    if target not in decomposition_table or is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
         return False
     return not any(one == str(target) or one.startswith(f"{target}[") for one in OPERATIONS)
-
-
-def _is_mutable(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 def _name(target: Any) -> str:
@@ -295,7 +292,7 @@ class _BackwardBuilder:
 
     def _refuse_repeated(self, needed: set[torch.fx.Node]) -> None:
         for node in needed:
-            if _is_mutable(node.target):
+            if is_mutable(node.target):
                 raise Refusal(f"its gradient changes a tensor in place, by {_name(node.target)}", file=str(self.loaded.path))  # fmt: skip
         for node in needed - self.after - set(self.leaves):
             target = str(node.target)
