@@ -11,7 +11,7 @@ from kernelmate.source.examples import UNNAMED
 from kernelmate_torch.numpy_text import substituted
 from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.porting import PortedPart
-from kernelmate_torch.program import GraphNode, ModelProgram, nodes_in
+from kernelmate_torch.program import GraphNode, ModelProgram
 
 _OWN = {"self", "torch", "kernels", "Path", "HERE", "operator", "super", "ctx"}
 
@@ -51,17 +51,15 @@ class BodyWriter:
         """Returns the parts that compute some values, and those that draw random numbers."""
         wanted, kept = set(needed), []
         for part in reversed(self.parts):
-            made = set(part.function.outputs) if part.function is not None else {part.nodes[0].name}
-            if made & wanted or (part.function is None and _is_random(part.nodes[0])):
+            if wanted.intersection(part.outputs) or (part.function is None and _is_random(part.nodes[0])):
                 kept.append(part)
-                wanted |= set(part.function.inputs) if part.function is not None else set(_used(part.nodes[0]))
+                wanted.update(part.inputs)
         return kept[::-1]
 
     def statements(self, *needed: str) -> Iterator[str]:
         """Yields the statements that compute some values."""
         for part in self.kept(*needed):
-            made = part.function.outputs if part.function is not None else (part.nodes[0].name,)
-            condition = self.conditions.get(made[0], "") if len(made) == 1 else ""
+            condition = self.conditions.get(part.outputs[0], "") if len(part.outputs) == 1 else ""
             for line in self._kernel(part) if part.function is not None else self._eager(part):
                 yield f"{line} if {condition} else None" if condition else line
 
@@ -159,10 +157,6 @@ class BodyWriter:
                 ):
                     wanted += "_"
                 self.names[node.name] = wanted
-
-
-def _used(node: GraphNode) -> list[str]:
-    return nodes_in([*node.args, *node.kwargs.values()])
 
 
 def _is_random(node: GraphNode) -> bool:

@@ -101,11 +101,15 @@ def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.Ex
     used = {node.target for node in exported.graph.nodes if node.op == "call_function"}
     table = {one: defaults[one] for one in used if str(one) not in OPERATIONS and one in defaults}
     table = {one: made for one, made in table.items() if f"{one}[0]" not in OPERATIONS}
-    changing = any(isinstance(one, torch._ops.OpOverload) and one._schema.is_mutable for one in used)
-    if table or changing:  # it also makes operations in place plain ones
+    if table or any(map(is_mutable, used)):  # it also makes operations in place plain ones
         exported = exported.run_decompositions(table)
     _apart(exported.graph_module)
     return exported
+
+
+def is_mutable(target: Any) -> bool:
+    """Returns True for an operation that changes one of its arguments."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 LOSSES = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default")

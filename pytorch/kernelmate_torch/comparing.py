@@ -124,7 +124,7 @@ def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | Non
 
 def gradients_agree(
     new: torch.nn.Module, old: torch.nn.Module, inputs: Sequence[Any], seed: int, *, random: bool
-) -> tuple[float, str]:
+) -> tuple[float | None, str]:
     """Compare the gradients of a module's parameters and inputs with those of another one in float64.
 
     Args:
@@ -135,7 +135,8 @@ def gradients_agree(
         random: the modules draw random numbers, so that they are compared in their own dtype.
 
     Returns:
-        The largest deviation, relative to the largest gradient of a tensor, and what is wrong; empty if they agree.
+        The largest deviation, relative to the largest gradient of a tensor, and what is wrong, empty if they agree; None if
+        the other module has no gradients for these inputs.
     """
     new.load_state_dict(old.state_dict())
     exact = copy.deepcopy(old) if random else in_double(old)
@@ -143,7 +144,7 @@ def gradients_agree(
         wanted = _gradients(exact, inputs if random else doubled(inputs), seed)
         usual = _gradients(old, inputs, seed)
     except Exception:  # noqa: BLE001 -- the module itself has no gradients there
-        return 0.0, ""
+        return None, ""
     try:
         made = _gradients(new, inputs, seed)
     except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
@@ -151,9 +152,9 @@ def gradients_agree(
     most = 0.0
     for name, want in wanted.items():
         got, eager = made[name], usual[name]
+        if (got is None) != (want is None):
+            return most, f"the gradient of {name} is {'missing' if got is None else 'there, and eager has none'}"
         if got is None or want is None or eager is None:
-            if got is not want and (got is None) != (want is None):
-                return most, f"the gradient of {name} is {'missing' if got is None else 'there, and eager has none'}"
             continue
         relative, wrong = deviation(got, want, eager)
         if wrong:
@@ -163,10 +164,10 @@ def gradients_agree(
 
 
 def _gradients(model: torch.nn.Module, inputs: Sequence[Any], seed: int) -> dict[str, torch.Tensor | None]:
-    """Returns the gradients of a module's parameters and floating inputs, by name."""
+    """Returns the gradients of a module's floating parameters and inputs, by name."""
     inputs = copies(inputs)
-    varying = {f"input {place}": one for place, one in enumerate(inputs) if torch.is_tensor(one) and one.is_floating_point()}  # fmt: skip
-    varying |= dict(model.named_parameters())
+    named = {f"input {place}": one for place, one in enumerate(inputs)} | dict(model.named_parameters())
+    varying = {name: one for name, one in named.items() if torch.is_tensor(one) and one.is_floating_point()}
     for one in varying.values():
         one.requires_grad_()
     torch.manual_seed(seed)

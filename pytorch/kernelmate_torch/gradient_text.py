@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from kernelmate.errors import SourceError
@@ -9,7 +10,7 @@ from kernelmate.session.torch_operator import GradientRegistration, gradient_reg
 from kernelmate_torch.body_text import BodyWriter
 from kernelmate_torch.parts import PartFunction
 from kernelmate_torch.porting import PartGradient
-from kernelmate_torch.program import GraphNode, ModelProgram, nodes_in
+from kernelmate_torch.program import GraphNode, ModelProgram
 
 
 def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[str]:
@@ -24,7 +25,7 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
     device = f"{inputs[0].target}.device" if inputs else ""
     writer = BodyWriter(program, gradient.parts, _unknown, device)
     writer.boxed = _boxed(writer, program)
-    writer.conditions = _conditions(program)
+    writer.conditions = _conditions(gradient)
     lines = writer.statements(*(one for one in program.outputs if one))
     body = [line for statement in lines for line in _lines(statement)]
     gradients = tuple("None" if name is None else _as_array(writer, name) for name in program.outputs)
@@ -56,17 +57,18 @@ def _lines(statement: str) -> Iterator[str]:
     yield from (line.removeprefix("    ") for line in lines)
 
 
-def _conditions(program: ModelProgram) -> dict[str, str]:
+def _conditions(gradient: PartGradient) -> dict[str, str]:
     """Returns, for what serves the gradient of one input of several alone, the condition that this input needs it."""
-    uses: dict[str, set[int]] = {}
-    for place, name in enumerate(program.outputs):
-        if name is not None:
-            uses.setdefault(name, set()).add(place)
-    for node in reversed(program.nodes):
-        for name in nodes_in([*node.args, *node.kwargs.values()]):
-            uses.setdefault(name, set()).update(uses.get(node.name, set()))
-    if sum(one is not None for one in program.outputs) < 2:
+    places = [(place, name) for place, name in enumerate(gradient.derived.program.outputs) if name is not None]
+    if len(places) < 2:
         return {}
+    uses: defaultdict[str, set[int]] = defaultdict(set)
+    for place, name in places:
+        uses[name].add(place)
+    for part in reversed(gradient.parts):  # a kernel takes all of its inputs, although one of its results suffices
+        served = set().union(*(uses[name] for name in part.outputs))
+        for name in part.inputs:
+            uses[name] |= served
     return {name: f"ctx.needs_input_grad[{place}]" for name, (place, *more) in uses.items() if not more}
 
 
@@ -76,16 +78,17 @@ def _boxed(writer: BodyWriter, program: ModelProgram) -> set[str]:
         name
         for part in writer.kept(*(one for one in program.outputs if one))
         if part.function is None
-        for name in nodes_in([*part.nodes[0].args, *part.nodes[0].kwargs.values()])
+        for name in part.inputs
     }
     return {one.name for one in program.nodes if one.kind == "input" and not writer.rank(one.name)} - eager
 
 
 def _as_array(writer: BodyWriter, name: str) -> str:
     """Returns a gradient's text with the shape of the operator's input: one without axes has one element."""
-    bare = not writer.rank(name) and name not in writer.boxed
+    if writer.rank(name) or name in writer.boxed:
+        return writer.value(name)
     condition = writer.conditions.get(name, "")
-    return writer.value(name) + (".reshape(1)" + f" if {condition} else None" * bool(condition) if bare else "")
+    return f"{writer.value(name)}.reshape(1)" + (f" if {condition} else None" if condition else "")
 
 
 def _unknown(node: GraphNode) -> str:

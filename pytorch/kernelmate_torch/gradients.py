@@ -18,10 +18,12 @@ from kernelmate_torch.capture import (
     Captured,
     argument_record,
     copied,
+    is_mutable,
     target_text,
     tensor_spec,
     translated_element,
 )
+from kernelmate_torch.comparing import as_tuple
 from kernelmate_torch.loading import LoadedModule, Refusal, refusal_of
 from kernelmate_torch.operations import HEAVY, OPERATIONS, VIEWS
 from kernelmate_torch.program import DerivedGraph, GraphNode, ModelProgram, NamedValue, PartToDifferentiate, sizes_in
@@ -76,18 +78,14 @@ def refuse_without_gradient(loaded: LoadedModule) -> None:
         returned = model(*inputs)
     except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
         raise refusal_of(error, loaded.path, "The module failed with gradients") from None
-    results = [one for one in (returned if isinstance(returned, tuple | list) else (returned,)) if torch.is_tensor(one)]
-    if any(one.requires_grad for one in results):
-        return
-    dtypes = ", ".join(sorted({str(one.dtype).removeprefix("torch.") for one in results}))
-    floating = any(one.is_floating_point() for one in results)
-    raise Refusal(
-        f"forward returns {dtypes}, which has no gradient."
-        if not floating
-        else "No result of forward depends on an input or a parameter by operations that have a derivative.",
-        file=str(loaded.path),
-        hint="Port it without --backward.",
-    )
+    results = [one for one in as_tuple(returned) if torch.is_tensor(one)]
+    if not results or any(one.requires_grad for one in results):
+        return  # `capture` refuses what is no tensor
+    message = "No result of forward depends on an input or a parameter by operations that have a derivative."
+    if not any(one.is_floating_point() for one in results):
+        dtypes = ", ".join(sorted({str(one.dtype).removeprefix("torch.") for one in results}))
+        message = f"forward returns {dtypes}, which has no gradient."
+    raise Refusal(message, file=str(loaded.path), hint="Port it without --backward.")
 
 
 def differentiate(captured: Captured, loaded: LoadedModule, part: PartToDifferentiate) -> BackwardGraph:
@@ -156,7 +154,7 @@ def _plain_operations(traced: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """
     for node in traced.graph.nodes:
         name = _name(node.target)
-        if _is_mutable(node.target) and name.endswith("_") and hasattr(aten, name[:-1]):
+        if is_mutable(node.target) and name.endswith("_") and hasattr(aten, name[:-1]):
             overload = str(node.target).rpartition(".")[2]
             node.target = getattr(getattr(aten, name[:-1]), overload, node.target)
         elif node.target is torch.ops.prims.convert_element_type.default:
@@ -191,13 +189,9 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _is_divided(target: Any) -> bool:
     """Returns True for an operation that has no translation as it is, and is made of others."""
-    if target not in decomposition_table or _is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
+    if target not in decomposition_table or is_mutable(target) or _name(target).lstrip("_").startswith(UNDIVIDED):
         return False
     return not any(one == str(target) or one.startswith(f"{target}[") for one in OPERATIONS)
-
-
-def _is_mutable(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 def _name(target: Any) -> str:
@@ -261,17 +255,18 @@ class _BackwardBuilder:
             if leaf in needed:
                 made[leaf] = self.graph.placeholder(value.name)
                 made[leaf].meta["val"] = leaf.meta["val"]
-        gradients, groups = dict(made), [list(made.values())]
+        gradients, groups = dict(made), []
         for group in self._groups():
-            own = dict(made)
+            own, before = dict(made), len(self.graph.nodes)
             for node in group:
                 gradients[node] = self._emitted(node, own)
             made |= {node: new for node, new in own.items() if _is_shared(node)}
-            groups.append([one for one in self.graph.nodes if not any(one in some for some in groups)])
+            groups.append(list(self.graph.nodes)[before:])
         self.graph.output([None if one is None else gradients[one] for one in self.gradients])
         self.graph.eliminate_dead_code()
         self._name_gradients(gradients)
-        starts = [next((one.name for one in group if one in self.graph.nodes and not _is_inner(one)), "") for group in groups[1:]]  # fmt: skip
+        kept = set(self.graph.nodes)
+        starts = [next((one.name for one in group if one in kept and not _is_inner(one)), "") for group in groups]
         saved, into = (
             tuple(NamedValue(value.node, str(made[leaf].target)) for leaf, value in some.items() if leaf in needed)
             for some in (self.saved, self.into)
@@ -297,7 +292,7 @@ class _BackwardBuilder:
 
     def _refuse_repeated(self, needed: set[torch.fx.Node]) -> None:
         for node in needed:
-            if _is_mutable(node.target):
+            if is_mutable(node.target):
                 raise Refusal(f"its gradient changes a tensor in place, by {_name(node.target)}", file=str(self.loaded.path))  # fmt: skip
         for node in needed - self.after - set(self.leaves):
             target = str(node.target)

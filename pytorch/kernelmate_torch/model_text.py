@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.errors import SourceError
+from kernelmate.source.python_syntax import parse_python
 from kernelmate_torch.body_text import BodyWriter
 from kernelmate_torch.comparing_sizes import small_sizes
 from kernelmate_torch.gradient_text import gradient_lines
@@ -49,13 +50,7 @@ def read_file(path: Path, name: str, text: str) -> PortedFile:
     Raises:
         SourceError: it is not Python.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise SourceError(
-            f"This is not Python: {error}.", file=str(path), line=line, hint="Correct the file."
-        ) from None
+    tree = parse_python(str(path), text)
     functions = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
     imported = {
         alias.name.split(".")[0] for one in ast.walk(tree) if isinstance(one, ast.Import) for alias in one.names

@@ -111,7 +111,7 @@ def reference_file(functions: Sequence[PartFunction], title: str) -> str:
     """Returns the text of a file with these functions and the helpers that they call."""
     helpers = list(dict.fromkeys(name for one in functions for name in one.helpers))
     imports = (["import math", ""] if "erf" in helpers else []) + ["import numpy as np", ""]
-    blocks = [HELPERS["erf"]] if "erf" in helpers else []
+    blocks = [f"{HELPERS['erf']}\n"] if "erf" in helpers else []
     blocks += [f"\n{HELPERS[name]}\n" for name in helpers if name != "erf"]
     blocks += [f"\n{one.text}\n" for one in functions]
     return "\n".join([f'"""{title}"""', "", *imports, *blocks]).rstrip("\n") + "\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import structs
 
 from kernelmate.errors import InputError
 from kernelmate.session import Session
@@ -61,6 +64,17 @@ class PortedPart:
     def computes(self) -> bool:
         """Returns True unless it only changes shapes."""
         return self.why not in (VIEW, NOT_TENSOR)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Returns the values that its statement takes."""
+        node = self.nodes[0]
+        return tuple(nodes_in([*node.args, *node.kwargs.values()])) if self.function is None else self.function.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Returns the values that its statement assigns."""
+        return (self.nodes[0].name,) if self.function is None else self.function.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +139,7 @@ class Porter:
     graph: int | None = None
     name: str = ""
     _taken: set[str] = field(default_factory=set)
-    _attempts: int = 0
+    _attempts: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def parts(self) -> Iterator[PortedPart]:
         """Yield the parts in order of execution, each once it is judged.
@@ -171,9 +185,7 @@ class Porter:
 
     def _alone(self, node: GraphNode) -> ModelProgram:
         """Returns a program in which the node's result is used, so that it can be translated by itself."""
-        from msgspec.structs import replace
-
-        return replace(self.program, outputs=(node.name,))
+        return structs.replace(self.program, outputs=(node.name,))
 
     def _run(self, nodes: Sequence[GraphNode]) -> Iterator[PortedPart]:
         """Yields parts of nodes that all have translations: each time the longest one that can be written."""
@@ -256,22 +268,17 @@ class Porter:
         return self.process.differentiate(PartToDifferentiate(inputs, outputs))
 
     def _gradient(self, function: PartFunction, derived: DerivedGraph) -> PartGradient:
-        porter = Porter(
-            self.session, self.process, derived.program, self.request, self.on_part, derived.number,
-            f"{function.name}_backward", self._taken, self._attempts,
-        )  # fmt: skip
+        porter = replace(self, program=derived.program, graph=derived.number, name=f"{function.name}_backward")
         parts: list[PortedPart] = []
         for part in porter.parts():
             parts.append(part)
             if sum(one.computes for one in parts) > MOST_STEPS:
                 break
-        self._attempts = porter._attempts
         return PartGradient(derived, tuple(parts))
 
     def _file(self, function: PartFunction) -> Path:
         """Writes the function into a file of its own, and returns its path."""
-        self._attempts += 1
-        path = self.request.folder / f"attempt_{self._attempts}.py"
+        path = self.request.folder / f"attempt_{next(self._attempts)}.py"
         path.write_text(reference_file([function], f"{function.name} in NumPy."), encoding="utf-8")
         return path
 

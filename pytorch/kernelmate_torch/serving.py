@@ -123,7 +123,7 @@ class ModuleServer:
                 tried, wrong = _verified(new.train(training), old, inputs, seed, random=drawn)
                 if backward and tried is not None and not wrong:
                     more, wrong = gradients_agree(new, old, inputs, seed, random=drawn)
-                    tried = max(tried, more)
+                    tried = None if more is None else max(tried, more)
                 if wrong:
                     mode = "training" if training else "eval"
                     return Agreement(compared, most, f"{wrong} ({mode} mode, {described})")

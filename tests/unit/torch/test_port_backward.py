@@ -25,6 +25,7 @@ from tests.unit.torch.ported_modules import DATA, first_kernel, module_file, por
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
 TorchDispatchMode: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
+gradients_agree: Any = importlib.import_module("kernelmate_torch.comparing").gradients_agree
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS")
 
@@ -230,6 +231,23 @@ def test_gradients_of_frozen_parameters_are_not_computed(
     assert counted.count == 0  # that of the new module's forward pass is a kernel
 
 
+def test_a_kernel_of_several_gradients_has_its_inputs_although_one_is_not_needed(
+    port: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = module_file(
+        tmp_path,
+        "return F.conv2d(x, self.weight, padding=1) + x * self.gate",
+        init="self.weight = nn.Parameter(torch.randn(4, 4, 3, 3))\nself.gate = nn.Parameter(torch.randn(2, 4, 8, 8))",
+        inputs="torch.randn(2, 4, 8, 8)",
+    )
+    port(path)
+    old, new, inputs = pair(written_module(tmp_path / "new", monkeypatch))
+    for model in (old, new):
+        loss(model, inputs).backward()
+    for one, want in zip(new.parameters(), old.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, want.grad)
+
+
 class CountedProducts(TorchDispatchMode):
     """Counts the matrix products that PyTorch computes."""
 
@@ -288,6 +306,28 @@ def test_the_comparison_finds_a_wrong_gradient(
     assert "the gradient of input 0 deviates by" in process.verify(tmp_path / "new", 0, backward=True).wrong
 
 
+def test_gradients_beside_a_parameter_of_whole_numbers_are_compared():
+    x = torch.randn(4, 6)
+    deviation, wrong = gradients_agree(Scaled(2.0), Scaled(2.0), [x], 0, random=False)
+    assert (deviation, wrong) == (pytest.approx(0, abs=1e-6), "")
+    _, wrong = gradients_agree(Scaled(2.01), Scaled(2.0), [x], 0, random=False)
+    assert "the gradient of input 0 deviates by" in wrong
+    assert gradients_agree(Scaled(2.0), Scaled(2.0), [x.long()], 0, random=False) == (0.0, "")
+    assert gradients_agree(Scaled(2.0), Scaled(2.0), [x[:, :5]], 0, random=False) == (None, "")
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """Multiplies by a number and by whole numbers that are a parameter."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.levels = torch.nn.Parameter(torch.ones(6, dtype=torch.int8), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        return x * self.factor * self.levels
+
+
 def test_a_backward_of_the_module_s_own_is_not_replaced(port: Callable[[Path], Any], tmp_path: Path):
     path = module_file(tmp_path, "return Twice.apply(x) * 2")
     path.write_text(path.read_text().replace("class Model", f"{OWN_BACKWARD}class Model"))
@@ -313,6 +353,7 @@ OWN_BACKWARD = """class Twice(torch.autograd.Function):
 REFUSALS = {
     "whole numbers": ("return x.argmax(1)", "forward returns int64, which has no gradient", None),
     "a detached result": ("return torch.exp(x.detach())", "have a derivative", None),
+    "a dictionary": ("return {'y': torch.exp(x)}", "forward returns a dict", None),
     "no gradients": ("with torch.no_grad():\n    return torch.exp(x)", "have a derivative", None),
     "a leaf changed in place": (
         "self.weight.add_(1)\nreturn x * self.weight",
@@ -343,7 +384,13 @@ def test_nothing_is_written_for_a_module_without_gradients(tmp_path: Path, monke
 
 @pytest.mark.slow
 def test_the_command_writes_judged_kernels_whose_test_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module_file(tmp_path, **RMS_LINEAR)
+    frozen = "\nself.gain = nn.Parameter(torch.rand(24), requires_grad=False)"
+    module_file(
+        tmp_path,
+        f"{RMS_LINEAR['forward']} * self.gain",
+        init=f"{RMS_LINEAR['init']}{frozen}",
+        inputs=RMS_LINEAR["inputs"],
+    )
     result = port_command(tmp_path, monkeypatch, "model.py", "--backward")
     assert result.exit_code == 0, result.output
     assert "its gradients need x, scale" in result.output
