@@ -139,8 +139,8 @@ def _bounds(contract: Contract, directory: Path) -> tuple[str, ...]:
         own = [place for place, side in ordinary.items() if side == most and shorter.get(place) == most - 1]
         bound = most
         while bound > 1:
-            at = sides(bound - 1)
-            if at is None or 0 in at.values() or not ({**constant, **dict.fromkeys(own, bound - 1)}.items() <= at.items()):
+            at, expected = sides(bound - 1), {**constant, **dict.fromkeys(own, bound - 1)}
+            if at is None or 0 in at.values() or not expected.items() <= at.items():
                 break
             bound -= 1
         if bound > 1:
