@@ -341,9 +341,10 @@ def _declared(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, 
         return rng_module(rng).full(shape, distribution.name == "ones").astype(dtype)  # type: ignore[no-any-return]
     values: Array
     try:
-        if distribution.name == "integers":
+        ascending = distribution.name == "ascending"
+        if distribution.name == "integers" or (ascending and not is_inexact(dtype)):
             values = rng.integers(int(numbers[0]), int(numbers[1]), shape) if math.prod(shape) else np.zeros(shape)
-        elif distribution.name == "uniform":
+        elif distribution.name == "uniform" or ascending:
             values = rng.uniform(numbers[0], numbers[1], shape)
         else:
             mean, deviation = numbers or (0.0, 1.0)
@@ -354,6 +355,8 @@ def _declared(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, 
             f"The distribution {argument.distribution!r} of {argument.name} cannot be drawn at {at}: {error}.",
             hint="Change it, or leave such sizes out with `require`.",
         ) from None
+    if ascending and shape:
+        values = rng_module(rng).sort(values, axis=-1)
     if is_float(dtype):
         top = limits(dtype).top
         values = np.clip(values, -top, top)

@@ -18,6 +18,7 @@ from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
 from kernelmate.synthesis.schedules.staged_rows import STAGED
+from kernelmate.synthesis.searches import with_ascending_tables
 from kernelmate.synthesis.write import kernels_for
 
 MOST = 3
@@ -142,7 +143,7 @@ def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, G
         return _traced(session, replace(asked, require=(*asked.require, *results.require)))
     if results.graph is None:
         return WriteOutcome((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
-    kernel, contract = with_results(asked, contract, results)
+    kernel, contract = with_results(asked, with_ascending_tables(contract, Graph.of(results.graph)), results)
     try:
         graph = Graph.of(session.trace(kernel, contract))
     except ReferenceFailed as error:  # at the small size, which was not known before

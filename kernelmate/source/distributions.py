@@ -12,20 +12,22 @@ _ARGUMENTS: dict[str, tuple[int, ...]] = {
     "normal": (0, 2),
     "uniform": (2,),
     "integers": (2,),
+    "ascending": (2,),
     "zeros": (0,),
     "ones": (0,),
     "file": (1,),
 }
 LIVE = "live"
-_FORMS = "normal, normal(mean, std), uniform(low, high), integers(low, high), zeros, ones, file('x.npz')"
+_FORMS = "normal, normal(mean, std), uniform(low, high), integers(low, high), ascending(low, high), zeros, ones, file('x.npz')"
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution: `name` is one of normal, uniform, integers, zeros, ones, file.
+    """A distribution: `name` is one of normal, uniform, integers, ascending, zeros, ones, file.
 
     `arguments` are expressions over the sizes, as text; `path` is the file's, as written, for `file` and `live`.
-    `integers(low, high)` leaves `high` out, as NumPy does. `live('x.npz')` is a copy of a notebook's array at the time
+    `integers(low, high)` leaves `high` out, as NumPy does. `ascending(low, high)` sorts such numbers, or
+    uniform ones where the dtype is a floating-point type, along the last axis. `live('x.npz')` is a copy of a notebook's array at the time
     of judging; the distribution after `|` draws sizes that the array does not have.
     """
 

@@ -523,7 +523,10 @@ def _step(builder: Builder, inputs: Sequence[Any]) -> Any:
     return where(x < 0, 0.0, where(x > 0, 1.0, where(x == 0, inputs[1], x)))
 
 
-_OF_SEVERAL: dict[str, Callable[[Builder, Sequence[Any]], Any]] = {"remainder": _remainder, "heaviside": _step}
+_OF_SEVERAL: dict[str, Callable[[Builder, Sequence[Any]], Any]] = {
+    "remainder": _remainder, "heaviside": _step,
+    "divmod": lambda builder, inputs: tuple(mapped(builder, one, inputs) for one in (np.floor_divide, np.remainder)),
+}  # fmt: skip
 """Ufuncs that are traced as several operations; `remainder` only for floats."""
 
 

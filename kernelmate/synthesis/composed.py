@@ -14,7 +14,7 @@ from kernelmate.synthesis.functions import einsum, mean, ravel
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.indexed import difference
 from kernelmate.synthesis.joining import concatenate, pad, stack
-from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, transpose, where
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims, picked, reduced, reshape, transpose, where
 from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
 from kernelmate.synthesis.slices import part_of, window
 
@@ -172,15 +172,6 @@ def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args:
     return cast(x.builder.lift(result), x.dtype)
 
 
-def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
-    """Computes `np.digitize`: the number of ascending bounds at or below each element; for NaN, all bounds."""
-    if not isinstance(x, Array) or any(isinstance(one, Array) for one in bins) or len(bins) > MOST_TAPS or list(bins) != sorted(bins):  # fmt: skip
-        raise Untraceable("np.digitize by other than a few ascending bounds")
-    return sum(
-        cast(mapped(x.builder, np.logical_not, (x <= bound if right else x < bound,)), np.int64) for bound in bins
-    )
-
-
 def nansum(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
     """Computes the sum over elements that are not NaN."""
     return reduced(where(np.isnan(a), 0.0, a), "sum", axis, keepdims=keepdims)
@@ -288,10 +279,57 @@ class Erf:
         return (given, given if given.kind == "f" else np.dtype(np.float64))
 
 
+def polyval(p: Any, x: Any) -> Any:
+    """Computes a polynomial of a few coefficients, the highest power first, by Horner's scheme."""
+    count = p.shape[0] if isinstance(p, Array) else len(p)
+    if text_of(count) != str(int(count)) or not 0 < int(count) <= MOST_TAPS:
+        raise Untraceable(f"np.polyval of other than 1 to {MOST_TAPS} coefficients")
+    result = p[0]
+    for place in range(1, int(count)):
+        result = result * x + p[place]
+    return result if int(count) > 1 else 0 * x + result
+
+
+def vander(x: Array, N: Any = None, increasing: Any = False) -> Any:  # noqa: N803 -- NumPy's name
+    """Returns the powers of each element, the highest first."""
+    if not isinstance(N, int) or text_of(N) != str(N) or N > MOST_TAPS:
+        raise Untraceable(f"np.vander with more than {MOST_TAPS} powers, or a size of them")
+    powers = [mapped(x.builder, np.power, (x, power)) if power else x * 0 + 1 for power in range(N)]
+    return stack(powers if increasing else powers[::-1], 1)
+
+
+def tile(A: Array, reps: Any) -> Any:  # noqa: N803 -- NumPy's name
+    """Repeats an array along its axes."""
+    times = [1] * (A.ndim - (len(reps) if isinstance(reps, tuple | list) else 1)) + (
+        list(reps) if isinstance(reps, tuple | list) else [reps]
+    )
+    a = A.view_of([*[None] * (len(times) - A.ndim), *range(A.ndim)])
+    for place, (count, side) in enumerate(zip(times, a.shape, strict=True)):
+        if text_of(count) != "1":
+            positions = a.builder.add("iota", (), [side * count], np.int64)
+            a = picked(a, positions % side, place)
+    return a
+
+
+def indices(builder: Any, dimensions: Sequence[Any]) -> list[Any]:
+    """Returns the positions along each axis of a grid."""
+    rank = len(dimensions)
+    lines = [builder.add("iota", (), [side], np.int64) for side in dimensions]
+    views = [one.view_of([0 if place == axis else None for place in range(rank)]) for axis, one in enumerate(lines)]
+    return [broadcast_to(one, dimensions) for one in views]
+
+
+def sinc(x: Any) -> Any:
+    """Computes the normalised sine cardinal, which is 1 at zero."""
+    scaled = np.pi * x
+    return where(x == 0, 1.0, np.sin(scaled) / where(x == 0, 1.0, scaled))
+
+
 COMPOSED |= {
+    "polyval": polyval, "vander": vander, "tile": tile, "sinc": sinc,
     "moveaxis": moveaxis, "split": split, "array_split": split, "logaddexp": logaddexp, "gradient": gradient,
     "convolve": convolve, "correlate": correlate, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
     "vsplit": lambda ary, sections: split(ary, sections, 0),
-    "average": average, "tensordot": tensordot, "diff": neighbours, "piecewise": piecewise, "digitize": digitize,
+    "average": average, "tensordot": tensordot, "diff": neighbours, "piecewise": piecewise,
     "nansum": nansum, "nanmean": nanmean, "cross": cross, "kron": kron, "det": det, "meshgrid": meshgrid,
 }  # fmt: skip

@@ -147,7 +147,7 @@ class Numbers:
             kind = expressions.type_of(chosen)
             if kind == "long long" and self._counts_int(side):
                 kind, text = "int", self._narrowed(text)
-            if not text.isidentifier():
+            if not re.fullmatch(r"[a-zA-Z_]\w*|\d+|\w+ - 1", text):
                 name = self.kernel.names.fresh(number_name(self.plan.node(chosen), self.kernel.names, side))
                 target.append(f"const {kind} {name} = {text};")
                 text = name
@@ -249,7 +249,7 @@ def never_negative(graph: Graph, index: int) -> bool:
             return node.dtype[:3] in ("int", "uin", "boo")
         case "cast" | "view" | "pick" | "take" | "along" | "gather":
             return next(known)
-        case "map" if node.data[0] in ("square", "exp"):
+        case "map" if node.data[0] in ("square", "exp", "searchsorted"):
             return True
         case "map" if node.data[0] == "maximum":
             return any(known)

@@ -14,6 +14,7 @@ from kernelmate.synthesis.int_ranges import fits_int, is_shift_of, needs_no_cast
 from kernelmate.synthesis.kernel_text import KernelText, c_type
 from kernelmate.synthesis.names import RESERVED, one_of
 from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.searches import SEARCHES
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
 
 _BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
@@ -53,7 +54,7 @@ _CALLS = {
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
     "sqrt": "root", "square": "square", "tanh": "tangent", "where": "selected", "maximum": "clamped", "minimum": "clamped",
-    "negative": "negated", "power": "power", "fmin": "smaller", "fmax": "larger",
+    "negative": "negated", "power": "power", "fmin": "smaller", "fmax": "larger", "searchsorted": "place",
 }  # fmt: skip
 _WHOLE_POWERS = {3: 2, 4: 2}
 
@@ -83,6 +84,7 @@ class Expressions:
         self.hints: dict[Key, str] = {}
         self._asked: frozenset[Key] = frozenset()
         self.outer: list[str] = []
+        self._ints: set[str] = set()
         self._varies: dict[Key, bool] = {}
 
     def varies(self, key: Key) -> bool:
@@ -228,7 +230,8 @@ class Expressions:
             named = hoisted or uses.get(key, 0) > 1
         else:
             text, level = self._operation(key, node, target, uses, within=within and not hoisted)
-            named = hoisted or uses.get(key, 0) > 1 or (key not in self._asked and self._said(key) != "")
+            said = key not in self._asked and (self._said(key) != "" or node.data[:1] == ("searchsorted",))
+            named = hoisted or uses.get(key, 0) > 1 or said
         if not named or re.fullmatch(r"\w+", text):
             return text, level
         name = self._said(key) or self._name(key, node, text, uses)
@@ -245,6 +248,8 @@ class Expressions:
     def _declaration(self, key: Key, name: str, text: str) -> str:
         """Returns the declaration of a local; a cast that its type implies is left out."""
         kind = self.type_of(key)
+        if kind == "int":
+            self._ints.add(name)
         plain = re.fullmatch(rf"static_cast<{re.escape(kind)}>\(([\w.\[\]]+)\)", text)
         return f"const {kind} {name} = {text if plain is None or kind != self.real else plain[1]};"
 
@@ -384,6 +389,8 @@ class Expressions:
             "float"
         ):
             args = [self._as_real(arg, text) for arg, text in zip(node.args, args, strict=True)]
+        if node.data[0] == "searchsorted":
+            return self._searched(node, args[0][0]), ATOM
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
         self._refuse_other_meaning(node, name)
@@ -455,11 +462,29 @@ class Expressions:
         narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
-    def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """Returns an operand of `min` or `max`, whose overloads need equal types, cast to `long long` if needed."""
+    def _as_int(self, text: str) -> str:
+        """Returns a sum of `int` locals, `int` arguments and constants without casts; an empty string for another text."""
+        plain = re.sub(r"static_cast<long long>\(([\w +-]+)\)", r"\1", text)
+        words = re.findall(r"[A-Za-z_]\w*", plain)
+        known = all(one in self._ints or self._is_int_argument(one) for one in words)
+        return plain if known and re.fullmatch(r"\w+( [+-] \d+)?", plain) else ""
+
+    def _is_int_argument(self, name: str) -> bool:
+        argument = self._kernel.arguments.get(name)
+        return argument is not None and argument.shape is None and argument.dtype == "int32"
+
+    def _extreme(self, node: Node, name: str, args: list[tuple[str, int]]) -> str:
+        """Returns a call of `min` or `max` for integers, whose overloads need operands of equal types."""
+        narrow = [self._as_int(text) for text, _ in args]
+        if "" not in narrow:
+            return f"{name}({', '.join(narrow)})"
+        return f"{name}({', '.join(self._as_long(node, *pair) for pair in zip(node.args, args, strict=True))})"
+
+    def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> str:
+        """Returns an operand of `min` or `max`, cast to `long long` if the other operand may be one."""
         named = re.fullmatch(r"\w+|static_cast<long long>\(.*\)", text[0]) and text[1] == ATOM
         wide = named and self.plan.graph.nodes[index].op not in ("size", "iota", "constant")
-        return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
+        return text[0] if wide or node.dtype != "int64" else f"static_cast<long long>({text[0]})"
 
     def _bounded(self, key: Key) -> bool:
         """Returns True if a divisor is the same for a whole row, and its reciprocal is finite unless it is 0."""
@@ -549,8 +574,7 @@ class Expressions:
             test = f"{first} {sign} {second}" + ("" if self._is_given(node.args[1]) else f" || isnan({args[1][0]})")
             return f"{test} ? {second} : {first}", LOOSE
         if name in ("maximum", "minimum") and not real:
-            args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
-            return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
+            return self._extreme(node, name[:3], args), ATOM
         return self._called(node, name, args), ATOM
 
     def _called(self, node: Node, name: str, args: list[tuple[str, int]]) -> str:
@@ -570,6 +594,13 @@ class Expressions:
             whole = [not self.plan.graph.nodes[one].dtype.startswith("float") for one in node.args]
             texts = [f"static_cast<double>({text})" if cast else text for text, cast in zip(texts, whole, strict=True)]
         return f"{_CALLS[name]}{suffix}({', '.join(texts)})"
+
+    def _searched(self, node: Node, value: str) -> str:
+        """Returns the number of elements of an ascending argument before a value."""
+        _, table, side, length = map(str, node.data)
+        if self._kernel.arguments[table].direction != "in":
+            raise Refused(f"it searches {table}, which it changes")
+        return f"{SEARCHES[side]}({table}, {self._kernel.size(length)}, {value})"
 
     def _population(self, node: Node) -> str:
         """Returns the CUDA function that counts the bits of an unsigned operand.

@@ -4,7 +4,8 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 their data, are:
 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
-- `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype;
+- `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype; with `searchsorted` (argument, side,
+  length) each element's place in that argument, an ascending vector;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
 - `reduce` (`sum`, `prod`, `max`, `min`, `argmax`, `argmin`, or `xor`, `and`, `or` of bits, and its axis, which is dropped);
 - `take` along the first axis: element `[index[...], ...]` of the first operand;
@@ -250,6 +251,13 @@ def _window(node: Node, args: Sequence[Any], shape: tuple[int, ...], size: Size)
     return chosen if len(args) == 1 else np.where(inside, chosen, args[1])
 
 
+def _mapped(node: Node, args: Sequence[Any], values: Mapping[str, Any]) -> Any:
+    if node.data[0] == "searchsorted":
+        _, table, side, _ = map(str, node.data)
+        return np.searchsorted(values[table], args[0], side=side)  # type: ignore[call-overload]
+    return np.where(*args) if node.data[0] == "where" else ufunc_of(str(node.data[0]))(*args)
+
+
 def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Size) -> Any:
     shape = tuple(int(evaluate_expression(dim, size)) for dim in node.shape)
     match node.op:
@@ -261,10 +269,8 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return np.broadcast_to(np.asarray(node.data[0], dtype=node.dtype), shape)
         case "iota":
             return np.arange(shape[0])
-        case "map" if node.data[0] == "where":
-            return np.where(*args)
         case "map":
-            return ufunc_of(str(node.data[0]))(*args)
+            return _mapped(node, args, values)
         case "cast":
             return np.asarray(args[0]).astype(node.dtype)
         case "view":

@@ -21,7 +21,13 @@ def fits_int(graph: Graph, index: int) -> bool:
 def needs_no_cast(graph: Graph, index: int) -> bool:
     """Returns True if a narrow integer need not be widened, because all results computed from it fit an `int`."""
     users = [one for one, node in enumerate(graph.nodes) if index in node.args]
-    return bool(users) and all(graph.nodes[one].op == "map" and fits_int(graph, one) for one in users)
+    narrowed = ("int8", "int16", "int32", "uint8", "uint16")
+    return bool(users) and all(
+        graph.nodes[one].dtype in narrowed
+        if graph.nodes[one].op == "cast"
+        else graph.nodes[one].op == "map" and fits_int(graph, one)
+        for one in users
+    )
 
 
 def is_shift_of(graph: Graph, index: int, bits: int) -> bool:
@@ -44,6 +50,8 @@ def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None
         return (value, value) if isinstance(value, int) and _SIGNED[0] <= value <= _SIGNED[1] else None
     if node.op not in ("input", "map", "cast", "view", "reshape", "window") or "float" in node.dtype:
         return None
+    if node.data[:1] == ("searchsorted",):
+        return 0, _SIGNED[1] - 1
     if node.op == "input":
         return _OF_DTYPE.get(node.dtype)
     ranges = [_range(graph, one, positions=positions) for one in node.args]
@@ -71,6 +79,10 @@ def _mapped(name: str, ranges: list[Range]) -> Range | None:
             return min(ends), max(ends)
         case "negative":
             return -high, -low
+        case "maximum":
+            return max(low, least), max(high, most)
+        case "minimum":
+            return min(low, least), min(high, most)
         case "right_shift" if least >= 0 and most < 32:
             return min(low >> least, low >> most), max(high >> least, high >> most)
         case "bitwise_and" if min(low, least) >= 0:

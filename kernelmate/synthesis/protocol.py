@@ -15,11 +15,12 @@ from kernelmate.synthesis.loops import batched, over
 from kernelmate.synthesis.primitives import broadcast_to, reduced, where
 from kernelmate.synthesis.ragged import CsrRows
 from kernelmate.synthesis.subscripts import assigned, subscript
+from kernelmate.synthesis.tables import TABLES
 
 
 def function_named(name: str) -> Callable[..., Any] | None:
     """Returns a traced function of NumPy by name; None if it is not supported."""
-    return FUNCTIONS.get(name) or COMPOSED.get(name)
+    return FUNCTIONS.get(name) or COMPOSED.get(name) or TABLES.get(name)
 
 
 def element(a: Array, key: Any) -> Any:

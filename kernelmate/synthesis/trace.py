@@ -24,7 +24,7 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
-from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, shifted
+from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, indices, shifted
 from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
@@ -449,9 +449,9 @@ def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float
     return cast(shifted(expand_dims(_arange(builder, N), 1), k) == _arange(builder, N if M is None else M), dtype)
 
 
-_MAKERS: Mapping[str, Callable[..., Array]] = {
+_MAKERS: Mapping[str, Callable[..., Any]] = {
     "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
-    "identity": _eye, "linspace": linspace,
+    "identity": _eye, "linspace": linspace, "indices": indices,
 }  # fmt: skip
 
 

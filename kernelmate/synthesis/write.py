@@ -51,6 +51,7 @@ from kernelmate.synthesis.schedules import (
     total,
     windows,
 )
+from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.sliced import slices_first
 from kernelmate.synthesis.window_plan import output_shapes
@@ -126,10 +127,10 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     try:
         for one in _with_grid(graph, kernel, contract):
-            yield replace(one, why=one.why + assumed)
+            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
     except MissingSize:
         for one in _kernels(graph, KernelText(kernel, contract)):
-            yield replace(one, why=one.why + assumed)
+            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
 
 
 RANKS_ASSUME = " A row with fewer finite values than are taken in order may give the place of one of them twice."

@@ -341,3 +341,25 @@ def gated_linear_attention(
         state = gate[t][:, None] * state + np.outer(k[t], v[t])
         y[t] = q[t] @ state
     return y
+
+
+def buckets(x: "float32[rows=20, cols=30]", edges: "float32[k=100]"):
+    return np.searchsorted(edges, x, side="right").astype(np.int32)
+
+
+def interpolated(x: "float32[n=500]", xp: "float32[k=100]", fp: "float32[k]"):
+    return np.interp(x, xp, fp)
+
+
+def counts_between(x: "float32[n=500]", edges: "float32[k=33]", w: "float32[n]"):
+    return np.histogram(x, bins=edges, weights=w)[0]
+
+
+def shares(x: "float32[n=500] ~ uniform(-0.1, 1.1)"):
+    return np.histogram(x, bins=32, range=(0, 1))[0].astype(np.int32)
+
+
+def tiles(x: "float32[h=6, w=8]", c: "float32[4]"):
+    y = np.tile(np.polyval(c, x), (2, 3))
+    i, j = np.indices(y.shape)
+    return y * ((i + j) % 2)

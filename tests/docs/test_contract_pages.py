@@ -49,5 +49,5 @@ def test_expressions_dtypes_and_distributions_are_complete() -> None:
     forms = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.+?) \|", section("Distributions"), re.MULTILINE)))
     names = {"low": 1, "high": 2, "mean": 0, "std": 1}
     assert {parse_distribution(form, names).name for form in forms} == {
-        "normal", "uniform", "integers", "zeros", "ones", "file",
+        "normal", "uniform", "integers", "ascending", "zeros", "ones", "file",
     }  # fmt: skip

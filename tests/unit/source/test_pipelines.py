@@ -239,5 +239,5 @@ def test_a_pipeline_is_found_again_after_an_edit_of_its_file() -> None:
     changed = apply_edits(found, [(place, place, "// one line more\n"), (0, 0, "\n")])
     assert (changed.name, changed.line) == (found.name, found.line + 1)
     assert parse_contract(changed).stages == tuple(
-        replace(one, contract=replace(one.contract, line=2)) for one in contract(WHOLE).stages
+        replace(one, contract=replace(one.contract, line=one.contract.line + 1)) for one in contract(WHOLE).stages
     )
