@@ -52,8 +52,10 @@ class ArraySlice(Array):
 
     @property
     def recorded(self) -> int:
-        """The index of the slice's node."""
-        return -1 if any(loop in self.builder.open for loop in self.whole.adding) else self.node
+        """The index of the slice's node; -1 if it is not known, or no longer."""
+        whole = self.whole
+        unknown = any(loop in self.builder.open for loop in whole.adding) or any(loop.finished for loop in whole.loops)
+        return -1 if unknown else self.node
 
     @property
     def whole(self) -> Array:

@@ -49,6 +49,7 @@ from kernelmate.synthesis.schedules import (
     staged_rows,
     state_recurrence,
     total,
+    vector_recurrence,
     windows,
 )
 from kernelmate.synthesis.searches import with_searches
@@ -234,7 +235,9 @@ def _of_bits(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of all other graphs."""
-    contract = text.contract
+    contract, nodes = text.contract, graph.nodes
+    if any(len(nodes[one].shape) > len(node.shape) for node in nodes if node.op == "recur" for one in node.args):
+        raise Refused("it carries values of different shapes from step to step")
     try:
         yield from pairs.written(graph, text.again())
         return
@@ -282,6 +285,8 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         ways.insert(0, partial(_padded, *padded))
     if state_recurrence.sums_states(graph):
         ways.append(partial(state_recurrence.written, graph))
+    if vector_recurrence.is_over_vectors(graph):
+        ways.append(partial(vector_recurrence.written, graph))
     yield from _either(ways, text)
 
 

@@ -177,6 +177,8 @@ class _StateText:
         found = dict.fromkeys(
             key for key in walk(plan) if plan.node(key).op in ("recur", "scan") and plan.node(key).data[2] != "last"
         )
+        if not found:
+            raise Refused("it needs the last states alone")
         self.carried = next((key for key in found if plan.node(key).data[2] != "before"), next(iter(found)))
         if len({key for key in found if plan.node(key).data[2] != "before"}) > 1:
             raise Refused("it carries several states from step to step")

@@ -1,0 +1,137 @@
+"""Recurrences whose next state reduces over the whole state: right by the judge, with several states, in both directions, with results of all kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.session import Session
+from kernelmate.session.writing import why_not_written, write_kernel
+from tests.unit.synthesis.test_new_kernels import request_for
+
+HEAD = "import numpy as np\n\n\n"
+RIGHT = {
+    "network": """
+def network(x: "float32[b=2, t=9, s=20]", w: "float32[s, s] ~ normal(0, 0.1)", h0: "float32[b, s]", v: "float32[s, o=3]"):
+    h = h0
+    y = np.empty_like(x)
+    for t in range(x.shape[1]):
+        h = np.tanh(x[:, t] + h @ w.T)
+        y[:, t] = h
+    return y, h @ v
+""",
+    "lstm": """
+def lstm(x: "float32[b=2, t=7, 4 * h]", w: "float32[h=12, 4 * h] ~ normal(0, 0.1)"):
+    batch, steps, gates = x.shape
+    h = np.zeros((batch, gates // 4))
+    c = np.zeros((batch, gates // 4))
+    y = np.empty((batch, steps, gates // 4), np.float32)
+    for t in range(steps):
+        i, f, o, g = np.split(x[:, t] + h @ w, 4, axis=1)
+        c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        y[:, t] = h
+    return y
+""",
+    "likelihood": """
+def likelihood(e: "float32[b=2, t=9, s=6]", a: "float32[s, s]"):
+    p = e[:, 0]
+    for t in range(1, e.shape[1]):
+        z = p[:, :, None] + a
+        m = z.max(1)
+        p = np.log(np.exp(z - m[:, None]).sum(1)) + m + e[:, t]
+    m = p.max(1)
+    return np.log(np.exp(p - m[:, None]).sum(1)) + m
+""",
+    "backwards": """
+def backwards(x: "float32[t=9, s=20]", w: "float32[s, s] ~ normal(0, 0.1)"):
+    h = np.zeros(x.shape[1])
+    y = np.empty_like(x)
+    z = np.empty_like(x)
+    for t in range(len(x) - 1, -1, -1):
+        z[t] = h
+        h = np.maximum(x[t] + h @ w, 0)
+        y[t] = h / (1 + h.sum())
+    return y, z
+""",
+    "delta": """
+def delta(q: "float32[t=9, d=8]", k: "float32[t, d] ~ uniform(-0.3, 0.3)", v: "float32[t, e=6]", beta: "float32[t] ~ uniform(0, 1)"):
+    s = np.zeros((q.shape[1], v.shape[1]))
+    o = np.empty_like(v)
+    for t in range(len(q)):
+        s = s + beta[t] * np.outer(k[t], v[t] - k[t] @ s)
+        o[t] = q[t] @ s
+    return o
+""",
+}
+REFUSED = {
+    "scaled": (
+        """
+def scaled(e: "float32[t=9, s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ uniform(0, 0.25)"):
+    p = np.ones(e.shape[1]) / e.shape[1]
+    total = 0.0
+    for t in range(len(e)):
+        p = (p @ a) * e[t]
+        c = p.sum()
+        p = p / c
+        total = total + np.log(c)
+    return total
+""",
+        "it carries values of different shapes from step to step",
+    ),
+    "both": (
+        """
+def both(a: "float32[t=9, s=8, s] ~ uniform(0, 0.2)"):
+    p = np.eye(a.shape[1])
+    for t in range(len(a)):
+        p = a[t] @ p.T
+    return p
+""",
+        "its states are mixed along several axes",
+    ),
+    "layers": (
+        """
+def layers(x: "float32[t=9, s=8]", u: "float32[s, s]", w: "float32[s, s]"):
+    h = np.zeros(x.shape[1])
+    for t in range(len(x)):
+        h = x[t] + np.maximum(h @ u, 0) @ w
+    return h
+""",
+        "it reduces what it has reduced in the same step for each state",
+    ),
+    "place": (
+        """
+def place(e: "float32[t=9, s=8]", a: "float32[s, s]"):
+    d = e[0]
+    b = np.zeros(e.shape, np.int32)
+    for t in range(1, len(e)):
+        z = d[:, None] + a
+        b[t] = z.argmax(0)
+        d = z.max(0) + e[t]
+    return b
+""",
+        "it reduces states by argmax",
+    ),
+}
+
+
+@pytest.mark.exhaustive(share=0.4)
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_block_carries_the_vectors_of_a_sequence(name: str, tmp_path: Path, session: Session) -> None:
+    path = tmp_path / "functions.py"
+    path.write_text(HEAD + RIGHT[name].strip() + "\n")
+    outcome = write_kernel(session, request_for(path, name, tmp_path))
+    assert [one.schedule.rpartition("-")[0] for one in outcome.kernels if one.right] == ["recurrence-vectors"], (
+        outcome.notes
+    )
+    assert outcome.best is not None
+    assert outcome.best.verdict.diagnostics == ()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_block_cannot_carry_is_refused_with_the_reason(name: str, tmp_path: Path, session: Session) -> None:
+    text, reason = REFUSED[name]
+    path = tmp_path / "functions.py"
+    path.write_text(HEAD + text.strip() + "\n")
+    assert reason in why_not_written(session, request_for(path, name, tmp_path))
