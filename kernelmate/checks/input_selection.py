@@ -10,7 +10,7 @@ from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.checks.precision import Arrays
-from kernelmate.checks.scalars import has_switches, loops, varied_names
+from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
 from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
 from kernelmate.checks.trials import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
@@ -80,6 +80,23 @@ class InputSelection:
     def varied_scalars(self) -> tuple[str, ...]:
         """Returns scalars that may have other values, at least at sizes that the emulator launches first."""
         return self._varied().vary
+
+    @property
+    def wide_scalars(self) -> tuple[str, ...]:
+        """Returns varied integer scalars that are mere values to the baseline and the reference, so may be of any size.
+
+        They decide neither accesses, nor branches, nor the length of a loop.
+        """
+        used = self._used()
+        bound = used.addresses | used.loops | used.guards
+        names = [
+            a.name
+            for a in self._contract.args
+            if a.name in self._varied().vary and a.name not in bound
+            and numpy_dtype(a.dtype).kind in "iu" and numpy_dtype(a.dtype).itemsize > 1
+        ]  # fmt: skip
+        counted = counted_names(self._contract, self._directory, names) if names else frozenset()
+        return tuple(name for name in names if name not in counted)
 
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False if a style's scalar values at a size could destroy a GPU's context."""
