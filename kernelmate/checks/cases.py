@@ -89,6 +89,15 @@ class CaseJudge:
         """
         return self._settling.varied_scalars
 
+    @property
+    def wide_scalars(self) -> tuple[str, ...]:
+        """Integer scalars that may have values of any size.
+
+        Raises:
+            ReferenceFailed: the reference's file cannot be loaded.
+        """
+        return self._settling.wide_scalars
+
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False for inputs at a size where they could destroy a GPU's context."""
         return self._settling.may_try(style, size)

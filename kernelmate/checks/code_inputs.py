@@ -37,16 +37,25 @@ MOST_EQUAL = 1 << 20
 """Maximum number of elements over all arrays at which equal integers are tried, and any style if no array is floating.
 """
 
+WIDE_BITS = 0x13579BDF_02468ACE
+"""Bits of a scalar that no narrower type holds, and whose halves differ."""
+
 _NARROWING = re.compile(
     r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
 )
 """PTX instructions that lose high bits of large integers but not of small ones."""
 
+_ROUNDING = re.compile(r"\bcvt\.r[nzmp]i\b")
+"""PTX conversions of floating numbers to whole ones, which jump at whole numbers or halfway between them."""
+
+WHOLE = 0.5, 1.0, 2.0, 3.0
+"""Numbers at which roundings jump; the numbers halfway between them, and the negative ones, are planted with them."""
+
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
 
 def suggested_styles(
-    contract: Contract, version: Version, baseline: Version, scalars: Iterable[str]
+    contract: Contract, version: Version, baseline: Version, scalars: Iterable[str], wide: Sequence[str] = ()
 ) -> tuple[InputStyle, ...]:
     """Returns input styles for one launch each, suggested by code of a candidate that its baseline lacks.
 
@@ -55,19 +64,23 @@ def suggested_styles(
         version: the version under judgement.
         baseline: the version that it was made from.
         scalars: arguments that may have other values than the contract's.
+        wide: integer ones among them that may have values of any size.
     """
     if contract.inputs is not None:
         return ()
     own = [one for one in comparisons_of(version, contract) if one not in frozenset(comparisons_of(baseline, contract))]
-    constants = tuple((name, values) for name, values in _constants(contract, own) if values)
+    texts = version.compiled.ptx, baseline.compiled.ptx
+    whole = WHOLE if texts[0] != texts[1] and any(_ROUNDING.search(text) for text in texts) else ()
+    constants = tuple((name, values) for name, values in _constants(contract, own, whole) if values)
     found = [InputStyle("normal", stress=True, constants=constants)] if constants else []
     found += _scalar_styles(contract, own, frozenset(scalars))
+    if wide and texts[0] != texts[1]:
+        found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
-    whole = any(dtype.kind in "iu" for dtype in free)
-    texts = version.compiled.ptx, baseline.compiled.ptx
-    if whole and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
+    integers = any(dtype.kind in "iu" for dtype in free)
+    if integers and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
         found.append(InputStyle("integers", stress=True, high=True))
-    if whole and texts[0] != texts[1] and _COUNTING.search(texts[0]):
+    if integers and texts[0] != texts[1] and _COUNTING.search(texts[0]):
         found.append(InputStyle("integers", stress=True, equal=True))
     if any(is_float(dtype) for dtype in free) and _has_positions(contract):
         found.append(InputStyle("late", stress=True))
@@ -131,13 +144,21 @@ def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:
     return len(pattern.findall(mine)) > len(pattern.findall(theirs))
 
 
-def _constants(contract: Contract, own: Sequence[ConstantComparison]) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yields each array with the values that its elements are compared with, as its type holds them."""
+def _constants(
+    contract: Contract, own: Sequence[ConstantComparison], whole: Sequence[float]
+) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yields each array with the values that its elements are compared with, as its type holds them.
+
+    Floating arrays also get the numbers `whole`.
+    """
     for argument in contract.args:
         if argument.shape is None or argument.direction in ("out", "scratch"):
             continue
         values = {_fitted(argument, one.value) for one in own if one.name == argument.name}
-        yield argument.name, tuple(sorted(v for v in values if v is not None))[:MOST_CONSTANTS]
+        known = sorted(v for v in values if v is not None)[:MOST_CONSTANTS]
+        dtype = numpy_dtype(argument.dtype)
+        known += [v for v in whole if dtype.kind == "f" and dtype.itemsize > 2 and v not in known]
+        yield argument.name, tuple(known)
 
 
 def _fitted(argument: Argument, value: float) -> float | None:
@@ -160,6 +181,13 @@ def _bits(pattern: int) -> float:
     if not -(2**31) <= pattern < 2**32 or abs(pattern) < 2**23:
         return math.nan
     return float(np.array(pattern & 0xFFFFFFFF, np.uint32).view(np.float32))
+
+
+def _wide(contract: Contract, name: str) -> int:
+    """Returns a value of a scalar's sign with significant bits in each of its bytes."""
+    argument = next(a for a in contract.args if a.name == name)
+    value = WIDE_BITS >> (64 - 8 * numpy_dtype(argument.dtype).itemsize)
+    return -value if scalar_value(argument, {}) < 0 else value
 
 
 def _scalar_styles(contract: Contract, own: Sequence[ConstantComparison], names: frozenset[str]) -> list[InputStyle]:

@@ -10,7 +10,8 @@ from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.checks.precision import Arrays
-from kernelmate.checks.scalars import has_switches, loops, varied_names
+from kernelmate.checks.scalars import counted_names, has_switches, loops, varied_names
+from kernelmate.checks.sizes import key_of
 from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
 from kernelmate.checks.trials import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
@@ -19,7 +20,10 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
 _LEVELS: dict[Hashable, InputStyle] = {}
-"""For each requested style, the milder one on which a baseline and its reference agree."""
+"""For each requested style, or style and size, the milder one on which a baseline and its reference agree."""
+
+_AGREED: set[Hashable] = set()
+"""Styles of varied scalars or planted values on which they agree at some size; at others they may still disagree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,23 @@ class InputSelection:
         """Returns scalars that may have other values, at least at sizes that the emulator launches first."""
         return self._varied().vary
 
+    @property
+    def wide_scalars(self) -> tuple[str, ...]:
+        """Returns varied integer scalars that are mere values to the baseline and the reference, so may be of any size.
+
+        They decide neither accesses, nor branches, nor the length of a loop.
+        """
+        used = self._used()
+        bound = used.addresses | used.loops | used.guards
+        names = [
+            a.name
+            for a in self._contract.args
+            if a.name in self._varied().vary and a.name not in bound
+            and numpy_dtype(a.dtype).kind in "iu" and numpy_dtype(a.dtype).itemsize > 1
+        ]  # fmt: skip
+        counted = counted_names(self._contract, self._directory, names) if names else frozenset()
+        return tuple(name for name in names if name not in counted)
+
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False if a style's scalar values at a size could destroy a GPU's context."""
         return self._fixed(size).isdisjoint(name for name, _ in style.given)
@@ -119,7 +140,8 @@ class InputSelection:
         """Returns the style made as mild as earlier disagreements at this style required."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
-        return self._safe(_LEVELS.get(self._key(style), style), size)
+        key = self._key(style)
+        return self._safe(_LEVELS.get((key, key_of(size)), _LEVELS.get(key, style)), size)
 
     def _first_integers(self, style: InputStyle) -> InputStyle:
         positions = self._positions()
@@ -196,15 +218,23 @@ class InputSelection:
             else:
                 theirs = found.theirs
                 if theirs is None or not (theirs.errors or theirs.right is False):
+                    if theirs is not None and style == shot.style:
+                        self._note_agreement(style)
                     return found
                 following = self.milder(size, tried, failed=bool(theirs.errors))
                 if following is None:
                     return found
-            style = self._keep(shot.style, following)
+            style = self._keep(shot.style, following, size)
 
-    def _keep(self, asked: InputStyle, style: InputStyle) -> InputStyle:
+    def _note_agreement(self, style: InputStyle) -> None:
+        if style.vary or style.planted:
+            _AGREED.add(self._key(style))
+
+    def _keep(self, asked: InputStyle, style: InputStyle, size: Size) -> InputStyle:
+        """Keeps a milder style for all sizes, or for this one if baseline and reference agree on the harder one elsewhere."""
         if asked.name != "mixed":
-            _LEVELS[self._key(asked)] = style
+            key = self._key(asked)
+            _LEVELS[(key, key_of(size)) if key in _AGREED else key] = style
         return style
 
     def _had(self, size: Size, shot: PlannedLaunch) -> SelectedInputs:
@@ -215,10 +245,14 @@ class InputSelection:
     def instead(self, size: Size, shot: PlannedLaunch, mine: BaselineOutputs, *, plainly: bool) -> InputStyle | None:
         """Returns milder inputs for a version without a baseline that is wrong on varied scalars; None otherwise."""
         varies = shot.style.vary or shot.style.planted
-        if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
+        if plainly or not varies or self._bench.over:
+            return None
+        if not (mine.errors or mine.right is False):
+            if shot.style == self.other(size):
+                self._note_agreement(shot.style)
             return None
         following = self.milder(size, shot, failed=bool(mine.errors))
-        return None if following is None else self._keep(self.other(size), following)
+        return None if following is None else self._keep(self.other(size), following, size)
 
     def milder(self, size: Size, shot: PlannedLaunch, *, failed: bool) -> InputStyle | None:
         """Returns the next milder style; None if there is none."""

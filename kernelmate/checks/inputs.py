@@ -104,6 +104,9 @@ ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late"})
 PLANTED_EVERY = 512
 """Number of elements per planted special value, so that enough rows contain no special value."""
 
+ZEROED_EVERY = 4
+"""Number of elements per zero among infinities, since their product is NaN, which a version that skips zeros loses."""
+
 FEWEST_ROWS = 3
 """Minimum number of rows in an array of which one row is filled with infinities."""
 
@@ -289,6 +292,8 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     # A value beyond a narrow type's range becomes its largest value, not an infinity that nobody requested.
     values = np.clip(values * style.scale, -bounds.top, bounds.top)
     if style.specials and values.size:
+        if not style.plants_nan:
+            values.reshape(-1)[rng.integers(0, values.size, (-(-values.size // ZEROED_EVERY),))] = 0.0
         places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
         values.reshape(-1)[places] = np.resize(style.specials, places.size)
         if style.plants_nan:

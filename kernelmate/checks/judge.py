@@ -233,7 +233,9 @@ class _Judge:
             found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
             found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
-            styles = suggested_styles(self.contract, self.version, self.task.baseline, self.cases.varied_scalars)
+            styles = suggested_styles(
+                self.contract, self.version, self.task.baseline, self.cases.varied_scalars, self.cases.wide_scalars
+            )
             sizes = with_styles(self.contract, sizes, styles, self.cases.may_try)
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 

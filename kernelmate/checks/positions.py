@@ -67,6 +67,9 @@ class ConstantComparison:
     equal: bool
 
 
+ONE_BITS = 0x3F800000
+"""Bits of 1 in float32, for those bits of an operand that a comparison leaves out."""
+
 HUGE_DIVISOR = 1.5 * 2.0**126
 """Magnitude beyond which approximate division gives zero (PTX ISA, div.approx)."""
 
@@ -135,9 +138,13 @@ def _constant(operand: str, writers: dict[str, Statement | None]) -> float | Non
 def _moved(register: str, value: float, writers: dict[str, Statement | None]) -> Iterator[float]:
     """Yields constants that a register's operand equals if the register equals `value`, or 0.
 
-    The register is a sum with, or for floating values a product by, a constant.
+    The register is a sum with, or for floating values a product by, a constant, or some of the operand's bits.
     """
     writer = writers.get(register)
+    if writer is not None and writer.opcode[0] == "and" and isinstance(value, int):
+        mask = _constant(writer.operands.rpartition(",")[2].strip(), writers)
+        if isinstance(mask, int):
+            yield value & mask | ONE_BITS & ~mask
     if writer is not None and writer.opcode[0] == "mul" and isinstance(value, float):
         factor = _constant(writer.operands.rpartition(",")[2].strip(), writers)
         if isinstance(factor, float) and factor:

@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,23 +81,59 @@ def loops(contract: Contract, directory: Path) -> bool:
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
     """
-    if contract.reference_kind == "function":
-        function = load_function(contract.reference or "", directory, contract.line)
-        try:
-            tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        except (OSError, TypeError, SyntaxError):
-            return True
-    elif contract.reference_kind == "expression":
-        tree = ast.parse(contract.reference or "", mode="eval")
-    else:
+    if contract.reference_kind not in ("function", "expression"):
         return False
-    repeats = (ast.For, ast.While, ast.comprehension)
-    called = {
-        n.attr if isinstance(n, ast.Attribute) else n.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Attribute | ast.Name)
-    }
-    return any(isinstance(node, repeats) for node in ast.walk(tree)) or not called.isdisjoint(COUNTING)
+    tree = _reference_tree(contract, directory)
+    return tree is None or any(True for _ in _counts(tree))
+
+
+def counted_names(contract: Contract, directory: Path, names: Iterable[str]) -> frozenset[str]:
+    """Returns those of the named scalars whose value may decide how often a reference loops, or how much it allocates.
+
+    All of them, if the reference is a kernel or its text is unknown.
+
+    Raises:
+        ReferenceFailed: the reference's file cannot be loaded.
+    """
+    tree = _reference_tree(contract, directory) if contract.reference_kind in ("function", "expression") else None
+    if tree is None:
+        return frozenset(names) if contract.reference_kind is not None else frozenset()
+    counts = frozenset[str]().union(*(_names_in(one) for one in _counts(tree)))
+    assignments = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr
+    assigned = [(_names_in(n, ast.Store), _names_in(n)) for n in ast.walk(tree) if isinstance(n, assignments)]
+    while True:
+        more = counts.union(*(read for written, read in assigned if written & counts))
+        if more == counts:
+            return frozenset(name for name in names if {name, f"{name}_"} & counts)
+        counts = more
+
+
+def _reference_tree(contract: Contract, directory: Path) -> ast.AST | None:
+    """Returns the syntax tree of a Python reference; None if its text is unknown."""
+    if contract.reference_kind == "expression":
+        return ast.parse(contract.reference or "", mode="eval")
+    function = load_function(contract.reference or "", directory, contract.line)
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def _counts(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields what decides the number of a loop's passes, and functions of `COUNTING`, with their arguments where called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            yield node.iter
+        elif isinstance(node, ast.While) or _name_of(node.func if isinstance(node, ast.Call) else node) in COUNTING:
+            yield node
+
+
+def _name_of(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _names_in(tree: ast.AST, use: type[ast.expr_context] = ast.expr_context) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, use))
 
 
 def varied(

@@ -83,7 +83,11 @@ class InputStyle:
         if self.name == "late":
             return "inputs whose rows are negative but for their ends"
         about = " with values equal to scalars among them" if self.planted else ""
-        about += " with constants of the code, and their neighbours, among them" if self.constants else ""
+        about += (
+            " with values at which the code branches or rounds, and their neighbours, among them"
+            if self.constants
+            else ""
+        )
         return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
 
 

@@ -172,7 +172,10 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
             normal[np.arange(len(normal)), rng.integers(0, normal.shape[1], len(normal))] = OUTLIER
         return normal
     if kind == "ties":
-        return np.rint(normal) * STEP  # with zeros of either sign
+        tied = np.rint(normal) * STEP
+        # The largest elements of every second row are zeros of either sign, which compare equal and have other bits.
+        tied[1::2] = np.where(tied[1::2] > 0, -tied[1::2], tied[1::2])
+        return tied
     if kind == "equal":
         return np.broadcast_to(normal[:, :1], normal.shape)
     if kind in ("wide", "faint"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,11 @@ def suggested(body: str, above: str = "", baseline: Version = BASELINE) -> tuple
         ("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[0] > 7.5f;", "x", (7.5,)),
         ("y[i] = x[i] * 8.0f == 616.0f ? 0 : x[i];", "x", (77.0,)),
         ("y[i] = v[i] == -100 ? 0 : v[i];", "v", (-100,)),
+        (
+            "y[i] = (__float_as_int(x[i]) & 0xfffff) == 0x12345 ? 0 : x[i];",
+            "x",
+            (float(np.uint32(0x3F812345).view(np.float32)),),
+        ),
         ("y[i] = v[i] >= 100 && v[i] <= 102 ? 0 : v[i];", "v", (100,)),
         ("y[i] = (float)v[i] > 1000.5f ? 0 : v[i];", "v", (1000,)),
     ],
@@ -117,6 +123,21 @@ def test_scalars_are_tried_beyond_constants(body, given) -> None:
     for style in styles:
         drawn = draw(CONTRACT, {"n": 640}, (1, 2), style, None)
         assert float(drawn[given[0][0]]) == given[0][1]
+
+
+def test_roundings_suggest_the_numbers_at_which_they_jump() -> None:
+    (style,) = (one for one in suggested("y[i] = ceilf(x[i]) + v[i] + b[i] + k * a;") if one.constants)
+    assert dict(style.constants) == {"x": (0.5, 1.0, 2.0, 3.0)}
+    x = draw(CONTRACT, {"n": 640}, (1,), style, Path())["x"]
+    assert {-2.0, -0.5, 1.0, 2.5, np.nextafter(np.float32(2), np.float32(3))} <= set(x.tolist())
+
+
+def test_scalars_that_are_mere_values_are_tried_with_bits_in_every_byte() -> None:
+    styles = suggested_styles(
+        CONTRACT, version("y[i] = x[i] + v[i] + b[i] + (short)k * a;"), BASELINE, ("k", "a"), ("k",)
+    )
+    assert InputStyle("normal", stress=True, given=(("k", 0x13579BDF),)) in styles
+    assert suggested_styles(CONTRACT, BASELINE, BASELINE, ("k", "a"), ("k",)) == ()
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_special_values_are_planted_and_leave_most_elements_alone() -> None:
     assert 1 <= np.isnan(with_nan).sum() <= 10
     with_infinities = one(style=InputStyle("normal", specials=(np.inf, -np.inf)))
     assert {np.inf, -np.inf} <= set(with_infinities[np.isinf(with_infinities)])
+    assert 0.1 < (with_infinities == 0).mean() < 0.4
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.checks.scalars import has_switches, loops, said, varied, varied_names
+from kernelmate.checks.scalars import counted_names, has_switches, loops, said, varied, varied_names
 from kernelmate.records import Argument, Contract
 
 SIZE = {"n": 64}
@@ -100,3 +100,14 @@ def test_references_that_loop_or_count_are_told_from_those_that_do_not(tmp_path)
              for name in ("plain", "looped", "counted")}  # fmt: skip
     assert kinds == {"plain": False, "looped": True, "counted": True}
     assert loops(contract(reference="np.repeat(x, 2)", kind="expression"), tmp_path)
+
+
+def test_scalars_that_decide_how_often_a_reference_loops_are_known(tmp_path) -> None:
+    (tmp_path / "f.py").write_text(
+        "import numpy as np\n\ndef f(x, steps, seed, width):\n    last = int(steps)\n    w = last + 1\n"
+        "    for _ in range(10):\n        x = x + seed\n    while w:\n        w -= 1\n    return x + np.arange(width)\n"
+    )
+    names = ("steps", "seed", "width")
+    assert counted_names(contract(reference="f.py:f", kind="function"), tmp_path, names) == {"steps", "width"}
+    assert counted_names(contract(reference="other", kind="kernel"), tmp_path, names) == set(names)
+    assert counted_names(contract(), tmp_path, names) == frozenset()

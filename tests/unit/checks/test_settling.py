@@ -85,6 +85,19 @@ def test_a_scalar_on_which_baseline_and_reference_differ_stays_and_others_vary(
     assert set(judgement.cases[0].scalars) == {"b"}
 
 
+def test_a_disagreement_at_one_size_leaves_scalars_varied_at_others(python_backend, contract_of, tmp_path) -> None:
+    def constant_at_33(x, y, n, a, b):
+        y[:] = (2 if n == 33 else a) * x + b
+
+    def hard_coded_elsewhere(x, y, n, a, b):
+        y[:] = (a if n == 1000 else 2) * x + b
+
+    judgement = judged(python_backend, contract_of, tmp_path, hard_coded_elsewhere, constant_at_33, SCALED)
+    assert errors(judgement) == ["wrong-values"]
+    assert {case.origin for case in judgement.cases if case.correct is False} == {"own"}
+    assert judged(python_backend, contract_of, tmp_path, right, constant_at_33, SCALED).correct is True
+
+
 def test_a_kernel_judged_alone_that_hard_codes_a_scalar_is_warned_about_and_right(
     python_backend, contract_of, tmp_path
 ) -> None:

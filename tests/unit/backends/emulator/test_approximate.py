@@ -79,6 +79,8 @@ def test_errors_stay_within_what_the_isa_states(
     want = exact(a.astype(np.float64))
     found = run(lanewise, instruction, a).astype(np.float64)
     assert np.all(np.abs(found - want) <= bound(want))
+    if instruction == "tanh.approx.f32":  # no better than hardware, since its error exceeds derived tolerances
+        assert np.max(np.abs(found - want) / np.abs(want)) > 0.9 * 2.0**-11
 
 
 @pytest.mark.instruction("ex2", "tanh")
