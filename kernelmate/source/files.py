@@ -256,7 +256,7 @@ def _fail_without_kernel(path: Path) -> None:
         _fail_if_refused(path, None, _refused(path))
         hint = (
             "Kernels are read from functions with @triton.jit, and from string literals given to cupy.RawKernel, "
-            "cupy.RawModule or torch's load_inline."
+            "cupy.RawModule, torch's load_inline or PyCUDA's SourceModule."
         )
         raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
     hint = "A kernel is a __global__ function with a body."
