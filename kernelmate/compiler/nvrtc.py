@@ -192,8 +192,10 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
         system=tuple(map(Path, system)),
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
     )
-    seeded = any(_INTERNAL.search(text) for text in (part.text, *(text for _, text in part.headers)))
-    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
+    texts = (part.text, *(text for _, text in part.headers))
+    seeded = any(_INTERNAL.search(text) for text in texts)
+    int128 = any("__int128" in text for text in texts)
+    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(
         text=part.text + aliases,
