@@ -23,7 +23,7 @@ from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_uses import template_parameters
+from kernelmate.source.template_parameters import template_parameters
 from kernelmate.source.tokens import line_starts
 
 MISSING_HEADER = "missing-header"

@@ -6,6 +6,7 @@ Nothing is executed: a variable that is assigned under a condition, counted up o
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ def given_value(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
 
 def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
     """Returns the value of a macro or a constant outside of functions, wherever it stands; None for several."""
-    for host in files.mentioning(name):
+    for host in files.mentioning(name, rf"\b(?:define|const|constexpr)\b[^;{{}}]{{0,200}}\b{re.escape(name)}\b"):
         found = []
         for index in host.words.get(name, ()):
             before = [token.text for token in host.tokens[max(index - 4, 0) : index]]
