@@ -29,6 +29,7 @@ from kernelmate.source.tokens import line_starts
 MISSING_HEADER = "missing-header"
 """Code of the diagnostic for a header that was not found; its message begins with the header's name."""
 
+_WIDE = re.compile(r"\b__u?int128")
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
 
 
@@ -194,7 +195,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
-    int128 = any("__int128" in text for text in texts)
+    int128 = any(_WIDE.search(text) for text in texts)
     hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(

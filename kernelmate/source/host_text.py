@@ -93,8 +93,9 @@ class HostText:
             index = self.parents[index]
 
     def between(self, first: int, last: int) -> str:
-        """Returns the text from the end of one token to the start of another, or to the end of the text."""
-        return self.text[self.tokens[first].end : self.tokens[last].start if last < len(self.tokens) else None]
+        """Returns the text from the end of one token to the start of another, or to the end of the text, without comments."""
+        text = self.text[self.tokens[first].end : self.tokens[last].start if last < len(self.tokens) else None]
+        return _COMMENT.sub(" ", text) if "/" in text else text
 
     def arguments(self, opening: int) -> list[str]:
         """Returns the texts between the commas of the brackets that open at a token."""

@@ -116,6 +116,9 @@ def test_a_python_file_without_kernels_says_what_is_read(tmp_path: Path) -> None
     path.write_text("x = 1\n")
     with pytest.raises(SourceError, match=r"no kernel in this Python file.*cupy\.RawKernel"):
         load_kernels(path)
+    path.write_text("from numba import cuda\n@cuda.jit\ndef k(x):\n    x[0] = 1\n")
+    with pytest.raises(SourceError, match=r"Numba compiles its kernels itself: `kernelmate capture`"):
+        load_kernels(path)
     path.write_text("x = (\n")
     with pytest.raises(SourceError, match=r"k\.py:1:.*not Python"):
         read_units(path)
