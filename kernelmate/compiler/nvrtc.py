@@ -14,7 +14,7 @@ from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.includes import STANDARD_HEADERS
-from kernelmate.compiler.options import flags_for, shown, unseen_flags
+from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.process import COMPILER, CompilerProcess
@@ -77,7 +77,8 @@ def compile_kernel(
         return _without_instance(prepared)
     cache = cache_in(cache_dir) if use_cache else None
     key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
-                 prepared.job.expressions, prepared.part.default_device, prepared.part.raw_digest)  # fmt: skip
+                 prepared.job.expressions, prepared.part.default_device, INT128 in prepared.job.options,
+                 prepared.part.raw_digest)  # fmt: skip
     product = cache.load(key) if cache is not None else None
     if product is None:
         try:

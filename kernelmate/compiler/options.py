@@ -48,6 +48,10 @@ def shown(flags: Sequence[str]) -> str:
     return " ".join(flag for flag in flags if not _PATHS.match(flag) and not flag.startswith("--gpu-architecture"))
 
 
+INT128 = "--device-int128"
+"""NVRTC's option for 128-bit integers."""
+
+
 def unseen_flags(
     user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool, int128: bool = False
 ) -> tuple[str, ...]:
@@ -62,5 +66,5 @@ def unseen_flags(
     """
     found = [*ALWAYS, f"--pre-include={PRELUDE_NAME}", *(f"--include-path={path}" for path in (*user, *system))]
     found += [DEFAULT_DEVICE] if default_device else []
-    found += ["--device-int128"] if int128 else []
+    found += [INT128] if int128 else []
     return (*found, SEED) if seeded else tuple(found)
