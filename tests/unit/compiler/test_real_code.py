@@ -91,6 +91,10 @@ def test_a_host_member_is_left_out_beside_a_device_function_of_its_name(tmp_path
     assert compile_each(tmp_path, text)["k"].ok
 
 
+def test_a_word_may_stand_right_behind_a_linkage(tmp_path: Path, cache_dir: Path) -> None:
+    assert compile_each(tmp_path, 'extern "C"__global__ void k(int *x) { x[0] = 1; }\n')["k"].ok
+
+
 def test_register_variables_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
     text = "__global__ void k(int *x) { register int i = threadIdx.x; x[i] = i; }\n"
     assert compile_each(tmp_path, text)["k"].ok
