@@ -101,6 +101,9 @@ _NOT_KEPT = re.compile(r"//|/\*|#|\\|[^\n\t -~]")
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
+_SUFFIXED = re.compile(r'\bextern\s*"C"(?=__)')
+"""A linkage whose string NVRTC reads together with the word behind it, as a literal with a suffix."""
+
 _EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{")
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 """Tokens, other than `<`, that may follow an unqualified use of a name of `std::`."""
@@ -303,7 +306,7 @@ class _Plan:
             written = self._directive(file.text, line, includes.get(line[0].start), words)
             if written:
                 pieces.append((line[0].start, written))
-        return laid_out(file.text, sorted(pieces))
+        return _SUFFIXED.sub(r"\g<0> ", laid_out(file.text, sorted(pieces)))
 
     def _gone(self, file: File, kept: Sequence[DeclarationNode]) -> Iterator[tuple[int, int]]:
         """Yields the character ranges of the text to blank."""

@@ -14,7 +14,7 @@ from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.includes import STANDARD_HEADERS
-from kernelmate.compiler.options import flags_for, shown, unseen_flags
+from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.process import COMPILER, CompilerProcess
@@ -23,12 +23,13 @@ from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_uses import template_parameters
+from kernelmate.source.template_parameters import template_parameters
 from kernelmate.source.tokens import line_starts
 
 MISSING_HEADER = "missing-header"
 """Code of the diagnostic for a header that was not found; its message begins with the header's name."""
 
+_WIDE = re.compile(r"\b__u?int128")
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
 
 
@@ -76,7 +77,8 @@ def compile_kernel(
         return _without_instance(prepared)
     cache = cache_in(cache_dir) if use_cache else None
     key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
-                 prepared.job.expressions, prepared.part.default_device, prepared.part.raw_digest)  # fmt: skip
+                 prepared.job.expressions, prepared.part.default_device, INT128 in prepared.job.options,
+                 prepared.part.raw_digest)  # fmt: skip
     product = cache.load(key) if cache is not None else None
     if product is None:
         try:
@@ -192,8 +194,10 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
         system=tuple(map(Path, system)),
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
     )
-    seeded = any(_INTERNAL.search(text) for text in (part.text, *(text for _, text in part.headers)))
-    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
+    texts = (part.text, *(text for _, text in part.headers))
+    seeded = any(_INTERNAL.search(text) for text in texts)
+    int128 = any(_WIDE.search(text) for text in texts)
+    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(
         text=part.text + aliases,

@@ -48,15 +48,23 @@ def shown(flags: Sequence[str]) -> str:
     return " ".join(flag for flag in flags if not _PATHS.match(flag) and not flag.startswith("--gpu-architecture"))
 
 
-def unseen_flags(user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool) -> tuple[str, ...]:
-    """Return the options that are not recorded: header search, printed output, names.
+INT128 = "--device-int128"
+"""NVRTC's option for 128-bit integers."""
+
+
+def unseen_flags(
+    user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool, int128: bool = False
+) -> tuple[str, ...]:
+    """Return the options that are not recorded: header search, printed output, names, and what nvcc does without asking.
 
     Args:
         user: folders of the user's headers.
         system: folders of CUDA's headers.
         default_device: True to compile unannotated functions for the device.
         seeded: True to make names with internal linkage reproducible.
+        int128: True if the text has the type `__int128`, which nvcc supports on Linux without an option.
     """
     found = [*ALWAYS, f"--pre-include={PRELUDE_NAME}", *(f"--include-path={path}" for path in (*user, *system))]
     found += [DEFAULT_DEVICE] if default_device else []
+    found += [INT128] if int128 else []
     return (*found, SEED) if seeded else tuple(found)

@@ -119,8 +119,14 @@ _PLATFORM = """\
 #define __amd64__ 1
 #endif
 #endif
+#if __cplusplus >= 201703L
+#define register
+#endif
 """
-"""Macros of the host compiler that nvcc passes on and NVRTC does not define; on Windows there is no `__LP64__`."""
+"""Macros of the host compiler that nvcc passes on and NVRTC does not define; on Windows there is no `__LP64__`.
+
+NVRTC refuses `register` from C++17 on, nvcc does not.
+"""
 
 _DRIVER_TYPES = {
     "CUtensorMap": "typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;\n",

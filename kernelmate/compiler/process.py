@@ -222,12 +222,24 @@ class CompilerProcess:
         with self._seat() as seat:
             product = seat.compile(job, timeout_s)
         if product is None:
-            return CompileOutput(False, "The compiler crashed on this text.")
+            return self._without_names(job, timeout_s)
         if product.missing is not None:
             raise CompilerUnavailable(
                 f"The compiler cannot be used ({product.missing}).", hint=f"Run: pip install {self._install}"
             )
         return product
+
+    def _without_names(self, job: CompileJob, timeout_s: float) -> CompileOutput:
+        """Returns the errors of a text that crashed the compiler, where there are some.
+
+        NVRTC 13.5 crashes on the name of a template's instance if the template's own declaration has an error.
+        """
+        if job.expressions:
+            with self._seat() as seat:
+                product = seat.compile(msgspec.structs.replace(job, expressions=()), timeout_s)
+            if product is not None and not product.ok and product.log.strip():
+                return product
+        return CompileOutput(False, "The compiler crashed on this text.")
 
     def abandon(self, threads: Collection[int] | None = None) -> None:
         """Kill the compilations that other threads wait for; those threads get `Abandoned`.

@@ -111,7 +111,7 @@ class Rules:
                 return self._kernel_rule(file, declaration) if self._kernel in declaration.names else "if-named"
             return "keep"
         prototype = _prototype(file.parsed, declaration)
-        if prototype and prototype in self._annotated:
+        if prototype and prototype in self._annotated and "__host__" not in head:
             return "keep"
         if head & {"constexpr", "consteval"} and not self._is_host(file, declaration.start, declaration.stop):
             node.relaxed = True

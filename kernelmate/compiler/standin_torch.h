@@ -256,6 +256,26 @@ using HeaderOnlyTensorAccessor = at::TensorAccessor<T, N, PtrTraits, index_t>;
 }  // namespace headeronly
 }  // namespace torch
 
+// section TensorInfo
+namespace at { namespace cuda { namespace detail {
+template <typename T, typename IndexType> struct TensorInfo {
+  T* data;
+  IndexType sizes[25];
+  IndexType strides[25];
+  int dims;
+  __host__ __device__ bool isContiguous() const { return dims == 1 && strides[0] == 1; }
+};
+template <typename T, typename IndexType, int Dims> struct IndexToOffset {
+  static __host__ __device__ IndexType get(IndexType linear, const TensorInfo<T, IndexType>& info) {
+    IndexType offset = 0;
+    for (int i = (Dims > 0 ? Dims : info.dims) - 1; i > 0; --i) {
+      offset += linear % info.sizes[i] * info.strides[i];
+      linear /= info.sizes[i];
+    }
+    return offset + linear * info.strides[0];
+  }
+};
+}}}  // namespace at::cuda::detail
 // section WARP_SHFL
 template <typename T> __device__ __forceinline__ T WARP_SHFL(T v, int lane, int width = 32, unsigned mask = 0xffffffff) {
   return __shfl_sync(mask, v, lane, width);

@@ -42,12 +42,8 @@ from kernelmate.records.compiled import INFERRED
 from kernelmate.source import find_kernels, launch_shape, size_allowed
 from kernelmate.source.blocks import kernel_named
 from kernelmate.source.bound_instances import at_instance
-from kernelmate.source.template_uses import (
-    MOST_INSTANCES,
-    InferredInstance,
-    guessed_instances,
-    inferred_instances,
-)
+from kernelmate.source.template_parameters import InferredInstance, guessed_instances
+from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 
 def options_for(settings: Settings, file: Path) -> CompileOptions:
@@ -190,17 +186,21 @@ class KernelPreparer:
         used = sorted(inferred_instances(kernel), key=lambda one: one.text not in first)
         good: list[Prepared] = []
         failed: list[Prepared] = []
+        own = 0
         began = time.monotonic()
         for one in (*used[: 2 * MOST_INSTANCES], *guessed_instances(kernel)):
             late = time.monotonic() - began > _LONG_S and (good or failed)
             if len(good) == MOST_INSTANCES or (good and one.guessed) or late or _repeats(failed):
                 break
             prepared = self._inferred(kernel, contract, one)
-            (good if prepared.compiled.ok else failed).append(prepared)
+            if prepared.compiled.ok:
+                good.append(prepared)
+            elif not _is_unnameable(prepared):
+                failed.append(prepared)
+                own += not one.guessed
         if good:
             return tuple(good)
-        true = [one for one in failed if not _is_unnameable(one)] if used else []
-        return tuple(true[:1]) or (self.prepare(kernel, contract, None),)
+        return tuple(failed[:1]) if own else (_with_reason(self.prepare(kernel, contract, None), failed),)
 
     def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
         try:
@@ -371,6 +371,16 @@ def _timed_out(
 def _is_unnameable(prepared: Prepared) -> bool:
     """Returns True if an instance has a name in it that only its user's scope knows: the inference failed, not the code."""
     return any(one.file == NAMES_FILE and one.severity == "error" for one in prepared.compiled.diagnostics)
+
+
+def _with_reason(asked: Prepared, failed: Sequence[Prepared]) -> Prepared:
+    """Returns the note that asks for instances, with the first error of a guessed one: it may be another than the choice of instances."""
+    errors = [one for prepared in failed for one in prepared.compiled.diagnostics if one.severity == "error"]
+    if not errors:
+        return asked
+    text = f"{failed[0].compiled.instance}, a guess, does not compile: {errors[0].message}"
+    reason = replace(errors[0], severity="note", message=text, code=INFERRED)
+    return replace(asked, compiled=replace(asked.compiled, diagnostics=(*asked.compiled.diagnostics, reason)))
 
 
 def _repeats(failed: Sequence[Prepared]) -> bool:

@@ -10,8 +10,8 @@ from kernelmate.records import Contract, Size
 from kernelmate.source.expressions import evaluate_integer, parse_expression
 from kernelmate.source.launch import size_allowed
 
-BOUND = re.compile(r"\{([^{}]*)\}")
-"""An argument that follows sizes; the group is its expression."""
+BOUND = re.compile(r"\{([^{}]*[^{}\s][^{}]*)\}")
+"""An argument that follows sizes; the group is its expression. `{}` is C++'s own: `k<Config<2>{}>`."""
 
 
 def concrete_instances(contract: Contract) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Signature, Unit
+from kernelmate.source.dtypes import ENUM
 from kernelmate.source.launches import launch_site, launches_by_kernel
 from kernelmate.source.signature import literal_integers, read_parameters, read_template, spell
 from kernelmate.source.tokens import Lexed, Token, closing, closing_angle, lex, name_before
@@ -301,7 +302,7 @@ def _head_start(scan: _Scan, keyword: int) -> int:
 def _aliases(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
     """Returns type names that the text defines by `using`, `typedef` or `#define`, with the types they stand for."""
     found: dict[str, str] = {}
-    for index, token in enumerate(code) if "using" in text or "typedef" in text else ():
+    for index, token in enumerate(code) if "using" in text or "typedef" in text or ENUM in text else ():
         if token.text == "using" and index + 2 < len(code) and code[index + 2].text == "=":
             end = _statement_end(code, index)
             found[code[index + 1].text] = spell(code[index + 3 : end])
@@ -309,11 +310,25 @@ def _aliases(text: str, code: Sequence[Token], directives: Sequence[Sequence[Tok
             end = _statement_end(code, index)
             if end - index > 2 and code[end - 1].kind == "word":
                 found[code[end - 1].text] = spell(code[index + 1 : end - 1])
+        elif token.text == ENUM:
+            found.update(_enumerations(code, index))
     for line in directives:
         words = [token.text for token in line]
         if len(line) > 3 and words[1] == "define" and words[3] != "(" and all(t.kind == "word" for t in line[2:]):
             found.setdefault(words[2], " ".join(words[3:]))
     return found
+
+
+def _enumerations(code: Sequence[Token], index: int) -> Iterator[tuple[str, str]]:
+    """Yields the names of the enumeration that a token begins, before its braces and, for a `typedef`, behind them."""
+    brace = next((at for at in range(index, len(code)) if code[at].text in ("{", ";", ")")), index)
+    end = closing(code, brace) if code[brace].text == "{" else None
+    if end is None:
+        return
+    head = [token.text for token in code[index + 1 : brace] if token.text not in ("class", "struct")]
+    kind = f"{ENUM} {' '.join(head[head.index(':') + 1 :]) if ':' in head else 'int'}"
+    named = [*head[:1], *(token.text for token in code[end + 1 : end + 2] if code[index - 1].text == "typedef")]
+    yield from ((name, kind) for name in named if name.isidentifier())
 
 
 def _statement_end(code: Sequence[Token], index: int) -> int:

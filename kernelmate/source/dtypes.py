@@ -101,6 +101,12 @@ _SCALARS: dict[str, str] = {
     "cuComplex": "complex64",
     "cuFloatComplex": "complex64",
     "cuDoubleComplex": "complex128",
+    "cufftReal": "float32",
+    "cufftDoubleReal": "float64",
+    "cufftComplex": "complex64",
+    "cufftDoubleComplex": "complex128",
+    **{f"{space}::Half": "float16" for space in ("at", "c10")},
+    **{f"{space}::BFloat16": "bfloat16" for space in ("at", "c10")},
     "complex<float>": "complex64",
     "complex<double>": "complex128",
     **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
@@ -131,6 +137,9 @@ _VECTORS: dict[str, tuple[str, int]] = {
     "__nv_bfloat162": ("bfloat16", 2),
     **{f"__nv_fp8x{n}_{f}": (f"float8_{d}", n) for n in (2, 4) for f, d in (("e4m3", "e4m3fn"), ("e5m2", "e5m2"))},
 }
+
+ENUM = "enum"
+"""Begins the base of a parameter whose type is an enumeration that the text defines; its underlying type follows."""
 
 _BASIC = frozenset(["unsigned", "signed", "int", "long", "short", "char", "double", "float", "bool"])
 
@@ -166,9 +175,9 @@ def c_type_dtype(base: str) -> tuple[str | None, int]:
     """Return the element dtype, and the number of elements, of a C type without qualifiers.
 
     Example: `float4` gives `("float32", 4)`; a type that has no NumPy counterpart gives `(None, 1)`. `long` has the 64
-    bits of Linux.
+    bits of Linux. `enum int` is an enumeration with the values of an `int`.
     """
-    name = normal_c_type(base)
+    name = normal_c_type(base.removeprefix(f"{ENUM} "))
     if name in _VECTORS:
         return _VECTORS[name]
     return _SCALARS.get(name), 1

@@ -247,7 +247,7 @@ def _fail_if_refused(path: Path, name: str | None, refused: tuple[RefusedString,
                 file=str(path),
                 line=string.line,
                 column=string.column,
-                hint="Give RawKernel a string literal, and pass what varies by options=('-DNAME=value',).",
+                hint="Pass a string literal, and what varies by options, such as options=('-DNAME=value',).",
             )
 
 
@@ -256,8 +256,12 @@ def _fail_without_kernel(path: Path) -> None:
         _fail_if_refused(path, None, _refused(path))
         hint = (
             "Kernels are read from functions with @triton.jit, and from string literals given to cupy.RawKernel, "
-            "cupy.RawModule or torch's load_inline."
+            "cupy.RawModule, torch's load_inline or PyCUDA's SourceModule."
         )
+        if "cuda.jit" in read_text(path):
+            hint += (
+                " Numba compiles its kernels itself: `kernelmate capture` runs the program and records their launches."
+            )
         raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
     hint = "A kernel is a __global__ function with a body."
     raise SourceError("There is no kernel in this file.", file=str(path), hint=hint)

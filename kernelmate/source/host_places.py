@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +117,7 @@ class HostPlace:
     def callers(self, files: HostFiles) -> Iterator[HostPlace]:
         """Yields the calls of the function around the place, each as a place inside that function with its arguments."""
         function = self.function()
-        if function is None:
+        if function is None or function.name == "main":
             return
         if self.given is not None:
             yield self
@@ -215,7 +216,8 @@ def _body_at(host: HostText, index: int, count: int) -> HostBody | None:
 
 def function_body(files: HostFiles, name: str, count: int) -> HostBody | None:
     """Returns the function of a name that takes so many arguments and has a single `return`; None for none and for several."""
-    for host in files.mentioning(name):
+    definition = rf"\b{re.escape(name)}\s*\([^;{{}}]*\)\s*(?:(?:const|noexcept)\s*)*\{{"
+    for host in files.mentioning(name, definition):
         bodies = [body for index in host.words.get(name, ()) if (body := _body_at(host, index, count)) is not None]
         if bodies:
             return bodies[0] if all(spell(body.value) == spell(bodies[0].value) for body in bodies) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.config import project_folder
-from kernelmate.source.tokens import Token, closing, closing_angle, lex, live_text, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, live_text, opening_angle, split_list
 
 _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
 _MOST_FILES = 4000
@@ -42,11 +42,17 @@ class HostMacro:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a block before its brace: the name of a function or class, its template parameters and its parameter list."""
+    """The head of a block before its brace: the name of a function or class, its template parameters and its parameter list.
+
+    `defaults` are the default arguments of template parameters that have one, by name; `owner` is the class template
+    whose member function is defined outside of it: `Layer` in `void Layer<T>::run(...)`.
+    """
 
     name: str
     template: tuple[str, ...]
     parameters: str
+    defaults: tuple[tuple[str, str], ...] = ()
+    owner: str = ""
 
 
 class HostText:
@@ -87,8 +93,9 @@ class HostText:
             index = self.parents[index]
 
     def between(self, first: int, last: int) -> str:
-        """Returns the text from the end of one token to the start of another, or to the end of the text."""
-        return self.text[self.tokens[first].end : self.tokens[last].start if last < len(self.tokens) else None]
+        """Returns the text from the end of one token to the start of another, or to the end of the text, without comments."""
+        text = self.text[self.tokens[first].end : self.tokens[last].start if last < len(self.tokens) else None]
+        return _COMMENT.sub(" ", text) if "/" in text else text
 
     def arguments(self, opening: int) -> list[str]:
         """Returns the texts between the commas of the brackets that open at a token."""
@@ -150,17 +157,20 @@ class HostText:
 
 def _head(text: str, tokens: Sequence[Token]) -> Head | None:
     template: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
     at = 0
     while at + 1 < len(tokens) and tokens[at].text == "template" and tokens[at + 1].text == "<":
         end = closing_angle(tokens, at + 1)
         if end is None:
             return None
-        template += tuple(_declared(tokens[a:b]) for a, b in split_list(tokens, at + 2, end))
+        parts = [tokens[a:b] for a, b in split_list(tokens, at + 2, end)]
+        template += tuple(_declared(part) for part in parts)
+        defaults += tuple((_declared(part), value) for part in parts if (value := _default(text, part)))
         at = end + 1
     rest = tokens[at:]
     for index, token in enumerate(rest):
         if token.text in ("struct", "class") and index + 1 < len(rest) and rest[index + 1].kind == "word":
-            return Head(rest[index + 1].text, template, "")
+            return Head(rest[index + 1].text, template, "", defaults)
         if token.text == "namespace":
             return None
         if token.text == "(" and index and rest[index - 1].kind == "word":
@@ -170,8 +180,16 @@ def _head(text: str, tokens: Sequence[Token]) -> Head | None:
                 return None
             if name.startswith("__") or name in ("alignas", "decltype"):
                 continue
-            return Head(name, template, text[token.end : rest[end].start])
+            return Head(name, template, text[token.end : rest[end].start], defaults, _owner(rest, index - 1))
     return None
+
+
+def _owner(tokens: Sequence[Token], name: int) -> str:
+    """Returns the class template before the `::` of a member function's name; empty without one."""
+    if name < 4 or tokens[name - 1].text != "::" or tokens[name - 2].text != ">":
+        return ""
+    angle = opening_angle(tokens, name - 2)
+    return tokens[angle - 1].text if angle else ""
 
 
 def _declared(part: Sequence[Token]) -> str:
@@ -181,6 +199,12 @@ def _declared(part: Sequence[Token]) -> str:
             break
         words += [token.text] if token.kind == "word" else []
     return words[-1] if words else ""
+
+
+def _default(text: str, part: Sequence[Token]) -> str:
+    """Returns the default argument of a template parameter; empty if it has none."""
+    equals = next((index for index, token in enumerate(part) if token.text == "="), len(part))
+    return text[part[equals + 1].start : part[-1].end] if equals + 1 < len(part) else ""
 
 
 @dataclass(slots=True)
@@ -196,22 +220,25 @@ class HostFiles:
     most: int = _MOST_FILES
     _unit: HostText | None = field(default=None, init=False)
     _read: dict[Path, HostText] = field(default_factory=dict, init=False)
-    _found: dict[str, list[HostText]] = field(default_factory=dict, init=False)
+    _found: dict[tuple[str, str], list[HostText]] = field(default_factory=dict, init=False)
     _files: tuple[Path, ...] | None = field(default=None, init=False)
     _left: int = field(default=_MOST_READ, init=False)
 
-    def mentioning(self, word: str) -> Iterator[HostText]:
-        """Yields the texts with a word, the unit first."""
+    def mentioning(self, word: str, definition: str = "") -> Iterator[HostText]:
+        """Yields the texts with a word, the unit first.
+
+        `definition` is a regular expression of the word's definition: of other files, only those in which it is found are parsed.
+        """
         if self._unit is None:
             self._unit = host_text(self.text)
         if word in self._unit.words or f'"{word}"' in self.text:
             yield self._unit
         if self.path is None or not self.wide:
             return
-        if word in self._found:
-            yield from self._found[word]
+        if (word, definition) in self._found:
+            yield from self._found[word, definition]
             return
-        pattern = re.compile(rf"\b{re.escape(word)}\b")
+        pattern = re.compile(definition or rf"\b{re.escape(word)}\b")
         found = []
         for path in self._project():
             text = _read(path)
@@ -224,7 +251,7 @@ class HostFiles:
                 self._read[path] = host_text(text)
             found.append(self._read[path])
             yield self._read[path]
-        self._found[word] = found
+        self._found[word, definition] = found
 
     def _project(self) -> tuple[Path, ...]:
         if self._files is None:
@@ -237,7 +264,8 @@ class HostFiles:
 
     def macro(self, name: str) -> HostMacro | None:
         """Returns the definition of a macro in these files."""
-        return next((host.macros[name] for host in self.mentioning(name) if name in host.macros), None)
+        texts = self.mentioning(name, rf"\bdefine[ \t]+{re.escape(name)}\(")
+        return next((host.macros[name] for host in texts if name in host.macros), None)
 
     def expansion(self, name: str, arguments: Sequence[str], depth: int = 0) -> str:
         """Returns the expanded text of a macro's call, with the calls in it expanded as well; empty if it is unknown."""

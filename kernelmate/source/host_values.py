@@ -6,9 +6,11 @@ Nothing is executed: a variable that is assigned under a condition, counted up o
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelmate.source.cuda import read_source
 from kernelmate.source.host_places import HostPlace
 from kernelmate.source.host_syntax import value_end
 from kernelmate.source.host_text import HostFiles, HostText
@@ -85,7 +87,7 @@ def given_value(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
 
 def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
     """Returns the value of a macro or a constant outside of functions, wherever it stands; None for several."""
-    for host in files.mentioning(name):
+    for host in files.mentioning(name, rf"\b(?:define|const|constexpr)\b[^;{{}}]{{0,200}}\b{re.escape(name)}\b"):
         found = []
         for index in host.words.get(name, ()):
             before = [token.text for token in host.tokens[max(index - 4, 0) : index]]
@@ -98,6 +100,19 @@ def constant_value(files: HostFiles, name: str) -> Sequence[Token] | None:
                 found.append(value)
         if found:
             return found[0] if all(spell(one) == spell(found[0]) for one in found) else None
+    return None
+
+
+def type_value(files: HostFiles, name: str) -> str | None:
+    """Returns the type that a name stands for by `typedef`, `using`, `#define` or `enum` in a project; None for several and for none."""
+    word = re.escape(name)
+    definition = (
+        rf"\btypedef\b[^;]*\b{word}\s*;|\busing\s+{word}\s*=|\bdefine[ \t]+{word}[ \t]+\w|\benum\b[^;{{}}]*\b{word}\b"
+    )
+    for host in files.mentioning(name, definition):
+        found = read_source(host.source).aliases.get(name)
+        if found is not None:
+            return found
     return None
 
 

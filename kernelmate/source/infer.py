@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NoReturn
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import FUNCTIONS, evaluate_integer
+from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts
+from kernelmate.source.infer_host import HostFacts, host_facts, with_project_types
 from kernelmate.source.infer_launch import (
     LaunchGuess,
     following,
@@ -25,15 +24,24 @@ from kernelmate.source.infer_launch import (
     written_launch,
 )
 from kernelmate.source.infer_python import python_facts
-from kernelmate.source.infer_sizes import ELEMENTS, is_leading, is_size, matmul, matrix_of, ordered, shrunk, sizes_of
+from kernelmate.source.infer_sizes import (
+    MOST_ELEMENTS,
+    bounded,
+    counted,
+    guessed_value,
+    is_size,
+    matmul,
+    matrix_of,
+    ordered,
+    rounded,
+    shrunk,
+    sizes_of,
+)
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 from kernelmate.source.tensor_maps import is_tensor_map
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
-MOST_ELEMENTS = 2 * ELEMENTS
-"""Largest product of the sizes that host code gives, above which they are halved."""
-
 LARGEST_FIXED = 1024
 """Largest number in the sides of an array that is taken for the same at every size."""
 
@@ -77,6 +85,7 @@ def inference(kernel: Kernel) -> Inference:
     """
     if kernel.unit.language == "triton":
         _fail_without_types(kernel)
+    kernel = with_project_types(kernel)
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
     whole = [p.name for p in kernel.signature.parameters if not p.pointer and is_size(p, types[p.name][0])]
@@ -202,14 +211,16 @@ class _Guess:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
         most = MOST_ELEMENTS // max(own.get(fixed, 1), 1)
         tried = [{**own, **shrunk({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
+        sides = (*launch.grid, *launch.block)
+        whole, odd = rounded(usual, sides, launch.block), rounded(odd, sides, launch.block)
         if all(name in facts.values for name in extents) and is_legal(launch, tried[:1]):
             return (
                 {name: tried[0][name] for name in extents},
             )  # a guessed size might be none that the kernel is meant for
         found: list[Mapping[str, int]] = []
-        for size in tried:
+        for size in (*tried[:2], whole, *tried[2:]):
             size = {name: size[name] for name in usual}
-            if size not in found and (size != usual or not found) and is_legal(launch, [size]):
+            if size not in found and (size not in (usual, whole) or not found) and is_legal(launch, [size]):
                 found.append(size)
         return tuple(found)
 
@@ -274,7 +285,7 @@ class _Guess:
             origins["instances"] = _origin_of(self.kernel, instances[0])
         contract = Contract(
             kernel=self.kernel.name,
-            sizes=sizes,
+            sizes=tuple(bounded(size, args, facts.values) for size in sizes),
             grid=launch.grid,
             block=launch.block,
             args=args,
@@ -302,7 +313,7 @@ class _Guess:
                 origins[name] = facts.origins[name]
             return Argument(name, None, dtype, value=value)
         own = [*(one for one in extents if one in self.whole), *([name] if name in extents else [])]
-        return Argument(name, None, dtype, value=_value(name, dtype, own))
+        return Argument(name, None, dtype, value=guessed_value(parameter, dtype, own))
 
     def _array(
         self,
@@ -359,7 +370,7 @@ class _Guess:
             known = None
         if known is not None and not _names_of(*known) and not facts.values and extents:
             known = None
-        if known is not None and seen is not None and vector == 1 and _count(known, sizes) == _count(seen, sizes):
+        if known is not None and seen is not None and vector == 1 and counted(known, sizes) == counted(seen, sizes):
             return seen, "host"
         commented = parameter_comment(self.kernel, parameter, extents)
         for shape, origin, sure in (
@@ -368,7 +379,7 @@ class _Guess:
             (commented, "its comment", True),
             (known, "host", True),
         ):
-            if shape is not None and sure and _count(shape, sizes) is not None:
+            if shape is not None and sure and counted(shape, sizes) is not None:
                 return shape, origin
         return None, ""
 
@@ -404,20 +415,6 @@ def _names_of(*expressions: str) -> set[str]:
         "and",
         "or",
     }
-
-
-def _count(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:
-    """Returns the number of elements at each size; None if a side is no positive number at one of them."""
-    counts = []
-    for size in sizes:
-        try:
-            sides = [evaluate_integer(side, size, "side") for side in shape]
-        except ContractError:
-            return None
-        if any(side < 1 for side in sides):
-            return None
-        counts.append(prod(sides))
-    return counts
 
 
 def parameter_comment(kernel: Kernel, parameter: Parameter, extents: Sequence[str]) -> tuple[str, ...] | None:
@@ -486,13 +483,3 @@ def _type_hint(kernel: Kernel, parameter: Parameter) -> str:
     if parameter.pointer:
         return f"Write a contract above {kernel.name} that gives its dtype."
     return "Pass plain numbers instead: a contract cannot fill a struct."
-
-
-def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
-    if name in whole:
-        return None
-    if is_leading(name):
-        by_letter = {extent.lower(): extent for extent in whole}
-        inner = by_letter.get("k" if name.lower() == "lda" else "n" if name.lower().startswith("ld") else "")
-        return inner or (whole[-1] if whole else "1")
-    return "1.0" if "float" in dtype or "complex" in dtype else "1"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Kernel, Parameter
+from kernelmate.records import Kernel, Parameter, Unit
+from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.expressions import RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, HostArrays
 from kernelmate.source.host_code import Untranslatable
@@ -18,6 +19,7 @@ from kernelmate.source.host_places import HostPlace, place_words
 from kernelmate.source.host_reader import HostReader, HostTranslation, Names
 from kernelmate.source.host_syntax import uncast, unspaced
 from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.host_values import type_value
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import closing
@@ -90,14 +92,33 @@ def host_facts(
         instance: the instance of a template whose arguments are bound.
         is_size: True for a whole-number parameter.
     """
-    unit = kernel.unit
-    path = Path(unit.path)
-    files = HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
+    files = _host_files(kernel.unit)
     launches = list(host_launches(kernel, files, instance))
     for launch in launches[:_MOST_LAUNCHES]:
         facts = _LaunchReader(kernel, extents, launch, files, is_size).facts()
         facts.unread = max(len(launches) - _MOST_LAUNCHES, 0)
         yield facts
+
+
+def _host_files(unit: Unit) -> HostFiles:
+    path = Path(unit.path)
+    return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
+
+
+def with_project_types(kernel: Kernel) -> Kernel:
+    """Returns a kernel whose parameters have the types that other files of the project define their names as."""
+    parameters = list(kernel.signature.parameters)
+    for number, one in enumerate(parameters):
+        named = one.base.isidentifier() and one.base not in ("void", *kernel.signature.template_parameters)
+        if one.dtype is not None or not named or kernel.unit.language != "cuda":
+            continue
+        base = type_value(_host_files(kernel.unit), one.base) or ""
+        dtype, vector = c_type_dtype(base)
+        if dtype is not None:
+            parameters[number] = replace(one, base=base, dtype=dtype, vector=vector)
+    if parameters == list(kernel.signature.parameters):
+        return kernel
+    return replace(kernel, signature=replace(kernel.signature, parameters=tuple(parameters)))
 
 
 class _LaunchReader:

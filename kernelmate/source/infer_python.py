@@ -124,7 +124,9 @@ class _CallReader:
         block = self.found.block
         threads = int(block[0]) if len(block) == 1 and block[0].isdigit() else None
         try:
-            self.found.grid = tuple(tidied(side, threads) for side in reader.sides(self.launch.grid))
+            one_block = self.launch.pycuda and self.launch.grid is None
+            grid = ("1",) if one_block else reader.sides(self.launch.grid)
+            self.found.grid = tuple(tidied(side, threads) for side in grid)
             shared = "0" if self.launch.shared is None else reader.expression(self.launch.shared)
             self.found.shared = tidied(shared, threads)
             self.found.origins |= {"grid": where, "shared": where}

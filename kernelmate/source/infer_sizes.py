@@ -8,11 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 
-from kernelmate.records import Parameter
-from kernelmate.source.expressions import RESERVED
+from kernelmate.errors import ContractError
+from kernelmate.records import Argument, Parameter
+from kernelmate.source.dtypes import ENUM
+from kernelmate.source.expressions import RESERVED, evaluate_integer
 
 ELEMENTS = 65536
 """Approximate number of elements at the first inferred size."""
+
+MOST_ELEMENTS = 2 * ELEMENTS
+"""Largest product of the sizes that host code gives, above which they are halved."""
 
 _NOT_EXTENTS = re.compile(
     r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
@@ -26,12 +31,32 @@ def is_size(parameter: Parameter, dtype: str) -> bool:
     """Returns True for a parameter that is a size by its type and name."""
     name = parameter.name
     usable = name.isascii() and not keyword.iskeyword(name) and name not in RESERVED
-    return "int" in dtype and usable and not _NOT_EXTENTS.match(name) and not is_leading(name)
+    return (
+        "int" in dtype
+        and usable
+        and not parameter.base.startswith(f"{ENUM} ")
+        and not _NOT_EXTENTS.match(name)
+        and not is_leading(name)
+    )
 
 
 def is_leading(name: str) -> bool:
     """Returns True for the name of a row's length in memory."""
     return re.fullmatch(r"ld[a-d]?|(?:\w+_)?pitch", name.lower()) is not None
+
+
+def guessed_value(parameter: Parameter, dtype: str, whole: Sequence[str]) -> str | None:
+    """Returns the value of a scalar that nothing gives one: of a row's length by its name; None for a size."""
+    name = parameter.name
+    if name in whole:
+        return None
+    if parameter.base.startswith(f"{ENUM} "):
+        return "0"
+    if is_leading(name):
+        by_letter = {extent.lower(): extent for extent in whole}
+        inner = by_letter.get("k" if name.lower() == "lda" else "n" if name.lower().startswith("ld") else "")
+        return inner or (whole[-1] if whole else "1")
+    return "1.0" if "float" in dtype or "complex" in dtype else "1"
 
 
 def ordered(whole: Sequence[str]) -> tuple[str, ...]:
@@ -70,6 +95,21 @@ def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
     return (dict.fromkeys(extents, side), dict(zip(extents, odd, strict=False)))
 
 
+def rounded(values: Mapping[str, int], sides: Sequence[str], block: Sequence[str]) -> dict[str, int]:
+    """Returns sizes rounded up to multiples of what a launch's sides divide them by: to 128 for `n` by `n // 128`.
+
+    `block` are the sides of the block, which `sides` may name.
+    """
+    by_name = dict(zip(("block_x", "block_y", "block_z"), block, strict=False))
+    by_name["block"] = block[0] if len(block) == 1 else ""
+    found = dict(values)
+    for name, written in re.findall(r"\b([A-Za-z_]\w*) // (\w+)", " ".join(sides)):
+        divisor = by_name.get(written, written)
+        if name in found and divisor.isdigit() and 0 < int(divisor) <= ELEMENTS:
+            found[name] = -(-found[name] // int(divisor)) * int(divisor)
+    return found
+
+
 def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
     """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
     found = dict(values)
@@ -79,3 +119,28 @@ def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
             break
         found[largest] //= 2
     return found
+
+
+def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns a size whose guessed values are halved until no array is larger than an emulator can hold: `[n, n * 3]`."""
+    shapes = [one.shape for one in args if one.shape is not None]
+    while any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
+        smaller = {name: value if name in known else max(value // 2, 1) for name, value in size.items()}
+        if smaller == size:
+            break
+        size = smaller
+    return size
+
+
+def counted(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:
+    """Returns the number of elements at each size; None if a side is no positive number at one of them."""
+    counts = []
+    for size in sizes:
+        try:
+            sides = [evaluate_integer(side, size, "side") for side in shape]
+        except ContractError:
+            return None
+        if any(side < 1 for side in sides):
+            return None
+        counts.append(math.prod(sides))
+    return counts

@@ -124,17 +124,22 @@ def _call_edits(file: PythonFile, launch: PythonLaunch, parts: _Parts, new: Cont
     names |= block_names(sides)
     edits: list[Edit] = []
     if parts.block:
-        edits.append((*file.span(launch.block), _tuple(sides)))
+        edits.append((*file.span(launch.block), _tuple(_padded(sides, 3 if launch.pycuda else 1))))
     if parts.grid:
-        edits.append((*file.span(launch.grid), _tuple([to_python(side, names) for side in new.grid])))
+        grid = [to_python(side, names) for side in new.grid]
+        edits.append((*file.span(launch.grid), _tuple(_padded(grid, 2 if launch.pycuda else 1))))
     if parts.shared:
         shared = to_python(new.shared, names)
         if launch.shared is not None:
             edits.append((*file.span(launch.shared), shared))
         elif new.shared != "0":
             comma = "" if file.text[: launch.end].rstrip().endswith(",") else ", "
-            edits.append((launch.end, launch.end, f"{comma}shared_mem={shared}"))
+            edits.append((launch.end, launch.end, f"{comma}{'shared' if launch.pycuda else 'shared_mem'}={shared}"))
     return edits
+
+
+def _padded(sides: Sequence[str], least: int) -> list[str]:
+    return [*sides, *["1"] * (least - len(sides))]
 
 
 def _tuple(sides: Sequence[str]) -> str:

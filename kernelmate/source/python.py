@@ -1,4 +1,4 @@
-"""Kernels in Python files: the strings passed to `cupy.RawKernel`, `cupy.RawModule` and torch's `load_inline`.
+"""Kernels in Python files: the strings passed to `cupy.RawKernel`, `cupy.RawModule`, torch's `load_inline` and PyCUDA's `SourceModule`.
 
 The file is not executed: `ast` reads the strings. A computed string (an f-string, `%`, `.format`, concatenation with
 `+`) cannot be compiled or edited; `refused_strings` lists it.

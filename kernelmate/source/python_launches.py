@@ -1,4 +1,4 @@
-"""Launches of a kernel from Python: calls of the RawKernel itself, `kernel((grid,), (block,), args)`."""
+"""Launches of a kernel from Python: `kernel((grid,), (block,), args)` of CuPy, `kernel(*args, block=..., grid=...)` of PyCUDA."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from kernelmate.source.python import literal_at, unit_literal
 from kernelmate.source.python_syntax import PythonFile, argument, literal_text
 
 _CONVERSIONS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in ("", 8, 16, 32, 64)) | {"intc", "uintc"}
+_CONVERSIONS |= {"float16", "float32", "float64", "single", "double"}
+_HANDLERS = frozenset({"In", "Out", "InOut"})
+"""PyCUDA's wrappers of an argument whose copies the launch makes."""
+
 _DEEPEST = 6
 
 
@@ -25,6 +29,7 @@ class PythonLaunch:
         arguments: source text of each argument, without conversions such as `np.int32(n)`; None if the call does not
             pass a tuple.
         nodes: the same as expressions.
+        pycuda: True for a call of PyCUDA, whose block has three sides, and whose grid is one block unless it is given.
         end: offset of the call's closing parenthesis.
     """
 
@@ -36,6 +41,7 @@ class PythonLaunch:
     column: int
     end: int
     nodes: tuple[ast.expr, ...] = ()
+    pycuda: bool = False
 
 
 def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[PythonLaunch, ...]]:
@@ -113,7 +119,9 @@ class _Bindings:
 
 
 def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
-    listed = argument(call, 2, "args")
+    named = {word.arg: word.value for word in call.keywords}
+    pycuda = "block" in named and "args" not in named
+    listed: ast.expr | None = ast.Tuple(call.args, ast.Load()) if pycuda else argument(call, 2, "args")
     arguments: tuple[str, ...] | None = None
     nodes: tuple[ast.expr, ...] = ()
     if isinstance(listed, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in listed.elts):
@@ -121,22 +129,23 @@ def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
         arguments = tuple(file.written(node) for node in nodes)
     line, column = file.position(call)
     return PythonLaunch(
-        grid=argument(call, 0, "grid"),
-        block=argument(call, 1, "block"),
-        shared=argument(call, 3, "shared_mem"),
+        grid=named.get("grid") if pycuda else argument(call, 0, "grid"),
+        block=named["block"] if pycuda else argument(call, 1, "block"),
+        shared=named.get("shared") if pycuda else argument(call, 3, "shared_mem"),
         arguments=arguments,
         line=line,
         column=column,
         end=file.span(call)[1] - 1,
         nodes=nodes,
+        pycuda=pycuda,
     )
 
 
 def _unconverted(node: ast.expr) -> ast.expr:
-    """Returns the argument of `np.int32(...)` and the like."""
+    """Returns the argument of `np.int32(...)`, `cuda.In(...)` and the like."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name in _CONVERSIONS:
+        if name in _CONVERSIONS | _HANDLERS:
             return node.args[0]
     return node
 

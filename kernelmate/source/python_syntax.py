@@ -1,4 +1,4 @@
-"""Syntax tree of a Python file, searched for the arguments of `cupy.RawKernel` and `cupy.RawModule`."""
+"""Syntax tree of a Python file, searched for the calls that are given CUDA text: CuPy's, torch's and PyCUDA's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from collections.abc import Iterator
 from kernelmate.errors import SourceError
 
 _CLASSES = ("RawKernel", "RawModule")
-_CODE = {"RawKernel": (0, "code"), "RawModule": (0, "code"), "load_inline": (2, "cuda_sources")}
+_CODE = {
+    "RawKernel": (0, "code"),
+    "RawModule": (0, "code"),
+    "load_inline": (2, "cuda_sources"),
+    "SourceModule": (0, "source"),
+}
 """Position and name of the argument that holds CUDA text, by class or function."""
+
+_DISTINCT = frozenset({"load_inline", "SourceModule"})
+"""Names that are recognised whatever they are imported from."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -76,7 +84,7 @@ class PythonFile:
         return node
 
     def code_arguments(self) -> Iterator[tuple[ast.Call, ast.expr]]:
-        """Yields each of those calls with the expressions of its CUDA text: one, or the elements of a list."""
+        """Yields each of the calls with the expressions of its CUDA text: one, or the elements of a list."""
         for call, name in self.calls():
             code = argument(call, *_CODE[name])
             for one in code.elts if isinstance(code, ast.List | ast.Tuple) else [code]:
@@ -86,16 +94,17 @@ class PythonFile:
     # ----------------------------------------------------------------------------------------------- names
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Yields every call of RawKernel, RawModule or torch's load_inline with its name, in order."""
+        """Yields every call of one of them with its name, in order."""
         found = [(node, self.raw_class(node.func)) for node in self.nodes if isinstance(node, ast.Call)]
         for node, name in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset)):
             if name is not None:
                 yield node, name
 
     def raw_class(self, function: ast.expr) -> str | None:
-        """Returns `RawKernel`, `RawModule` or `load_inline` if an expression is one of them, else None."""
-        if (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) == "load_inline":
-            return "load_inline"
+        """Returns the function's name, such as `RawKernel`, if an expression is one of them, else None."""
+        last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if last in _DISTINCT:
+            return last
         if isinstance(function, ast.Name):
             return self._classes.get(function.id)
         is_module = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)

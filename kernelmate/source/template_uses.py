@@ -11,13 +11,12 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from kernelmate.records import Kernel
-from kernelmate.source.host_text import HostFiles, HostText, project_state
-from kernelmate.source.signature import spell
+from kernelmate.source.host_text import Head, HostFiles, HostText, host_text, project_state
+from kernelmate.source.template_parameters import InferredInstance, TemplateParameter, index_types, template_parameters
 from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
 MOST_INSTANCES = 3
@@ -78,68 +77,10 @@ _PLAIN = frozenset(
         "static_cast",
     ]
 )
+_NUMBERS = frozenset(["int", "unsigned", "unsigned int", "size_t", "std::size_t", "int64_t", "long"])
+_TORCH_DISPATCH = re.compile(r"AT_DISPATCH_(?:ALL|FLOATING|REDUCED|INTEGRAL|COMPLEX|INDEX|V2|SWITCH|CASE)")
 _FLOATING = ("float", "at::Half", "double")
 _FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16", "at::BFloat16", "c10::Half"])
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateParameter:
-    """One parameter of a template: `kind` is type, value, template or pack; `type` and `default` as written."""
-
-    kind: str
-    name: str
-    type: str
-    default: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class InferredInstance:
-    """An instance that no contract names; `origin` says where it comes from.
-
-    `guessed` is True if nothing in the project uses it, so that only its compilation shows whether it makes sense.
-    """
-
-    text: str
-    origin: str
-    guessed: bool = False
-
-
-def template_parameters(kernel: Kernel) -> tuple[TemplateParameter, ...]:
-    """Returns the template parameters of a kernel, as its head declares them."""
-    tokens = lex(kernel.source).tokens
-    found: list[TemplateParameter] = []
-    at = 0
-    while at + 1 < len(tokens) and tokens[at].text != "__global__":
-        if tokens[at].text == "template" and tokens[at + 1].text == "<":
-            end = _list_end(kernel, at + 1)
-            if end is None:
-                return ()
-            found += [_parameter(kernel, a, b) for a, b in split_list(tokens, at + 2, end)]
-            at = end
-        at += 1
-    return tuple(found)
-
-
-def _list_end(kernel: Kernel, opening: int) -> int | None:
-    return closing_angle(lex(kernel.source).tokens, opening)
-
-
-def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
-    tokens = lex(kernel.source).tokens[first:last]
-    equals = next((at for at, token in enumerate(tokens) if token.text == "="), len(tokens))
-    default = spell(tokens[equals + 1 :]) if equals < len(tokens) else None
-    declared = tokens[:equals]
-    texts = [token.text for token in declared]
-    words = [token.text for token in declared if token.kind == "word"]
-    name = words[-1] if words and (len(words) > 1 or texts[-1:] != words[-1:]) else ""
-    if "." in texts:
-        return TemplateParameter("pack", name, "", default)
-    if texts[:1] == ["template"]:
-        return TemplateParameter("template", name, "", default)
-    if texts[:1] in (["typename"], ["class"]) and "::" not in texts:
-        return TemplateParameter("type", words[-1] if len(words) > 1 else "", "", default)
-    shown = declared[:-1] if len(declared) > 1 and declared[-1].kind == "word" else declared
-    return TemplateParameter("value", name, spell(shown), default)
 
 
 def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
@@ -164,83 +105,6 @@ def _instances_of(kernel: Kernel, path: Path | None, state: int) -> tuple[Inferr
     if parameters and all(one.default is not None or one.kind == "pack" for one in parameters):
         return (InferredInstance(f"{kernel.name}<>", "its default template arguments"),)
     return ()
-
-
-def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
-    """Return instances by the kinds and names of the template parameters, for a template that nothing uses."""
-    parameters = template_parameters(kernel)
-    if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
-        return ()
-    found = []
-    indexing = index_types(kernel)
-    for element in ("float", "__half", "int"):
-        given = [
-            "int" if one.name in indexing else _guess(one, element)
-            for one in parameters
-            if one.default is None and one.kind != "pack"
-        ]
-        found.append(
-            InferredInstance(
-                f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True
-            )
-        )
-    return tuple(dict.fromkeys(found))
-
-
-@lru_cache(maxsize=256)
-def index_types(kernel: Kernel) -> frozenset[str]:
-    """Returns the type parameters of a template that must be integral: their values are subscripts, or operands of `%`, `<<` or `&`."""
-    found = set()
-    for parameter in template_parameters(kernel):
-        if parameter.kind != "type" or not parameter.name:
-            continue
-        declared = re.findall(
-            rf"\b{re.escape(parameter.name)}\b(?:\s+const)?\s*([*&\s]*)(?:\b(?:const|__restrict__|__restrict)\b[\s*]*)*(\w+)\s*[=,;)\[{{]",
-            kernel.source,
-        )
-        values = {name for stars, name in declared if "*" not in stars}
-        elements = {name for stars, name in declared if "*" in stars}
-        operands = [rf"\b{re.escape(name)}\b" for name in values]
-        operands += [rf"\b{re.escape(name)}\s*\[[^\[\]]*\]" for name in elements]
-        if any(_is_integral(operand, kernel.source) for operand in operands):
-            found.add(parameter.name)
-    return frozenset(found)
-
-
-def _is_integral(operand: str, text: str) -> bool:
-    """Returns True if an operand stands in a subscript, in a pointer's offset, or beside an operator of whole numbers."""
-    behind = rf"{operand}(?!\s*[\[(.])\s*(?:%|<<|>>|\^|&(?![&=])|\|(?![|=]))"
-    before = rf"(?:%|<<|>>|\^|(?<=[\w)\]])\s*(?<!&)&(?!&)|(?<!\|)\|(?!\|))=?\s*{operand}"
-    subscript = rf"\w\s*\[(?:[^\[\];]|\[[^\[\];]*\])*?{operand}(?!\s*[\[(.])[^\[\];]*\]"
-    return any(re.search(pattern, text) for pattern in (behind, before, subscript))
-
-
-def _guess(parameter: TemplateParameter, element: str) -> str:
-    name, kind = parameter.name.lower(), parameter.type
-    if parameter.kind == "type":
-        return "int" if re.search(r"ind(?:ex|ices)|idx|offset|count|size", name) else element
-    if kind in ("bool", "const bool"):
-        return "false"
-    if not re.fullmatch(
-        r"(?:const )?(?:(?:unsigned|signed|long|int|short|char|size_t|std::size_t|u?int\d+_t|uint)\s*)+", kind
-    ):
-        return f"{kind}(0)" if kind and "auto" not in kind else "1"
-    for pattern, value in _GUESSES:
-        if re.search(pattern, name):
-            return value
-    return "1"
-
-
-_GUESSES = (
-    (r"rank|ndim|dims?\Z", "2"),
-    (r"vec|pack|unroll|ilp|per_?thread|items|stage", "4"),
-    (r"threads|block|nt\b|cta|bdim", "128"),
-    (r"tile|bm|bn|bk|warp|head|dim|hidden", "32"),
-    (r"bits", "8"),
-)
-
-
-# ------------------------------------------------------------------------------------------------------------ search
 
 
 class _InstanceSearch:
@@ -273,11 +137,13 @@ class _InstanceSearch:
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
 
     def _contradicts(self, instance: str) -> bool:
-        """Returns True if an instance has a floating-point type where the kernel needs an integral one."""
+        """Returns True if an instance has a floating-point type where the kernel needs an integral one, or a truth value for a type or number."""
         indexing = index_types(self.kernel)
         arguments = instance.partition("<")[2].removesuffix(">").split(", ")
-        pairs = zip(self.parameters, arguments, strict=False) if indexing else ()
-        return any(one.name in indexing and argument in _FLOATS for one, argument in pairs)
+        pairs = list(zip(self.parameters, arguments, strict=False))
+        return any(one.name in indexing and argument in _FLOATS for one, argument in pairs) or any(
+            (one.kind == "type" or one.type in _NUMBERS) and argument in ("true", "false") for one, argument in pairs
+        )
 
     def _uses(self) -> Iterator[tuple[HostText, int, int]]:
         """Yields every place that names the kernel with template arguments, or launches it."""
@@ -287,7 +153,7 @@ class _InstanceSearch:
                 if own and self.kernel.start <= host.tokens[index].start < self.kernel.end:
                     continue
                 following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
-                if following in ("<", "<<<"):
+                if following in ("<", "<<<") or (following == "," and _is_passed_on(host, index)):
                     yield host, index, index + 1
 
     def _arguments(self, host: HostText, index: int, opening: int) -> Iterator[tuple[str, ...]]:
@@ -316,7 +182,19 @@ class _InstanceSearch:
 
     def _deduced(self, name: str, host: HostText, launch: int) -> list[str]:
         """Returns the type that a launch's arguments give a template parameter."""
-        if launch >= len(host.tokens) or host.tokens[launch].text != "<<<":
+        given = self._passed(host, launch) if launch < len(host.tokens) else []
+        for parameter, argument in zip(self.kernel.signature.parameters, given, strict=False):
+            if re.search(rf"\b{re.escape(name)}\b", parameter.base):
+                found = self._type_of(argument, host, launch, 0)
+                if found:
+                    return found
+        return []
+
+    def _passed(self, host: HostText, launch: int) -> list[str]:
+        """Returns the kernel's arguments in a launch, or in a call that passes the kernel and then its arguments."""
+        if host.tokens[launch].text == "," and host.parents[launch] >= 0:
+            return host.arguments(host.parents[launch])[-len(self.kernel.signature.parameters) :]
+        if host.tokens[launch].text != "<<<":
             return []
         opening = next(
             (at + 1 for at in range(launch, min(launch + 400, len(host.tokens) - 1))
@@ -324,13 +202,7 @@ class _InstanceSearch:
              and host.parents[at] == host.parents[launch]),
             None,
         )  # fmt: skip
-        given = host.arguments(opening) if opening is not None else []
-        for parameter, argument in zip(self.kernel.signature.parameters, given, strict=False):
-            if re.search(rf"\b{re.escape(name)}\b", parameter.base):
-                found = self._type_of(argument, host, launch, 0)
-                if found:
-                    return found
-        return []
+        return host.arguments(opening) if opening is not None else []
 
     # ---------------------------------------------------------------------------------------------------- resolving
 
@@ -394,7 +266,9 @@ class _InstanceSearch:
             if host.tokens[opening].text == "{":
                 head = host.head(opening)
                 if head is not None and word in head.template:
-                    return self._from_users(head.name, head.template.index(word), word, head.parameters, depth)
+                    written = dict(head.defaults).get(word)
+                    default = self.resolve(written, host, index, depth + 1) if written else []
+                    return self._from_users(head, word, depth, default) or default
                 if head is not None and re.search(rf"\b{re.escape(word)}\b\s*(?:[,=\[]|\Z)", head.parameters):
                     return []
                 if _is_run_time(word, text):
@@ -413,6 +287,8 @@ class _InstanceSearch:
         if found:
             resolved = [value for one in found for value in self.resolve(one, host, opening - 1, depth + 1)]
             return list(dict.fromkeys(resolved))[:_MOST_VALUES]
+        if not text and not _TORCH_DISPATCH.match(name) and self._is_left_out(word):
+            return []
         if "DISPATCH" in name and re.fullmatch(r"\w*(?:scalar|index|_t|T|type)\w*", word):
             if "index" in word.lower() or "INDEX" in name:
                 return ["int64_t", "int32_t"]
@@ -423,33 +299,54 @@ class _InstanceSearch:
             return ["true", "false"]
         return None
 
-    def _from_users(self, name: str, position: int, word: str, parameters: str, depth: int) -> list[str]:
-        """Returns the template arguments that a function or class template is used with, or that its calls imply."""
+    def _is_left_out(self, word: str) -> bool:
+        """Returns True if a macro in a file that this search leaves out may define a word: the unit's text does not."""
+        here = re.search(rf"\bdefine\s+{word}\b|\b{word}\s*=(?!=)", self.files.text)
+        return self.files.path is not None and not self.files.wide and here is None
+
+    def _from_users(self, head: Head, word: str, depth: int, default: Sequence[str]) -> list[str]:
+        """Returns the template arguments that a function or class template is used with, or that its calls imply, else the default."""
         found: list[str] = []
+        name, position, parameters = head.owner or head.name, head.template.index(word), head.parameters
         for host in self.files.mentioning(name):
             for index in host.words.get(name, ()):
                 following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
-                if following == "<":
+                if following == "<" and not _is_in_template_head(host, index):
                     given = host.arguments(index + 1)
                     values = self.resolve(given[position], host, index, depth + 1) if position < len(given) else []
                     end = closing_angle(host.tokens, index + 1)
                     if not values and end is not None and host.tokens[min(end + 1, len(host.tokens) - 1)].text == "(":
                         values = self._implied(word, parameters, host, end + 1, depth)
-                    found += values
+                    found += values or (default if position >= len(given) else [])
                 elif following == "(":
                     found += self._implied(word, parameters, host, index + 1, depth)
+                else:
+                    found += self._expanded_uses(name, position, host, index, depth)
                 if len(set(found)) >= _MOST_VALUES:
                     return list(dict.fromkeys(found))[:_MOST_VALUES]
         return list(dict.fromkeys(found))
+
+    def _expanded_uses(self, name: str, position: int, host: HostText, index: int, depth: int) -> list[str]:
+        """Returns the template arguments in the expansion of a macro that is given a template's name: `INSTANTIATE(Layer);`."""
+        opening = host.parents[index]
+        macro = host.tokens[opening - 1].text if opening > 0 and host.tokens[opening].text == "(" else ""
+        if not macro.isupper():
+            return []
+        uses = host_text(self.files.expansion(macro, host.arguments(opening)))
+        lists = [
+            uses.arguments(at + 1)
+            for at in uses.words.get(name, ())
+            if at + 1 < len(uses.tokens) and uses.tokens[at + 1].text == "<"
+        ]
+        given = dict.fromkeys(one[position] for one in lists if position < len(one))
+        return [value for text in given for value in self.resolve(text, host, index, depth + 1)]
 
     def _implied(self, word: str, parameters: str, host: HostText, opening: int, depth: int) -> list[str]:
         end = closing(host.tokens, opening)
         if end is None or host.tokens[min(end + 1, len(host.tokens) - 1)].text == "{":
             return []
         tokens = lex(parameters).tokens
-        start = opening
-        while start > 0 and host.tokens[start - 1].text not in (";", "{", "}"):
-            start -= 1
+        start = _statement_start(host, opening)
         instantiated = host.tokens[start].text == "template" and host.tokens[start + 1].text != "<"
         if not instantiated and _declares(host, opening):
             return []
@@ -511,6 +408,24 @@ _TYPED = (
 _PARAMETER = re.compile(
     r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z"
 )
+
+
+def _statement_start(host: HostText, index: int) -> int:
+    while index > 0 and host.tokens[index - 1].text not in (";", "{", "}") and not host.tokens[index - 1].directive:
+        index -= 1
+    return index
+
+
+def _is_in_template_head(host: HostText, index: int) -> bool:
+    """Returns True for a name in the head of a template, such as that of a member function outside of its class."""
+    start = _statement_start(host, index)
+    return host.tokens[start].text == "template" and host.tokens[min(start + 1, index)].text == "<"
+
+
+def _is_passed_on(host: HostText, index: int) -> bool:
+    """Returns True for an argument of a call or a macro, other than the first argument of a template's list."""
+    opening = host.parents[index]
+    return opening > 0 and host.tokens[opening].text == "(" and host.tokens[opening - 1].kind == "word"
 
 
 def _declares(host: HostText, opening: int) -> bool:

@@ -11,7 +11,8 @@ from kernelmate.records import Contract, Kernel, Parameter
 from kernelmate.source import launch_shape
 from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_uses import TemplateParameter, inferred_instances, template_parameters
+from kernelmate.source.template_parameters import TemplateParameter, template_parameters
+from kernelmate.source.template_uses import inferred_instances
 from kernelmate.synthesis.plan import Refused
 
 _INTEGRAL = re.compile(r"(?:const )?(?:(?:unsigned|signed|long|int|short|size_t|std::size_t|u?int\d+_t)\s*)+")

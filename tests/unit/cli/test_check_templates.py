@@ -43,7 +43,11 @@ def test_a_template_that_no_guess_fits_asks_for_instances_in_a_note(
 ) -> None:
     code, (verdict,) = verdicts(run, documents, folder, NEITHER)
     assert (code, verdict["compiled"], verdict["accepted"]) == (0, False, None)
-    assert [(one["severity"], one["code"]) for one in verdict["diagnostics"]] == [("note", "no-instance")]
+    assert [(one["severity"], one["code"]) for one in verdict["diagnostics"]] == [
+        ("note", "no-instance"),
+        ("note", "inferred-instance"),
+    ]
+    assert verdict["diagnostics"][1]["message"].startswith("k<float>, a guess, does not compile: ")
     assert "k  not compiled" in run("check", "-q", "k.cu").stdout
 
 

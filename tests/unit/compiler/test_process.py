@@ -64,6 +64,14 @@ def test_the_child_is_kept_from_one_compilation_to_the_next(compiler) -> None:
     assert compiler.pid == first
 
 
+def test_errors_of_a_text_whose_template_s_name_crashes_the_compiler_are_reported(compiler) -> None:
+    text = "template <int n> __global__ void __launch_bounds__(32 * n) k(missing *x) { x[0] = n; }"
+    product = compiler.compile(CompileJob(text, "kernel.cu", (), ("--gpu-architecture=sm_90",), ("k<1>",)), 60)
+    assert not product.ok
+    assert 'identifier "missing" is undefined' in product.log
+    assert compiler.compile(GOOD, 60).ok
+
+
 def test_at_the_time_limit_it_is_killed_and_the_next_compiles(compiler) -> None:
     compiler.start()
     first = compiler.pid

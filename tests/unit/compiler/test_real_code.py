@@ -81,6 +81,30 @@ def test_the_platform_is_the_one_that_nvcc_states(tmp_path: Path, cache_dir: Pat
     assert compile_each(tmp_path, text)["k"].ok
 
 
+def test_a_host_member_is_left_out_beside_a_device_function_of_its_name(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "struct Ops { static __device__ float zero() { return 0; } };\n"
+        "template <typename T> struct Array { __host__ Array<T>& zero(); T *p; };\n"
+        "template <typename T> __host__ Array<T>& Array<T>::zero() { std::fill(p, p + 4, 0); return *this; }\n"
+        "__global__ void k(Array<float> x) { x.p[0] = Ops::zero(); }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_a_word_may_stand_right_behind_a_linkage(tmp_path: Path, cache_dir: Path) -> None:
+    assert compile_each(tmp_path, 'extern "C"__global__ void k(int *x) { x[0] = 1; }\n')["k"].ok
+
+
+def test_register_variables_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
+    text = "__global__ void k(int *x) { register int i = threadIdx.x; x[i] = i; }\n"
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_wide_integers_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
+    text = "__global__ void k(unsigned long long *x) { x[0] = (unsigned __int128)x[1] * x[2] >> 64; }\n"
+    assert compile_each(tmp_path, text)["k"].ok
+
+
 def test_arguments_of_an_instance_are_looked_up_in_the_kernels_namespace(tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "k.cu"
     path.write_text(

@@ -32,6 +32,15 @@ def test_a_torch_extension_compiles_for_each_type_and_says_what_it_does_without(
         assert said.line == 1
 
 
+def test_descriptions_of_tensors_are_declared(compiled: Compile) -> None:
+    text = (
+        "#include <ATen/cuda/detail/IndexUtils.cuh>\n"
+        "__global__ void k(at::cuda::detail::TensorInfo<int64_t, int> info, int64_t *x, int n) {\n"
+        "  x[0] = info.data[at::cuda::detail::IndexToOffset<int64_t, int, -1>::get(n, info)] + info.sizes[0];\n}\n"
+    )
+    assert compiled(text).ok
+
+
 def test_own_functions_of_the_same_name_win(compiled: Compile) -> None:
     text = (
         "#include <ATen/ATen.h>\n"

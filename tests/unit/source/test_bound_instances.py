@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kernelmate.errors import ContractError
@@ -50,6 +52,12 @@ def contract(instances: str, more: str = "") -> Contract:
 )
 def test_each_value_of_a_size_is_an_instance(instances: str, more: str, concrete: tuple[str, ...]) -> None:
     assert concrete_instances(contract(instances, more)) == concrete
+
+
+def test_empty_braces_of_an_inferred_instance_bind_nothing() -> None:
+    inferred = replace(contract('"k<float, 64>"'), instances=("k<Config{}, 64>",))
+    assert concrete_instances(inferred) == inferred.instances
+    assert at_instance(inferred, "k<Other{}, 64>") == inferred
 
 
 def test_an_instance_is_judged_at_the_sizes_that_select_it() -> None:

@@ -599,3 +599,63 @@ def test_a_pitch_is_no_size_of_its_own() -> None:
     assert told(text)[-1] == 'pitch = "int32 = width"  # a guess'
     host = "void run(int w, int h) { unsigned char* x; size_t pitch; cudaMallocPitch((void**)&x, &pitch, 2 * w, h); k<<<dim3(1, h), w>>>(x, w, h, (int)pitch); }"
     assert told(text + host)[-1] == 'pitch = "int32 = 2 * width"  # inferred: line 2'
+
+
+def test_guessed_sizes_are_multiples_of_what_the_grid_divides_them_by() -> None:
+    kernel = "__global__ void product(const float* a, const float* b, float* c, int m, int n, int k) { c[m] = a[n] * b[k]; }\n"
+    host = (
+        "int main(int argc, char** argv) {\n  size_t m = atoi(argv[1]), n = atoi(argv[2]), k = atoi(argv[3]);\n"
+        "  dim3 grid(n / 128, m / 128), block(16, 16);\n  product<<<grid, block>>>(a, b, c, m, n, k);\n}\n"
+    )
+    found = told(kernel + host)
+    assert found[0].startswith("sizes = [{ m = 128, n = 128, k = 32 }")
+    assert found[1].startswith('grid = ["n // 128", "m // 128"]')
+
+
+def test_guessed_sizes_of_a_square_fit_into_memory() -> None:
+    kernel = "__global__ void fill(char* x, int side) { x[(blockIdx.x * side + threadIdx.x) * 3] = 1; }\n"
+    host = "void run(int side) { char *x; cudaMalloc(&x, side * side * 3); fill<<<side, 32>>>(x, side); }\n"
+    (contract,) = [inference(one).contract for one in find_kernels(text_unit(kernel + host))]
+    assert all(size["side"] ** 2 * 3 < 2**22 for size in contract.sizes)
+
+
+def test_enumerations_and_types_of_other_files_are_known(tmp_path: Path) -> None:
+    kernel = (
+        '#include "types.h"\nenum class Kind : unsigned char { plain, fast };\ntypedef enum { up, down } Way;\n'
+        "__global__ void k(real* x, Kind kind, Way way, Mode mode, int n) { x[n] = 1; }\n"
+    )
+    header = "#ifdef WIDE\ntypedef double real;\n#else\ntypedef double real;\n#endif\nenum Mode { slow, quick };\n"
+    found = told_in(tmp_path, {"k.cu": kernel, "types.h": header}, "k.cu")
+    assert any(line.startswith('x = "inout float64[n]"') for line in found)
+    assert [line.partition("  #")[0] for line in found[-4:]] == [
+        'kind = "uint8 = 0"',
+        'way = "int32 = 0"',
+        'mode = "int32 = 0"',
+        'n = "int32"',
+    ]
+
+
+def test_a_comment_declares_nothing() -> None:
+    kernel = "template <typename T> __global__ void shift(T* a, int n) { a[n] += 1; }\n"
+    host = "template <typename T> void run(int n) {\n  // NB: a(33 * n) for strides\n  T *a;\n  shift<<<n, 1>>>(a, n);\n}\nvoid go() { run<double>(4); }\n"
+    assert any(line.startswith('instances = ["shift<double>"]') for line in told(kernel + host))
+
+
+def test_a_launch_by_pycuda_gives_directions_and_numbers(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(
+        "import numpy as np\nimport pycuda.driver as cuda\nfrom pycuda.compiler import SourceModule\n"
+        f"module = SourceModule('''{SCALE}''')\n"
+        "scale = module.get_function('scale')\nx = np.random.randn(900).astype(np.float32)\ny = np.zeros_like(x)\n"
+        "scale(cuda.In(x), cuda.Out(y), np.float32(2.5), np.int32(900), block=(256, 1, 1), grid=(4, 1))\n"
+    )
+    found = [line.partition("  #")[0] for line in lines(load_kernel(str(tmp_path / "k.py")))]
+    assert found == [
+        "sizes = [{ n = 900 }]",
+        "grid = [4, 1]",
+        "block = [256, 1, 1]",
+        "[args]",
+        'x = "in float32[n]"',
+        'y = "out float32[n]"',
+        'a = "float32 = 2.5"',
+        'n = "int32"',
+    ]

@@ -60,6 +60,7 @@ def found_at(unit: Unit, text: str, offset: int) -> tuple[int, int | None]:
     [
         f"import cupy\nk = cupy.RawKernel('{CODE}', 'k')\n",
         f"import cupy as xp\nk = xp.RawKernel(r'{CODE}', 'k')\n",
+        f"from pycuda.compiler import SourceModule\nk = SourceModule('{CODE}').get_function('k')\n",
         f"from cupy import RawKernel\nk = RawKernel(name='k', code='{CODE}')\n",
         f"from cupy import RawModule as M\nm = M(code='{CODE}')\n",
         f"import cupy as cp\nsource = '{CODE}'\nk = cp.RawKernel(source, 'k')\n",
@@ -114,6 +115,9 @@ def test_a_python_file_without_kernels_says_what_is_read(tmp_path: Path) -> None
     path = tmp_path / "k.py"
     path.write_text("x = 1\n")
     with pytest.raises(SourceError, match=r"no kernel in this Python file.*cupy\.RawKernel"):
+        load_kernels(path)
+    path.write_text("from numba import cuda\n@cuda.jit\ndef k(x):\n    x[0] = 1\n")
+    with pytest.raises(SourceError, match=r"Numba compiles its kernels itself: `kernelmate capture`"):
         load_kernels(path)
     path.write_text("x = (\n")
     with pytest.raises(SourceError, match=r"k\.py:1:.*not Python"):
@@ -323,6 +327,26 @@ def test_calls_of_the_kernel_follow_a_changed_block(call: str, becomes: str) -> 
     changed = change_launch(kernel_of(text), block="64")
     assert file_text(changed) == CALLED.replace("CALL", becomes).replace("block = 256", "block = 64")
     assert parse_contract(changed) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "becomes"),
+    [
+        (
+            "k(x, y, np.int32(count), block=(256, 1, 1), grid=(blocks, 1))",
+            "k(x, y, np.int32(count), block=(64, 1, 1), grid=((count + 63) // 64, 1), shared=512)",
+        ),
+        (
+            "k(cuda.In(x), cuda.Out(y), count, grid=g, block=b, shared=0)",
+            "k(cuda.In(x), cuda.Out(y), count, grid=((count + 63) // 64, 1), block=(64, 1, 1), shared=512)",
+        ),
+    ],
+)
+def test_calls_by_pycuda_follow_a_changed_launch(call: str, becomes: str) -> None:
+    text = CALLED.replace("cupy.RawKernel(", "SourceModule(").replace(", 'k')", ").get_function('k')")
+    changed = file_text(change_launch(kernel_of(text.replace("CALL", call)), block="64", shared="512"))
+    assert becomes in changed
+    assert '// shared = "512"\n' in changed or "// shared = 512\n" in changed
 
 
 def test_calls_of_the_kernel_follow_a_block_that_depends_on_a_size() -> None:

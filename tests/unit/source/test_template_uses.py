@@ -8,7 +8,8 @@ import pytest
 
 from kernelmate.records import Unit
 from kernelmate.source import find_kernels
-from kernelmate.source.template_uses import guessed_instances, index_types, inferred_instances, template_parameters
+from kernelmate.source.template_parameters import guessed_instances, index_types, template_parameters
+from kernelmate.source.template_uses import inferred_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(T *x, const T *y) { x[0] = y[N]; }\n"
 
@@ -28,6 +29,20 @@ def instances(text: str, path: str = "<cell>") -> list[str]:
         ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\nvoid g() { f<int>(a); }", ["k<int, 4>"]),
         ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\nvoid g(double *p) { f(p); }", ["k<double, 4>"]),
         ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\ntemplate void f(half *a);", ["k<half, 4>"]),
+        (
+            "template <class U, int n = 128> void f(U *a) { k<U, n><<<1, 1>>>(a, a); }\nvoid g() { f<int>(a); f<int, 64>(a); }",
+            ["k<int, 128>", "k<int, 64>"],
+        ),
+        (
+            "template <class U> void Layer<U>::run(U *a) { k<U, 4><<<1, 1>>>(a, a); }\ntemplate class Layer<float>;",
+            ["k<float, 4>"],
+        ),
+        (
+            "#define INSTANTIATE(name) char guard_##name; template class name<float>; template class name<double>\n"
+            "template <class U> void Layer<U>::run(U *a) { k<U, 4><<<1, 1>>>(a, a); }\nINSTANTIATE(Layer);",
+            ["k<float, 4>", "k<double, 4>"],
+        ),
+        ("void f() { k<float, true><<<1, 1>>>(a, b); k<true, 2><<<1, 1>>>(a, b); k<float, 3><<<1, 1>>>(a, b); }", ["k<float, 3>"]),
         (
             "#define LAUNCH(n) k<float, n><<<1, 1>>>(a, b)\nvoid f(int n) { if (n == 1) LAUNCH(1); else LAUNCH(2); }",
             ["k<float, 1>", "k<float, 2>"],
@@ -74,6 +89,29 @@ def test_the_most_used_come_first() -> None:
 )
 def test_arguments_of_a_launch_give_the_types(launch: str) -> None:
     assert instances("template <class T> __global__ void k(T *x) { *x = 1; }\n" + launch) == ["k<float>"]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "#define LAUNCH(kernel, grid, ...) kernel<<<grid, 1>>>(__VA_ARGS__)\nvoid f(float *p) { LAUNCH(k, 4, p, 9); }",
+        "void f(float *p) { launch(&config, k, p, 9); }",
+    ],
+)
+def test_arguments_behind_a_kernel_that_is_passed_on_give_the_types(launch: str) -> None:
+    assert instances("template <class T> __global__ void k(T *x, int n) { *x = n; }\n" + launch) == ["k<float>"]
+
+
+def test_a_macro_of_another_file_may_define_what_the_file_itself_does_not(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "dispatch.h").write_text(
+        "#define WITH_MODE(mode, ...) [&] { if (mode) { static constexpr int MODE = 1; return __VA_ARGS__(); } }()\n"
+        "#define TYPE_SWITCH(kind, name, ...) if (kind) { using name = half; { __VA_ARGS__ } }\n"
+    )
+    path = tmp_path / "k.cu"
+    text = KERNEL + "void f() { TYPE_SWITCH(t, type, WITH_MODE(m, [&] { k<type, MODE><<<1, 1>>>(a, b); });) }"
+    path.write_text(text)
+    assert instances(text, str(path)) == ["k<half, 1>"]
 
 
 def test_run_time_values_give_nothing() -> None:

@@ -1,0 +1,148 @@
+"""Parameters of a kernel's template, and instances that are guessed from them where nothing uses the template."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernelmate.records import Kernel
+from kernelmate.source.signature import spell
+from kernelmate.source.tokens import closing_angle, lex, split_list
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """One parameter of a template: `kind` is type, value, template or pack; `type` and `default` as written."""
+
+    kind: str
+    name: str
+    type: str
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InferredInstance:
+    """An instance that no contract names; `origin` says where it comes from.
+
+    `guessed` is True if nothing in the project uses it, so that only its compilation shows whether it makes sense.
+    """
+
+    text: str
+    origin: str
+    guessed: bool = False
+
+
+def template_parameters(kernel: Kernel) -> tuple[TemplateParameter, ...]:
+    """Returns the template parameters of a kernel, as its head declares them."""
+    tokens = lex(kernel.source).tokens
+    found: list[TemplateParameter] = []
+    at = 0
+    while at + 1 < len(tokens) and tokens[at].text != "__global__":
+        if tokens[at].text == "template" and tokens[at + 1].text == "<":
+            end = _list_end(kernel, at + 1)
+            if end is None:
+                return ()
+            found += [_parameter(kernel, a, b) for a, b in split_list(tokens, at + 2, end)]
+            at = end
+        at += 1
+    return tuple(found)
+
+
+def _list_end(kernel: Kernel, opening: int) -> int | None:
+    return closing_angle(lex(kernel.source).tokens, opening)
+
+
+def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
+    tokens = lex(kernel.source).tokens[first:last]
+    equals = next((at for at, token in enumerate(tokens) if token.text == "="), len(tokens))
+    default = spell(tokens[equals + 1 :]) if equals < len(tokens) else None
+    declared = tokens[:equals]
+    texts = [token.text for token in declared]
+    words = [token.text for token in declared if token.kind == "word"]
+    name = words[-1] if words and (len(words) > 1 or texts[-1:] != words[-1:]) else ""
+    if "." in texts:
+        return TemplateParameter("pack", name, "", default)
+    if texts[:1] == ["template"]:
+        return TemplateParameter("template", name, "", default)
+    if texts[:1] in (["typename"], ["class"]) and "::" not in texts:
+        return TemplateParameter("type", words[-1] if len(words) > 1 else "", "", default)
+    shown = declared[:-1] if len(declared) > 1 and declared[-1].kind == "word" else declared
+    return TemplateParameter("value", name, spell(shown), default)
+
+
+def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
+    """Return instances by the kinds and names of the template parameters, for a template that nothing uses."""
+    parameters = template_parameters(kernel)
+    if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
+        return ()
+    found = []
+    indexing = index_types(kernel)
+    for element in ("float", "__half", "int"):
+        given = [
+            "int" if one.name in indexing else _guess(one, element)
+            for one in parameters
+            if one.default is None and one.kind != "pack"
+        ]
+        found.append(
+            InferredInstance(
+                f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True
+            )
+        )
+    return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=256)
+def index_types(kernel: Kernel) -> frozenset[str]:
+    """Returns the type parameters of a template that must be integral: their values are subscripts, or operands of `%`, `<<` or `&`."""
+    found = set()
+    for parameter in template_parameters(kernel):
+        if parameter.kind != "type" or not parameter.name:
+            continue
+        declared = re.findall(
+            rf"\b{re.escape(parameter.name)}\b(?:\s+const)?\s*([*&\s]*)(?:\b(?:const|__restrict__|__restrict)\b[\s*]*)*(\w+)\s*[=,;)\[{{]",
+            kernel.source,
+        )
+        values = {name for stars, name in declared if "*" not in stars}
+        elements = {name for stars, name in declared if "*" in stars}
+        operands = [rf"\b{re.escape(name)}\b" for name in values]
+        operands += [rf"\b{re.escape(name)}\s*\[[^\[\]]*\]" for name in elements]
+        if any(_is_integral(operand, kernel.source) for operand in operands):
+            found.add(parameter.name)
+    return frozenset(found)
+
+
+def _is_integral(operand: str, text: str) -> bool:
+    """Returns True if an operand stands in a subscript, in a pointer's offset, or beside an operator of whole numbers."""
+    behind = rf"{operand}(?!\s*[\[(.])\s*(?:%|<<|>>|\^|&(?![&=])|\|(?![|=]))"
+    before = rf"(?:%|<<|>>|\^|(?<=[\w)\]])\s*(?<!&)&(?!&)|(?<!\|)\|(?!\|))=?\s*{operand}"
+    subscript = rf"\w\s*\[(?:[^\[\];]|\[[^\[\];]*\])*?{operand}(?!\s*[\[(.])[^\[\];]*\]"
+    return any(re.search(pattern, text) for pattern in (behind, before, subscript))
+
+
+def _guess(parameter: TemplateParameter, element: str) -> str:
+    name, kind = parameter.name.lower(), parameter.type
+    if parameter.kind == "type":
+        return "int" if re.search(r"ind(?:ex|ices)|idx|offset|count|size", name) else element
+    if kind in ("bool", "const bool"):
+        return "false"
+    if not re.fullmatch(
+        r"(?:const )?(?:(?:unsigned|signed|long|int|short|char|size_t|std::size_t|u?int\d+_t|uint)\s*)+", kind
+    ):
+        return f"{kind}(0)" if kind and "auto" not in kind else "1"
+    for pattern, value in _GUESSES:
+        if re.search(pattern, name):
+            return value
+    return "1"
+
+
+_GUESSES = (
+    (r"rank|ndim|dims?\Z", "2"),
+    (r"vec|pack|unroll|ilp|per_?thread|items|stage", "4"),
+    (r"threads|block|nt\b|cta|bdim", "128"),
+    (r"tile|bm|bn|bk|warp|head|dim|hidden", "32"),
+    (r"bits", "8"),
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ search
