@@ -56,7 +56,9 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     for path in (ROOT / "examples/pipelines" / PIPELINE, ROOT / "tests/pipelines/wrong" / WRONG_PIPELINE):
         (folder / path.name).write_text(path.read_text().replace("../reference.py:", "layers.py:"))
         (folder / ("layers.py" if path.name == WRONG_PIPELINE else "reference.py")).write_text(
-            (path.parent.parent / "reference.py" if path.name == WRONG_PIPELINE else path.with_name("reference.py")).read_text()
+            (
+                path.parent.parent / "reference.py" if path.name == WRONG_PIPELINE else path.with_name("reference.py")
+            ).read_text()
         )
     (folder / TRITON).write_text(SOFTMAX)
     host = Host(folder, tmp_path_factory.mktemp("home"))
@@ -232,4 +234,6 @@ def reopened(code: Code) -> None:
     """Opens the list of judged versions again, which closes with a change of the window."""
     code.page.keyboard.press("Escape")
     code.run("KernelMate: Compare with a Judged Version...")
-    expect(code.page.locator(".quick-input-list .monaco-list-row").first).to_contain_text(re.compile("right|clean|user"))
+    expect(code.page.locator(".quick-input-list .monaco-list-row").first).to_contain_text(
+        re.compile("right|clean|user")
+    )
