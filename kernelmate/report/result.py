@@ -290,7 +290,7 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
     """Returns all figures, all sizes, reasons and notes, folded."""
     verdict = judged.verdict
     inside = [_provenance(optimization.baseline), *_rows(all_rows(optimization.baseline, verdict))]
-    inside += stage_parts(verdict)
+    inside += stage_parts(verdict) or stage_parts(optimization.baseline)
     inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
     return _folded("all", "All figures, sizes and notes", inside)
