@@ -95,6 +95,22 @@ FORBIDDEN = (
 )
 """Clauses that forbid a change, as in "do not change the block size": no search knows them, so they are not understood."""
 
+_METRIC = (
+    r"(?:memory|registers?|occupancy|accuracy|precision|errors?|speed|time|traffic|spills?)(?: usage| use| count)?"
+)
+UNIMPORTANT = (
+    r"(?:do not|don'?t) (?:really )?(?:care|mind|worry) (?:much )?(?:about|for) (?:the |its |any )?(?:\w+ ){0,2}?"
+    rf"{_METRIC}"
+    rf"|(?:(?:shared|global|local) )?{_METRIC} (?:(?:do|does) not|(?:do|does)n'?t|(?:is|are) (?:not|un)) ?(?:matter|important)"
+)
+"""Words that say that a metric may get worse; they ask for nothing."""
+
+KEPT_ANYWAY = (
+    r"(?:without|not) (?:changing|touching|altering|modifying) (?:the |its |my |any )?(?:kernel'?s? )?"
+    r"(?:signature|interface|arguments|api|results?|outputs?|answers?|contract)"
+)
+"""What no candidate changes."""
+
 SHARE = r"(?:(?:at least|above|over|more than|>=?|≥|to|of) )?(?:\d+(?:\.\d+)? ?(?:%|percent)|0?\.\d+)"
 """A bound of occupancy, which no constraint holds."""
 
@@ -190,7 +206,7 @@ _STRUCTURES = [
 _QUESTION = re.compile(
     r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
-    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will)\b.*\?"
+    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"
 )
 
 
@@ -219,7 +235,7 @@ class PromptModifiers:
 def read_modifiers(text: str) -> PromptModifiers:
     """Returns the modifiers in a folded prompt."""
     modifiers = PromptModifiers(text)
-    while modifiers.take(NEED_NOT):
+    while any(map(modifiers.take, (NEED_NOT, UNIMPORTANT, KEPT_ANYWAY))):
         pass
     if modifiers.take(NOT_SLOWER):
         modifiers.limits["time"] = 0.0

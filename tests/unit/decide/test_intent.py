@@ -120,6 +120,12 @@ PROMPTS: dict[str, Means] = {
     "why did you reject candidate 2": EXPLAIN,
     "how come it's only at 30% of bandwidth": EXPLAIN,
     "what does this kernel do?": EXPLAIN,
+    "should I use float4?": EXPLAIN,
+    "would tensor cores help?": EXPLAIN,
+    "would you make it faster?": search("time"),
+    "i dont care about accuracy": UNKNOWN,
+    "memory does not matter, make it fast": search("time"),
+    "without changing the signature make it faster": search("time"),
     "again": UNKNOWN,
     # Steps with what was found.
     "undo": UNDO,
@@ -169,6 +175,13 @@ def test_a_part_that_no_search_holds_to_is_named(prompt: str, said: str) -> None
     assert said in intent.reading
     assert intent.objective is not None
     assert intent.objective.limits == {}
+
+
+def test_a_metric_that_does_not_matter_is_no_limit() -> None:
+    for prompt in ("memory does not matter, make it fast", "I don't care about the accuracy, just make it fast"):
+        objective = read_intent(prompt).objective
+        assert objective is not None
+        assert (objective.metric, objective.limits) == ("time", {})
 
 
 def test_sixty_prompts_are_taken_as_a_person_means_them() -> None:
