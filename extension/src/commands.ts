@@ -146,7 +146,7 @@ export class Commands {
     }
     const items = found.lines.map(({ version, label }) => ({ label: `${version}`, description: label, version }));
     const chosen = await vscode.window.showQuickPick(items, {
-      placeHolder: "Which version is to be compared with the present text?",
+      placeHolder: "Compare the present text with",
       matchOnDescription: true,
     });
     if (chosen !== undefined) {

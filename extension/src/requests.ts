@@ -27,6 +27,8 @@ export interface Judged {
   stale: boolean;
   /** The number of the candidate that the text is, from 0. */
   taken: number | null;
+  /** False for a pipeline: repairs change one kernel. */
+  repairable: boolean;
 }
 
 /** The page about a kernel: the notebook's result view as HTML in which all text is escaped, and Plotly's charts. */

@@ -60,7 +60,7 @@ function heading({ view, trusted }: State): HTMLElement[] {
   const { judged } = view;
   const parts = [element("h1", "", view.kernel)];
   if (trusted) {
-    const wrong = judged !== null && !judged.good;
+    const wrong = judged !== null && !judged.good && judged.repairable;
     // The next step stands out: after a search that is the comparison, beside the verdict.
     const next = wrong ? "fix" : judged?.of === "search" ? "" : "benchmark";
     const offered = [...(wrong ? [["Fix", "fix"] as const] : []), ...COMMANDS];

@@ -195,6 +195,5 @@ def _sentence(wrong: Difference) -> str:
     if first is None:
         return f"{wrong.argument} is not what its own reference gives"
     where = ", ".join(str(place) for place in first.index)
-    return (
-        f"{wrong.argument}[{where}] is {first.got!r}, and its own reference gives {first.want!r} for what it was given"
-    )
+    want, got = ("not finite" if value is None else f"{value:.6g}" for value in (first.want, first.got))
+    return f"{wrong.argument}[{where}] is {got}, and for the inputs that it got its own reference gives {want}"

@@ -33,6 +33,7 @@ METRIC_PROMPTS: dict[MetricName, str] = {
 }
 
 NOT_UNDERSTOOD = "Nothing in the prompt was understood, so nothing was tried."
+QUESTION = "A question about the kernel: nothing is changed."
 NOTHING_BEFORE = "There is no earlier prompt that this could follow, so nothing was tried."
 
 _POLITE = r"^(?:(?:please|pls|ok(?:ay)?|hey|hi|so|well|thanks|thank you|then|now|just|can you|could you|would you|i'?d like to|i want(?: you)? to|let'?s)\b[\s,.!]*)*"
@@ -77,6 +78,10 @@ _IMPOSSIBLE: tuple[tuple[str, str], ...] = (
     (
         r"\b(?:on|to|for) (?:an? |the )?(cpus?|amd|intel|apple|tpus?|npus?|mi300\w*)\b",
         "Kernels are compiled for NVIDIA GPUs alone ({0}).",
+    ),
+    (
+        _POLITE + r"(?:make|get|run) (?:it|this|that|the kernel|my kernel) (?:\w+ )?(slower|worse)\b",
+        "A search makes a kernel better ({0}).",
     ),
     (
         r"\b(backward(?: pass)?|gradients?|autograd|unit tests?|docstrings?|documentation|comments?|variable names?)\b",
@@ -137,7 +142,7 @@ def read_intent(
     if step is not None:
         return step
     if is_question(text) or _EXPLAIN.match(text):
-        return Intent("explain", prompt, "A question about the kernel: nothing is changed.")
+        return Intent("explain", prompt, QUESTION)
     for pattern, reason in _IMPOSSIBLE:
         found = re.search(pattern, text)
         if found is not None:
@@ -162,6 +167,8 @@ def _searched(prompt: str, baseline: Verdict | None, *, after_nothing: bool) -> 
     try:
         objective = read_objective(prompt, baseline)
     except UsageError:
+        if re.search(r"\w\W*\?\W*$", prompt):
+            return Intent("explain", prompt, QUESTION)
         return Intent("unknown", prompt, NOTHING_BEFORE if after_nothing else NOT_UNDERSTOOD)
     return Intent("search", prompt, objective.reading, objective)
 

@@ -34,7 +34,7 @@ _WORDS = """
     touch training transform transpose try trying turn twice two unless until up us usage use used uses using value
     values variant version versions very want wanted wants warp warps was way we we'd well were what when where which
     while whole width will wish with within work working works would write writes writing wrong wrote yet you your
-    yourself
+    yourself u ur
 """
 
 FILLERS = frozenset(_WORDS.split())
@@ -53,21 +53,21 @@ AT_MOST = (
     r"|(?:not|without) exceed\w*|not over|not above|down to|only|just)"
 )
 BELOW = r"(?:fewer than|less than|under|below|<)"
-REGISTERS = r"(?:registers?|regs?)"
+REGISTERS = r"(?:registers?|regs?)(?: (?:count|use|usage|pressure))?"
 SHARED = r"(?:shared(?: memory| mem)?|smem|shmem)\b(?! (?:memory |mem )?(?:bank )?(?:conflicts?|traffic|access\w*|bandwidth))"
 
 BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"{BELOW} (\d+) {REGISTERS}(?: per thread)?", 1),
-    (rf"{REGISTERS}(?: count| usage| per thread)? ?(?:{BELOW}) ?(\d+)", 1),
+    (rf"{REGISTERS}(?: per thread)? ?(?:{BELOW}) ?(\d+)", 1),
     (rf"(?:{AT_MOST}|use|using|with|in|to|have) (\d+) {REGISTERS}(?: per thread)?(?: or (?:fewer|less))?", 0),
     (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
-    (rf"{REGISTERS}(?: count| usage| per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
+    (rf"{REGISTERS}(?: per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
 )
 """Patterns of an upper bound of registers, each with the amount to subtract from the matched number."""
 
 SHARED_BOUND = (
     rf"(?:{AT_MOST}|{BELOW}) (\d+) ?(k|kb|kib|bytes?|b)(?: of)? {SHARED}"
-    rf"|{SHARED}(?: usage)? (?:{AT_MOST}|{BELOW}|to) (\d+) ?(k|kb|kib|bytes?|b)\b"
+    rf"|{SHARED}(?: use| usage)? (?:{AT_MOST}|{BELOW}|to) (\d+) ?(k|kb|kib|bytes?|b)\b"
 )
 
 NO_ATOMICS = rf"{NOT}(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instructions?|adds)s?|atomics?)(?:\(\))?|atomics?[ -]free"
@@ -86,6 +86,33 @@ NOT_SLOWER = (
     r"|keep\w* (?:up )?(?:the |its )*(?:speed|performance|run ?time)\b"
     r"|(?:at |keep\w* |with )?(?:the )?same (?:speed|run ?time|performance)|as fast as (?:now|before|it is)"
 )
+
+FORBIDDEN = (
+    r"(?:do not|don'?t|never) (?:\w+ )?(?:speed|optimi[sz]\w*|improve|accelerate|fix|repair|change|touch|alter|modify|rewrite"
+    r"|(?:make|get) (?:\w+ ){1,2}(?:faster|quicker|better))\b"
+    r"(?![^,;.!?]*\b(?:results?|answers?|outputs?|values|semantics|computes|signature|interface|arguments|api|contract)\b)"
+    r"(?:(?! (?:but|just|only|instead)\b)[^,;.!?\0])*"
+)
+"""Clauses that forbid a change, as in "do not change the block size": no search knows them, so they are not understood."""
+
+_METRIC = (
+    r"(?:memory|registers?|occupancy|accuracy|precision|errors?|speed|time|traffic|spills?)(?: usage| use| count)?"
+)
+UNIMPORTANT = (
+    r"(?:do not|don'?t) (?:really )?(?:care|mind|worry) (?:much )?(?:about|for) (?:the |its |any )?(?:\w+ ){0,2}?"
+    rf"{_METRIC}"
+    rf"|(?:(?:shared|global|local) )?{_METRIC} (?:(?:do|does) not|(?:do|does)n'?t|(?:is|are) (?:not|un)) ?(?:matter|important)"
+)
+"""Words that say that a metric may get worse; they ask for nothing."""
+
+KEPT_ANYWAY = (
+    r"(?:without|not) (?:changing|touching|altering|modifying) (?:the |its |my |any )?(?:kernel'?s? )?"
+    r"(?:signature|interface|arguments|api|results?|outputs?|answers?|contract)"
+)
+"""What no candidate changes."""
+
+SHARE = r"(?:(?:at least|above|over|more than|>=?|≥|to|of) )?(?:\d+(?:\.\d+)? ?(?:%|percent)|0?\.\d+)"
+"""A bound of occupancy, which no constraint holds."""
 
 STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
@@ -179,18 +206,19 @@ _STRUCTURES = [
 _QUESTION = re.compile(
     r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
     r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
-    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will)\b.*\?"
+    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will|should(?! you)|would(?! you))\b.*\?"
 )
 
 
 @dataclass(slots=True)
 class PromptModifiers:
-    """Modifiers found in a prompt, and the folded text without them."""
+    """Modifiers found in a prompt, the folded text without them, and the parts that no search can hold to."""
 
     text: str
     constraints: list[Constraint] = field(default_factory=list)
     preferences: list[Preference] = field(default_factory=list)
     limits: dict[str, float] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
 
     def take(self, pattern: str) -> re.Match[str] | None:
         """Matches a pattern and removes the matched text, so that it is read only once."""
@@ -207,7 +235,7 @@ class PromptModifiers:
 def read_modifiers(text: str) -> PromptModifiers:
     """Returns the modifiers in a folded prompt."""
     modifiers = PromptModifiers(text)
-    while modifiers.take(NEED_NOT):
+    while any(map(modifiers.take, (NEED_NOT, UNIMPORTANT, KEPT_ANYWAY))):
         pass
     if modifiers.take(NOT_SLOWER):
         modifiers.limits["time"] = 0.0
@@ -223,6 +251,10 @@ def read_modifiers(text: str) -> PromptModifiers:
     if modifiers.take(DETERMINISTIC):
         modifiers.constraints.append(Constraint("deterministic", None, "the same bits in every run"))
     _structures(modifiers)
+    for pattern in (FORBIDDEN, *([SHARE] if "occupancy" in modifiers.text else [])):
+        found = modifiers.take(pattern)
+        if found is not None:
+            modifiers.ignored.append(found[0].strip())
     return modifiers
 
 

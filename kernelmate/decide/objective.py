@@ -115,6 +115,15 @@ PERMITTED = re.compile(
 )
 """Pattern of a permitted error, such as "lower precision is fine to 1e-3" or "an error of 0.1 % is fine"."""
 
+PERMITTED_FREELY = re.compile(
+    r"\b(?:low(?:er)?|less|reduced|worse) (?:precision|accuracy) (?:\w+ )?(?:is|would be) (?:\w+ )?(?:ok(?:ay)?|fine|good|acceptable|allowed|enough)\b"
+    r"|\b(?:precision|accuracy) (?:does not|doesn'?t) matter\b|\b(?:can|may|might) (?:lose|give up) (?:\w+ )?(?:precision|accuracy)\b"
+    r"|\b(?:allow|accept)\w* (?:low(?:er)?|less|reduced|worse) (?:precision|accuracy)\b"
+)
+"""Pattern of a permitted error whose size is not named."""
+
+NO_AMOUNT = " The error that is allowed has no size, so the kernel's tolerance holds; name one, such as: an error of 0.001 is fine."
+
 WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only if nothing else is named: "optimize memory usage" is about memory."""
 
@@ -152,6 +161,8 @@ SPELLED = [
     "register",
     "registers",
     "faster",
+    "quicker",
+    "fewer",
     "speed",
     "bandwidth",
     "traffic",
@@ -230,6 +241,9 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
 def _read(prompt: str, baseline: Verdict | None) -> Objective:
     named, sizes = read_sizes(prompt)
     text, tolerance = _permitted(without_questions(fold(named)))
+    rest = PERMITTED_FREELY.sub(" \0 ", text)
+    freely = tolerance is None and rest != text and bool(_asked(rest))  # alone, it is a means to speed
+    text = rest if freely else text
     if not text and tolerance is None:
         raise UsageError("The prompt is a question, and a search changes the kernel.", hint=f"`explain` says what limits a kernel. {CAN_BE_ASKED}")  # fmt: skip
     modifiers = read_modifiers(text)
@@ -253,10 +267,13 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     limits.pop(CORRECT, None)  # a wrong version is never accepted, whatever the prompt says
     if limits:
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
+    if freely:
+        reading += NO_AMOUNT
     if tolerance is not None:
         reading += f" Results may be off by {tolerance:g} of their value."
     constraints, preferences = tuple(modifiers.constraints), tuple(modifiers.preferences)
-    unknown = () if _ABROAD.search(modifiers.text) else unknown_words(modifiers.text, _KNOWN)
+    foreign = _ABROAD.search(modifiers.text) is not None
+    unknown = (*modifiers.ignored, *(() if foreign else unknown_words(modifiers.text, _KNOWN)))
     reading += wishes_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
     return Objective(
         metric, _direction(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown

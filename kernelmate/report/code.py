@@ -73,7 +73,8 @@ def listing_head(listing: Listing) -> Group:
     return Group(
         heading(name, (listing.arch, "plain")),
         indented(Text(printable(listing.compiler), style="dim")),
-        indented(Text(f"{size}; {listing.registers} registers per thread, {spills}; {peak_words(listing)}")),
+        indented(Text(f"{size}; {listing.registers} registers per thread, {spills}")),
+        indented(Text(f"right column: live registers; {peak_words(listing)}")),
         indented(Text(f"mix: {mix}")),
     )
 
@@ -212,6 +213,8 @@ class _CodeWriter:
         where = str(place.line) if place.file == home else f"{place.file}:{place.line}"
         text = (self._sources.line(place.file, place.line) or "").strip()
         margin = f"{where:>4} | "
+        room = max(self._live_at, self._shown.width - _LIVE - len(_PEAK)) - len(margin)
+        text = text if len(text) <= room else f"{text[: room - 4]} ..."
         text = f"{text:<{self._live_at - len(margin)}}" if live else text
         yield (margin, "dim"), (text, "bold"), (most, "bold"), (mark, "bold red")
         if piece.inlined:

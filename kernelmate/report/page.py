@@ -24,6 +24,7 @@ from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures, versions_of
 from kernelmate.report.html import bullets, case_row, diff, figure_rows, finding_row, message, pairs, table, text, toned
 from kernelmate.report.result import optimization_parts, view
+from kernelmate.report.stages import stage_parts
 from kernelmate.version import VERSION
 
 
@@ -194,6 +195,8 @@ def _version(
         parts += ["<h3>Findings</h3>", *table(["", "code", "where", "what"], messages)]
     if verdict.compiled:
         parts += ["<h3>Figures</h3>", *pairs(figure_rows(verdict))]
+    stages = stage_parts(verdict)
+    parts += ["<h3>Stages</h3>", *stages] if stages else []
     if verdict.cases:
         rows = [case_row(case, verdict) for case in verdict.cases]
         parts += ["<h3>Sizes</h3>", *table(["size", "from", "result", "max error", "time", "first wrong"], rows)]

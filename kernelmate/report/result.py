@@ -290,7 +290,7 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
     """Returns all figures, all sizes, reasons and notes, folded."""
     verdict = judged.verdict
     inside = [_provenance(optimization.baseline), *_rows(all_rows(optimization.baseline, verdict))]
-    inside += stage_parts(verdict)
+    inside += stage_parts(verdict) or stage_parts(optimization.baseline)
     inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
     return _folded("all", "All figures, sizes and notes", inside)
@@ -337,8 +337,8 @@ def verdict_parts(
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
-    error = next((one.code for one in verdict.findings if one.severity == "error"), None)
-    said = alone(verdict, counted=error not in WITH_VALUES)
+    error = next((one for one in verdict.findings if one.severity == "error"), None)
+    said = alone(verdict, counted=error is None or error.stage is not None or error.code not in WITH_VALUES)
     head = [f'<p class="verdict"><strong>{text(name)}</strong> {said}</p>']
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
@@ -396,8 +396,10 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
         where = f"<span{_at(sources, one.file, one.line)}>{where}</span>" if file is not None else ""
         lines = [f'<div class="finding of-{one.severity}">{severity} {code} {where}<div>{what}</div>']
         excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
-        if isinstance(one, Finding) and one.line is None and one.buffer is not None:
-            stored = sources.last_store(one.file, verdict.kernel, one.buffer)
+        by_stage = isinstance(one, Finding) and one.stage is not None and one.code == FindingCode.WRONG_VALUES
+        if isinstance(one, Finding) and (one.line is None or by_stage) and one.buffer is not None:
+            kernel = verdict.kernel if one.stage is None else one.stage.partition(" #")[0]
+            stored = sources.last_store(one.file, kernel, one.buffer)
             if stored is not None:
                 excerpt, store = sources.excerpt(one.file, *stored, WIDTH), f"line {stored[0]}"
                 store = f"<span{_at(sources, one.file, stored[0])}>{store}</span>"

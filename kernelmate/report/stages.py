@@ -23,9 +23,10 @@ from kernelmate.report.words import (
 
 NONE = "-"
 
-JUDGED = ("stage", "launch", "result", "moved", "written", "read", "time")
-COMPILED = ("stage", "launch", "regs", "shared", "occupancy")
-_LEFT = ("stage", "launch", "result")
+_LAUNCH, _TIME = "blocks x threads", "predicted time"
+JUDGED = ("stage", _LAUNCH, "result", "moved", "written", "read", _TIME)
+COMPILED = ("stage", _LAUNCH, "regs", "shared", "occupancy")
+_LEFT = ("stage", _LAUNCH, "result")
 
 LEGEND = "written, read: bytes of temporaries between stages; time: of a stage launched alone, which costs more than in a sequence"
 
@@ -42,7 +43,7 @@ def stage_table(verdict: Verdict) -> list[RenderableType]:
         cells = []
         for head, (word, tone) in zip(heads, row, strict=True):
             cell = toned(word, tone)
-            if head == "time":
+            if head == _TIME:
                 cell.stylize("italic")
             cells.append(cell)
         made.add_row(*cells)
@@ -62,8 +63,9 @@ def stage_parts(verdict: Verdict) -> list[str]:
 def _html_cell(head: str, word: str, tone: Tone) -> str:
     if head == "stage" and word != TOTAL:
         return f"<code>{html.text(word)}</code>"
-    if head == "time" and word != NONE:
-        return f'<span class="predicted">{html.text(word)} predicted</span>'
+    word = word if head in _LEFT else word.replace(" ", "\N{NO-BREAK SPACE}")
+    if head == _TIME and word != NONE:
+        return f'<span class="predicted">{html.text(word)}</span>'
     return html.text(word) if tone == "plain" else html.toned(word, tone)
 
 
@@ -110,7 +112,7 @@ def _judged_row(stage: StageVerdict) -> list[tuple[str, Tone]]:
     results: dict[bool | None, tuple[str, Tone]] = {
         True: ("right", "good"),
         False: ("WRONG", "bad"),
-        None: (NONE, "plain"),
+        None: ("not judged", "plain"),
     }
     figures = [
         _bytes(global_bytes(stage.counters)),

@@ -46,6 +46,7 @@ class EditorSettings:
         inlay_hints: show counters beside memory accesses.
         inline_completion: let the local model complete code.
         other_targets: further GPUs whose occupancy a hover shows.
+        compiler_problems: publish NVRTC's errors and warnings; another server, such as clangd, may have its own.
     """
 
     check_on_type: bool = True
@@ -55,6 +56,7 @@ class EditorSettings:
     inlay_hints: bool = True
     inline_completion: bool = False
     other_targets: tuple[str, ...] = ("A100 80GB SXM", "L4", "RTX 4090")
+    compiler_problems: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import WIDTHS, Book, Lab, overflow
+from tests.browser.lab import ROOT, WIDTHS, Book, Lab, overflow
 from tests.browser.test_notebook import KERNEL, LINE, SEARCH, ask, cells, height_of, tops_of
 from tests.chat_server import ChatServer
 
@@ -28,8 +28,20 @@ __global__ void slow_sum(const float* x, float* y, int rows, int cols) {
 LARGE = "big = np.ones((600, 300), np.float32)\nsums = np.zeros(600, np.float32)\nmany, wide = big.shape"
 SLOW_CELL = f"%%kernelmate --args big,sums,many,wide --grid 'cdiv(many, block)' --block 128 --ref total\n{SLOW}"
 
-SCREENS = {"verdict": 1, "undecided": 2, "explain": 3, "panel": 4, "result": 7, "wrong": 8}
+SCREENS = {
+    "verdict": 1,
+    "undecided": 2,
+    "explain": 3,
+    "panel": 4,
+    "result": 7,
+    "pipeline": 8,
+    "wrong": 9,
+    "wrong-pipeline": 10,
+}
 """Screens of a notebook, and the cells that show them."""
+
+PIPELINES = (ROOT / "examples/pipelines/softmax_pipeline.cu", ROOT / "tests/pipelines/wrong/wrong_stage.cu")
+LAYERNORM = "(x - x.mean(axis=1)[:, None]) / np.sqrt(x.var(axis=1)[:, None] + 1e-5) * gain + shift"
 
 THEMES = ("JupyterLab Dark", "JupyterLab Light")
 """The last one stays for the tests that follow."""
@@ -56,6 +68,11 @@ def without_files(book: Book) -> None:
     book.page.keyboard.press("Control+b")
 
 
+def below(one: Any, other: Any) -> float:
+    """Pixels from the lower edge of an element to the upper edge of another."""
+    return float(other.bounding_box()["y"] - one.bounding_box()["y"] - height_of(one))
+
+
 @pytest.fixture(scope="module")
 def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     """A notebook that shows each screen once."""
@@ -63,7 +80,10 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     faster = SEARCH.replace("reduce memory usage", "make it faster")
     more = ("%kernelmate explain row_sum", "%kernelmate panel row_sum", LARGE, SLOW_CELL)
     book = Book(new_page(), lab)
-    lab.write("screens.ipynb", cells(faster, *more, faster.replace("row_sum", "slow_sum"), wrong))
+    right, bad = (f"%%kernelmate\n{path.read_text()}" for path in PIPELINES)
+    (lab.folder / "reference.py").write_text(PIPELINES[0].with_name("reference.py").read_text())
+    bad = bad.replace("../reference.py:layernorm", LAYERNORM)
+    lab.write("screens.ipynb", cells(faster, *more, faster.replace("row_sum", "slow_sum"), right, wrong, bad))
     book.open("screens.ipynb")
     without_files(book)
     book.run_all()
@@ -71,6 +91,9 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     expect(panel.locator(".km-row").first).to_be_visible()
     expect(book.output(SCREENS["wrong"]).first).to_contain_text("not good")
     book.idle()
+    book.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS["wrong-pipeline"]).locator(".cm-content").click()
+    book.page.keyboard.press("Control+Enter")  # "Run All" ended with the wrong kernel
+    expect(book.output(SCREENS["wrong-pipeline"]).first).to_contain_text("not good")
     ask(panel, "reduce memory usage")
     expect(panel.locator(".km-row", has_text="best").first).to_be_visible()
     expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
@@ -98,9 +121,8 @@ def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
                 cut.append(f"charts of {name} are below each other at {width} px")
         panel = screens.panel("row_sum")
         verdict, accept = panel.locator(".km-headline"), panel.get_by_role("button", name="Accept", exact=True)
-        gap = accept.bounding_box()["y"] - verdict.bounding_box()["y"] - height_of(verdict)
-        if not 0 <= gap <= 20:
-            cut.append(f"the panel has Accept {gap:.0f} px below its verdict at {width} px")
+        if not 0 <= below(verdict, accept) <= 20:
+            cut.append(f"the panel has Accept {below(verdict, accept):.0f} px below its verdict at {width} px")
         if (
             width < 800
             and panel.locator(".km-folds").bounding_box()["y"] < panel.locator(".km-diff").bounding_box()["y"]
@@ -108,6 +130,9 @@ def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
             cut.append(f"the panel has its folded parts above the changed lines at {width} px")
         result = screens.page.locator(".jp-CodeCell").nth(SCREENS["result"]).locator(".jp-OutputArea")
         heights[theme, width] = height_of(result)
+        verdict, accept = result.locator(".verdict"), result.get_by_role("button", name="Accept")
+        if width < 480 and not 0 <= below(verdict, accept) <= 20:
+            cut.append(f"the result has Accept {below(verdict, accept):.0f} px below its verdict at {width} px")
 
     at_every_width(screens, look)
     assert cut == []
@@ -129,6 +154,20 @@ def test_a_wrong_kernel_is_told_once_under_one_name_with_its_line(screens: Book)
     expect(cell.locator(".finding").first).to_contain_text("y[blockIdx.x] = part[1];")
     expect(cell.get_by_text("not good")).to_have_count(1)
     expect(cell.locator(".jp-OutputArea-output").last).to_contain_text("bad, the name for row_sum, is not bound")
+
+
+def test_a_pipeline_has_a_line_for_each_stage_and_a_wrong_one_names_it_with_its_store(screens: Book) -> None:
+    screens.page.set_viewport_size({"width": 1280, "height": 1400})
+    right, wrong = (
+        screens.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS[name]) for name in ("pipeline", "wrong-pipeline")
+    )
+    right.scroll_into_view_if_needed()
+    expect(right.locator("tr", has_text="row_max")).to_contain_text("right")
+    expect(right.locator("tr", has_text="divide")).to_contain_text("not judged")
+    wrong.scroll_into_view_if_needed()
+    expect(wrong.locator(".verdict")).to_contain_text("wrong on 13 of 14 cases")
+    expect(wrong.locator("tr", has_text="statistics")).to_contain_text("WRONG")
+    expect(wrong.locator(".finding pre")).to_contain_text("rstd[blockIdx.x] = ")
 
 
 def test_where_nothing_is_worth_taking_nothing_can_be_accepted_unseen(screens: Book) -> None:

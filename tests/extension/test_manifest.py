@@ -84,9 +84,12 @@ def test_every_command_in_menus_keys_and_walkthroughs_exists() -> None:
     assert {name for name in known if f'"{name}"' not in sources} <= served
 
 
-def test_keys_are_taken_only_while_a_suggestion_is_open() -> None:
-    assert CONTRIBUTED["keybindings"]
-    for one in CONTRIBUTED["keybindings"]:
+def test_keys_are_taken_only_while_a_suggestion_is_open_but_for_the_prompt_in_cuda_files() -> None:
+    prompt, *others = CONTRIBUTED["keybindings"]
+    assert prompt["command"] == "kernelmate.optimize"
+    assert "resourceExtname" in prompt["when"]
+    assert others
+    for one in others:
         assert "kernelmate.suggestionOpen" in one["when"]
         assert "resourceScheme == kernelmate-after" in one["when"]
 

@@ -51,6 +51,20 @@ def test_a_compile_error_stands_at_its_word_and_goes_when_it_is_corrected(tmp_pa
     run(scenario())
 
 
+def test_errors_of_the_compiler_are_left_to_another_server_where_the_settings_say_so(tmp_path: Path) -> None:
+    broken = SCALE.replace("a * x[i]", "a * z[i]")
+
+    async def scenario() -> None:
+        for wanted, codes in ((True, ["nvrtc"]), (False, [])):
+            async with editor(tmp_path, settings={"compilerProblems": wanted}) as it:
+                problems = await it.problems(it.open(tmp_path / "scale.cu", broken))
+                assert [one.source for one in problems] == codes
+                mistaken = await it.problems(it.open(tmp_path / "other.cu", SCALE.replace("grid =", "grd =")))
+                assert mistaken, "mistakes of a contract remain"
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_places_are_counted_in_utf16_units_whatever_the_comments_hold(tmp_path: Path, ends: str) -> None:
     strange = BROKEN.replace("    if (i < n)", "    /* 𝛼β\u2028\f𝛾 */ if (i < n)").replace("\n", ends)

@@ -98,6 +98,7 @@ def test_a_result_of_an_earlier_text_shows_that_texts_lines_and_leads_to_the_pre
                 "good": False,
                 "stale": False,
                 "taken": None,
+                "repairable": True,
             }
             assert f'data-line="{store}"' in page["html"]
 

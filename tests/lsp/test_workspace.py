@@ -127,7 +127,7 @@ def test_pages_say_what_limits_a_kernel_what_it_became_and_which_versions_were_j
             versions = await it.command("kernelmate.history", uri=uri)
             first, second = versions["lines"]
             assert first["version"] > second["version"]
-            assert "user: clean" in second["label"]
+            assert "user: clean, ~" in second["label"]
             assert (await it.command("kernelmate.restore", uri=uri, version=second["version"]))["applied"]
             assert it.after(it.applied[-1].edit, uri) == SCALE
             assert "no version 99" in (await it.command("kernelmate.restore", uri=uri, version=99))["error"]["message"]

@@ -20,6 +20,7 @@ from kernelmate.errors import ContractError, ReferenceFailed, UsageError
 from kernelmate.records import Finding, FindingCode, JudgeTask, Kernel, Verdict
 from kernelmate.report.console import make_console, show
 from kernelmate.report.json import verdict_json
+from kernelmate.report.page import page
 from kernelmate.report.stages import stage_parts, stage_table
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
@@ -216,6 +217,13 @@ def test_a_page_shows_one_row_for_each_stage(session: Session) -> None:
     assert page.count("<tr>") == 4
     assert "a @ b" in page
     assert stage_parts(replace(verdict, stages=None)) == []
+
+
+def test_the_page_of_a_search_has_the_pipelines_stages(session: Session) -> None:
+    wrong = pipeline(HERE / "wrong" / "wrong_stage.cu")
+    text = page(session.optimize(wrong, "fix the kernel"), wrong)
+    assert "<h3>Stages</h3>" in text
+    assert text.count("<code>statistics</code>") == 1
 
 
 def test_the_table_in_the_documentation_is_that_of_the_example(session: Session, tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def read_arguments(
     Raises:
         UsageError: number, kind, dtype, device or layout of an argument does not fit the kernel.
     """
-    __tracebackhide__ = True
     if any(one.kind not in ("argument", "null") or one.variable for one in contract.passing):
         raise UsageError(
             f"{short_name(kernel)} takes structs, pointers or variables of its module, which a call here cannot pass.",
@@ -61,7 +60,6 @@ def _listed(contract: Contract) -> str:
 
 
 def _one(argument: Argument, value: object, backend: BackendName) -> CallArgument:
-    __tracebackhide__ = True
     if argument.shape is None:
         return CallArgument(argument, scalar=scalar_of(argument, value))
     array = live_array(value)
@@ -92,7 +90,6 @@ def _cast_hint(argument: Argument, array: LiveArray) -> str:
 
 
 def _check_place(argument: Argument, array: LiveArray, backend: BackendName) -> None:
-    __tracebackhide__ = True
     if backend == "cuda" and array.device is None:
         hint = "Copy it there with cupy.asarray(...), or tensor.cuda()."
         raise UsageError(f"{argument.name} is {array.where}; the kernel runs on a GPU.", hint=hint)
@@ -109,7 +106,6 @@ def _check_devices(given: Sequence[CallArgument]) -> None:
     Raises:
         UsageError: they are on several.
     """
-    __tracebackhide__ = True
     arrays = [(one.argument, one.array) for one in given if one.array is not None]
     devices = {array.device for _, array in arrays}
     if len(devices) > 1:
@@ -123,7 +119,6 @@ def scalar_of(argument: Argument, value: object) -> np.generic:
     Raises:
         UsageError: the value is not a number, would lose its fraction, or is out of range.
     """
-    __tracebackhide__ = True
     item = (
         value.item()
         if hasattr(value, "item") and getattr(value, "size", 1) == 1 and live_array(value) is None
@@ -194,7 +189,6 @@ def check_against(contract: Contract, size: Size, given: Sequence[CallArgument])
     Raises:
         UsageError: an array has too few elements, or a scalar contradicts the contract.
     """
-    __tracebackhide__ = True
     shapes, scalars = argument_shapes(contract, size), scalar_values(contract, size)
     at = size_text(size)
     for one in given:

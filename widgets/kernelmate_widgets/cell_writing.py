@@ -7,10 +7,11 @@ cell.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 from kernelmate.records import Contract
-from kernelmate_widgets.cells import MAGIC, quoted
+from kernelmate_widgets.cells import MAGIC, quoted, short_name
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import BoundKernel
 
@@ -26,7 +27,12 @@ def cell_of(known: BoundKernel, handle: KernelHandle, version: KernelVersion) ->
 
     For the cell's own version, it is the cell as it was run.
     """
-    return known.cell if version is handle.first else cell_text(known, version, handle.first.contract)
+    if version is handle.first:
+        return known.cell
+    if handle.first.kernel.parts and not version.kernel.parts:  # the cell has both, each with a contract
+        others = [word for word in known.line.split(" ") if word != handle.name]
+        known = replace(known, line=" ".join([short_name(version.kernel), *others]))
+    return cell_text(known, version, handle.first.contract)
 
 
 def cell_text(known: BoundKernel, version: KernelVersion, before: Contract) -> str:

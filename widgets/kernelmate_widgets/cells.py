@@ -11,6 +11,7 @@ from pathlib import PurePath
 from kernelmate.errors import SourceError
 from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source import find_kernels, parse_contract
+from kernelmate.source.blocks import find_pipelines
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.triton import triton_unit
 
@@ -45,12 +46,14 @@ def place_name(session: str | None = None) -> str:
 
 
 def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
-    """Return the kernel of a cell to judge: the one named `name`, else the only one, else the only one with a contract.
+    """Return the kernel or pipeline of a cell to judge.
+
+    It is the one named `name`, else the only one, else the only one with a contract.
 
     Raises:
         SourceError: there is none, or the choice is ambiguous. ContractError: a contract is invalid.
     """
-    kernels = find_kernels(unit)
+    kernels = (*find_kernels(unit), *find_pipelines(unit))
     if not kernels:
         hint = "A kernel is a __global__ function with a body, or a Python function with @triton.jit."
         raise SourceError("There is no kernel in this cell.", file=unit.path, hint=hint)

@@ -1,12 +1,15 @@
-"""Exceptions that end a cell without a Python traceback: a rejected kernel, or an input that the user must change."""
+"""How a cell shows errors: rejected kernels and refused inputs without a traceback, others at the user's line."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
+from IPython import get_ipython
 from IPython.core.error import UsageError as CellUsageError
 
 from kernelmate.errors import KernelmateError, UsageError
@@ -17,6 +20,9 @@ FOLDER_PREFIX = "kernelmate-notebook-"
 """Prefix of the folder with copies of live objects for the worker."""
 
 COPIED_FUNCTION = re.compile(rf"\S*/{FOLDER_PREFIX}[^/\s]*/\d+/(\w+)\.py(?::\w+)?")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 WIDTH = 100
 """Width in columns at which messages are wrapped."""
@@ -114,3 +120,35 @@ def told(work: Callable[..., Any]) -> Callable[..., Any]:
             raise Stopped(_by_its_name(error)) from None
 
     return wrapped
+
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def at_the_call(work: Callable[P, R]) -> Callable[P, R]:
+    """Decorator for a kernel's methods: IPython shows KernelMate's errors at the user's line, without frames below it."""
+
+    @functools.wraps(work)
+    def wrapped(*positional: P.args, **named: P.kwargs) -> R:
+        try:
+            return work(*positional, **named)
+        except KernelmateError as error:
+            shown: Any = error
+            shown._render_traceback_ = functools.partial(_at_the_call, error)
+            raise
+
+    return wrapped
+
+
+def _at_the_call(error: KernelmateError) -> list[str]:
+    """Returns the traceback up to the call of this package, as lines for IPython."""
+    frames: list[TracebackType] = []
+    place = error.__traceback__
+    while place is not None and not place.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames.append(place)
+        place = place.tb_next
+    kept: TracebackType | None = None
+    for one in reversed(frames):
+        kept = TracebackType(kept, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(error), error, kept, tb_offset=1)
+    return lines

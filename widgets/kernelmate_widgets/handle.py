@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelmate.errors import ContractError, KernelmateError, UsageError
+from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import (
     BackendName,
     Candidate,
@@ -20,8 +20,10 @@ from kernelmate.records import (
     Optimization,
     Verdict,
 )
+from kernelmate.report.words import plural
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
+from kernelmate_widgets.failing import at_the_call
 from kernelmate_widgets.launching import Launcher
 from kernelmate_widgets.triton_calls import triton_arguments, triton_shape
 
@@ -62,14 +64,14 @@ class KernelVersion:
 
 @dataclass(frozen=True, slots=True)
 class LaunchableVersion:
-    """A version with its compiled code and the launcher of this process."""
+    """A version with its compiled code and the launcher of this process; a pipeline has none."""
 
     version: KernelVersion
-    launcher: Launcher
+    launcher: Launcher | None
     compiled: Compiled
 
 
-Prepare = Callable[[KernelVersion], tuple[Compiled, Launcher]]
+Prepare = Callable[[KernelVersion], tuple[Compiled, Launcher | None]]
 """Function that compiles a judged version and loads it in this process; its binary must be the judged one."""
 
 
@@ -140,9 +142,10 @@ class KernelHandle:
         return self.version.contract
 
     @property
+    @at_the_call
     def raw(self) -> Any:
         """The `cupy.RawKernel` in force; None in the emulator."""
-        return self._loaded().launcher.raw
+        return self._loaded()[1].raw
 
     # -------------------------------------------------------------------------------------------------- changing
 
@@ -162,6 +165,7 @@ class KernelHandle:
         self.optimization, self.searched = optimization, self.version
         self._tell()
 
+    @at_the_call
     def accept(self, number: int | None = None) -> KernelVersion:
         """Put a candidate of the last search in force; every reference to this object then launches it.
 
@@ -196,6 +200,7 @@ class KernelHandle:
         self._tell()
         return version
 
+    @at_the_call
     def revert(self) -> KernelVersion:
         """Return to the version before the last accepted one.
 
@@ -242,6 +247,7 @@ class KernelHandle:
 
     # -------------------------------------------------------------------------------------------------- calling
 
+    @at_the_call
     def __call__(self, *arguments: object) -> None:
         """Launch, with grid and block from the contract.
 
@@ -249,14 +255,11 @@ class KernelHandle:
             UsageError: the arguments do not fit the kernel, or the contract defines no launch for them. LaunchFailed:
                 the backend reported an error.
         """
-        __tracebackhide__ = True  # a mistake in the call is shown at the call
-        ready = self._loaded()
-        try:
-            given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
-            ready.launcher.launch(self._shape(ready.version, given), given)
-        except KernelmateError as error:
-            raise error.with_traceback(None) from None  # frames of this package say nothing to its user
+        version, launcher = self._loaded()
+        given = read_arguments(version.kernel, version.contract, arguments, self.backend)
+        launcher.launch(self._shape(version, given), given)
 
+    @at_the_call
     def __getitem__(self, launch: Any) -> Callable[..., None]:
         """Returns a function that launches the kernel with `[grid, block]` or `[grid, block, shared_bytes]`.
 
@@ -265,31 +268,24 @@ class KernelHandle:
         Raises:
             UsageError: the value in brackets is not a launch.
         """
-        __tracebackhide__ = True
-        kernel, contract = self.version.kernel, self.version.contract
+        version, _ = self._loaded()
+        kernel, contract = version.kernel, version.contract
         triton = kernel.unit.language == "triton"
         shape = triton_shape(kernel, launch, contract) if triton else _given_shape(self.name, launch, contract)
 
+        @at_the_call
         def launched(*arguments: object, **named: object) -> None:
-            __tracebackhide__ = True
-            ready = self._loaded()
-            kernel, contract = ready.version.kernel, ready.version.contract
-            try:
-                if triton:
-                    arguments = tuple(triton_arguments(kernel, contract, arguments, named))
-                elif named:
-                    raise UsageError(
-                        f"{self.name} takes no arguments by name.", hint="Give them in the kernel's order."
-                    )
-                given = read_arguments(kernel, contract, arguments, self.backend)
-                ready.launcher.launch(shape, given)
-            except KernelmateError as error:
-                raise error.with_traceback(None) from None
+            version, launcher = self._loaded()
+            kernel, contract = version.kernel, version.contract
+            if triton:
+                arguments = tuple(triton_arguments(kernel, contract, arguments, named))
+            elif named:
+                raise UsageError(f"{self.name} takes no arguments by name.", hint="Give them in the kernel's order.")
+            launcher.launch(shape, read_arguments(kernel, contract, arguments, self.backend))
 
         return launched
 
     def _shape(self, version: KernelVersion, given: Sequence[CallArgument]) -> LaunchShape:
-        __tracebackhide__ = True
         contract = version.contract
         size = solve_size(contract, given)
         if size is None:
@@ -309,10 +305,21 @@ class KernelHandle:
         except ContractError as error:
             raise UsageError(error.message, hint=error.hint) from None
 
-    def _loaded(self) -> LaunchableVersion:
+    def _loaded(self) -> tuple[KernelVersion, Launcher]:
+        """Returns the version in force and its launcher.
+
+        Raises:
+            UsageError: the version is a pipeline, which is judged and not launched.
+        """
         with self._lock:
-            assert self._ready is not None, "a version is loaded from the beginning"
-            return self._ready
+            ready = self._ready
+        assert ready is not None, "a version is loaded from the beginning"
+        if ready.launcher is None:
+            raise UsageError(
+                f"{self.name} is a pipeline of {plural(len(self.contract.stages), 'stage')}, which is judged and not launched.",
+                hint=f'Launch its kernels, or ask for one kernel: %kernelmate optimize {self.name} "make it faster".',
+            )
+        return ready.version, ready.launcher
 
     # --------------------------------------------------------------------------------------------------- showing
 
@@ -326,6 +333,8 @@ class KernelHandle:
             for one in contract.args
         )
         launch = f"grid {_plain(contract.grid)}, block {_plain(contract.block)}"
+        if contract.stages:
+            launch = plural(len(contract.stages), "stage")
         by = "" if version.author == USER else f", by {version.author}"
         return f"<kernel {self.name}({arguments}), {launch}>\n{verdict_line(version.verdict).plain}{by}"
 
@@ -368,7 +377,6 @@ def reason_not_to_take(found: Judged) -> str | None:
 
 
 def _given_shape(name: str, launch: Any, contract: Contract) -> LaunchShape:
-    __tracebackhide__ = True
     hint = f"Write {name}[grid, block](...), each a number or a tuple of up to three."
     if not isinstance(launch, tuple) or not 2 <= len(launch) <= 3:
         raise UsageError(f"{launch!r} is not a launch.", hint=hint)
@@ -384,7 +392,6 @@ def _given_shape(name: str, launch: Any, contract: Contract) -> LaunchShape:
 
 
 def _texts(sides: Any, hint: str) -> tuple[str, ...]:
-    __tracebackhide__ = True
     several = sides if isinstance(sides, tuple | list) else (sides,)
     if not 1 <= len(several) <= 3 or not all(_is_whole(side) for side in several):
         raise UsageError(f"{sides!r} is not a grid or block.", hint=hint)

@@ -98,7 +98,6 @@ class EmulatorLauncher:
             LaunchFailed: the emulator reported an error. UsageError: two arrays share memory that is written.
             LaunchTooLarge: the launch exceeds the emulator's limits.
         """
-        __tracebackhide__ = True
         held = {one.argument.name: one.array.shared() for one in given if one.array is not None}
         _refuse_overlaps(given, held)
         arguments = tuple(
@@ -149,7 +148,6 @@ def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[A
     Raises:
         UsageError: two arrays share memory.
     """
-    __tracebackhide__ = True
     for one in given:
         if one.array is None or one.argument.direction == "in":
             continue

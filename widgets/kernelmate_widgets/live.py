@@ -65,6 +65,11 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
     """
     if not wanted.anything:
         return None
+    if kernel.parts:
+        raise UsageError(
+            "A pipeline is judged by its contract, which names the arrays and launches of its stages.",
+            hint="Leave out --args, --grid, --block, --shared and --ref.",
+        )
     written = parse_contract(kernel)
     if kernel.unit.language == "triton" and (wanted.args or wanted.block or wanted.shared or written is None):
         raise UsageError(

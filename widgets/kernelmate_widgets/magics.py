@@ -179,12 +179,14 @@ class KernelmateMagics(Magics):
         """
         self.notebook.keep(_FAILED + name, folder)  # beside those of what the name is bound to
         self.notebook.failed[name] = failed
+        repairable = not failed.kernel.parts  # repairs change one kernel
         if prompt is not None:
             commands.repair(self, name, failed, quiet=quiet)
-        elif not quiet:
+        elif not quiet and repairable:
             commands.offer_repair(self, name, failed)
         shown = not quiet and hasattr(self.shell, "kernel")
-        raise KernelFailed(failed.verdict, sources_of(failed.kernel), self._unchanged(name, failed.kernel), shown=shown)
+        remark = self._unchanged(name, failed.kernel)
+        raise KernelFailed(failed.verdict, sources_of(failed.kernel), remark, shown=shown, repairable=repairable)
 
     # ----------------------------------------------------------------------------------------------- for commands
 

@@ -198,7 +198,7 @@ class NotebookState:
     def preparer(self, session: Session) -> Prepare:
         """Returns a function that loads versions judged by a session into this process."""
 
-        def prepare(version: KernelVersion) -> tuple[Compiled, Launcher]:
+        def prepare(version: KernelVersion) -> tuple[Compiled, Launcher | None]:
             prepared = session.prepare(version.kernel, version.verdict.instance, version.contract)[0]
             compiled = prepared.compiled
             if not compiled.ok or compiled.binary != version.verdict.binary:
@@ -207,6 +207,8 @@ class NotebookState:
                     file=version.kernel.unit.path,
                     hint="A header or a setting has changed since: run the cell again.",
                 )
+            if version.kernel.parts:
+                return compiled, None
             contract = prepared.contract if version.kernel.unit.language == "triton" else None
             return compiled, make_launcher(session.backend, version.kernel, compiled, session.target, contract)
 

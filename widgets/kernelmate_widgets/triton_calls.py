@@ -29,7 +29,6 @@ def triton_arguments(
     Raises:
         UsageError: an argument is missing, given twice or unknown, or a constant differs from the judged one.
     """
-    __tracebackhide__ = True
     name = short_name(kernel)
     parameters = [one.name for one in function_of(kernel).parameters]
     if len(values) > len(parameters):
@@ -66,7 +65,6 @@ def triton_shape(kernel: Kernel, grid: Any, contract: Contract) -> LaunchShape:
     Raises:
         UsageError: the value is not a grid.
     """
-    __tracebackhide__ = True
     if callable(grid):
         grid = grid({name: _value(text) for name, text in values_of(contract).items()})
     sides = grid if isinstance(grid, tuple | list) else (grid,)

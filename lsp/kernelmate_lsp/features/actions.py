@@ -86,7 +86,7 @@ def _repairs(
     wrong = [
         one for one in diagnostics if one.severity == types.DiagnosticSeverity.Error and one.source in {COMPILER, JUDGE}
     ]
-    if wrong and server.trusted:
+    if wrong and server.trusted and not spot.kernel.parts:  # repairs change one kernel
         command = types.Command("Fix", "kernelmate.fix", arguments=[{"uri": known.uri, "kernel": spot.id}])
         title = f"KernelMate: Fix {spot.kernel.name} (repairs are judged before they are shown)"
         yield types.CodeAction(title, types.CodeActionKind.QuickFix, diagnostics=wrong, command=command)

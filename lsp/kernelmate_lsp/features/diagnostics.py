@@ -99,9 +99,12 @@ def _learn(
 
 
 def publish(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
-    """Sends all current diagnostics of a document."""
+    """Sends the current diagnostics of a document; the setting `compilerProblems` leaves out those of NVRTC."""
+    whole = server.configuration_of(known.uri).own.compiler_problems
     seen: dict[tuple[object, ...], types.Diagnostic] = {}
     for one in diagnostics_of(known, reading):
+        if one.source == COMPILER and not whole:
+            continue
         where = one.range.start
         seen.setdefault((where.line, where.character, one.severity, one.message), one)
     server.text_document_publish_diagnostics(

@@ -36,8 +36,11 @@ WIDTH = 54
 The server does not know the editor's width. The editor wraps longer lines.
 """
 
-LISTING_WIDTH = 72
-"""Width in columns of code and tables; SASS is below its PTX."""
+LISTING_WIDTH = 60
+"""Width in columns of code, in an editor that shares 1280 pixels with another; SASS is below its PTX."""
+
+TABLE_WIDTH = 72
+"""Width in columns of tables."""
 
 MOST_VERSIONS = 200
 
@@ -98,8 +101,16 @@ async def history(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     recorded = await asyncio.to_thread(_versions, server, place)
     from kernelmate.report.history import versions_json, versions_view
 
-    lines = [{"version": one.version, "label": _label(one), "at": one.at_us / 1e6} for one in recorded]
-    return {**versions_json(recorded), "lines": lines, "text": _text(versions_view(recorded), width=LISTING_WIDTH)}
+    here = place.spot.kernel.source
+    lines = [
+        {
+            "version": one.version,
+            "label": _label(one) + (" (the present text)" if one.text[one.start : one.end] == here else ""),
+            "at": one.at_us / 1e6,
+        }
+        for one in recorded
+    ]
+    return {**versions_json(recorded), "lines": lines, "text": _text(versions_view(recorded), width=TABLE_WIDTH)}
 
 
 async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -152,10 +163,14 @@ def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
 
 
 def _label(one: Recorded) -> str:
-    from kernelmate.report.history import standing_of, when
+    from kernelmate.report.history import standing_of, verdict_of, when
+    from kernelmate.report.words import case_time_words
 
+    verdict = verdict_of(one.judged.verdict)
+    timing = None if verdict is None else verdict.timing
+    time = "" if timing is None else f"{case_time_words(timing.median_us, timing)}, "
     prompt = f' for "{one.judged.prompt}"' if one.judged.prompt else ""
-    return f"{one.judged.author}: {standing_of(one)[0]}, {when(one.at_us)}{prompt}"
+    return f"{one.judged.author}: {standing_of(one)[0]}, {time}{when(one.at_us)}{prompt}"
 
 
 def _sources(place: CommandTarget) -> Any:

@@ -63,8 +63,8 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
     `html` and `style` are the result view, in which all text is escaped. `judged` is null without a result; otherwise
     its `ago` is the result's age in words, `of` is "search" or "benchmark", `good` is false for a rejected kernel,
-    `stale` is true if the text has changed since, and `taken` is the number, from 0, of the candidate that equals the
-    text. `figures` has Plotly charts by title, and `templates` Plotly layouts by theme.
+    `stale` is true if the text has changed since, `taken` is the number, from 0, of the candidate that equals the
+    text, and `repairable` is false for a pipeline, as repairs change one kernel. `figures` has Plotly charts by title, and `templates` Plotly layouts by theme.
     """
     place = await place_of(server, given)
     found = _newest_search(place)
@@ -88,7 +88,14 @@ async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         of, good = "benchmark", all(verdict.accepted is not False for verdict in result.verdicts)
     return {
         **page,
-        "judged": {"ago": ago(result.at), "of": of, "good": good, "stale": stale, "taken": taken},
+        "judged": {
+            "ago": ago(result.at),
+            "of": of,
+            "good": good,
+            "stale": stale,
+            "taken": taken,
+            "repairable": not place.spot.kernel.parts,
+        },
         "html": "\n".join(parts),
         "figures": {title: figure.plain for title, figure in figures(versions).items()},
         "templates": _templates(),

@@ -1,4 +1,4 @@
-"""Seventy prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
+"""Ninety prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
 
 from __future__ import annotations
 
@@ -87,6 +87,19 @@ PROMPTS: dict[str, Means] = {
         "time", "at most 16384 bytes of shared memory", "without tensor cores"
     ),
     "make it faster, an error of 0.1% is fine": search("time", "an error of 0.001 is fine"),
+    "keep register use below 40 while maximising throughput": search("time", "at most 39 registers"),
+    "less than 24 registers and no spills": search("local_bytes", "at most 23 registers"),
+    "halve the shared memory but dont get slower": search("shared_bytes", "not slower"),
+    "lower precision is ok, make it fast": search("time"),
+    "do not change the block size, just make it faster": search("time"),
+    "don't change the results, only make it quikcer": search("time"),
+    "i want occupany above 0.75": search("occupancy"),
+    "use fewr regsiters": search("registers"),
+    "can you vectorize this?": search("time", "wide loads and stores"),
+    "faster on A100": search("time"),
+    "it is too slow": search("time"),
+    "make it deterministic": search("time", "the same bits in every run"),
+    "less global traffic, not slower": search("global_bytes", "not slower"),
     # Nonsense, and what no search is for.
     "asdf qwerty": UNKNOWN,
     "": UNKNOWN,
@@ -95,6 +108,24 @@ PROMPTS: dict[str, Means] = {
     "make it nice": UNKNOWN,
     "order me a pizza": UNKNOWN,
     "thanks, that is great": UNKNOWN,
+    "banana": UNKNOWN,
+    "dont make it faster": UNKNOWN,
+    "do not touch the kernel": UNKNOWN,
+    "2x": UNKNOWN,
+    "rename x to input": UNKNOWN,
+    "now the other way round": UNKNOWN,
+    "make it slower": IMPOSSIBLE,
+    "translate to triton": IMPOSSIBLE,
+    "fits in L2?": EXPLAIN,
+    "why did you reject candidate 2": EXPLAIN,
+    "how come it's only at 30% of bandwidth": EXPLAIN,
+    "what does this kernel do?": EXPLAIN,
+    "should I use float4?": EXPLAIN,
+    "would tensor cores help?": EXPLAIN,
+    "would you make it faster?": search("time"),
+    "i dont care about accuracy": UNKNOWN,
+    "memory does not matter, make it fast": search("time"),
+    "without changing the signature make it faster": search("time"),
     "again": UNKNOWN,
     # Steps with what was found.
     "undo": UNDO,
@@ -126,6 +157,31 @@ def as_meant(prompt: str, means: Means) -> bool:
         return intent.objective is None
     assert intent.objective is not None
     return intent.objective.metric == means.metric and set(means.wishes) == set(wish_prompts(intent.objective))
+
+
+UNHEARD = {
+    "do not change the block size, just make it faster": "'do not change the block size'",
+    "don't touch the launch, fewer registers": "don't touch the launch",
+    "50% occupancy at least": "'50%'",
+    "i want occupany above 0.75": "'above 0.75'",
+    "lower precision is ok, make it fast": "no size, so the kernel's tolerance holds",
+}
+"""Prompts with a part that no search holds to, and the words that say so."""
+
+
+@pytest.mark.parametrize(("prompt", "said"), UNHEARD.items())
+def test_a_part_that_no_search_holds_to_is_named(prompt: str, said: str) -> None:
+    intent = read_intent(prompt)
+    assert said in intent.reading
+    assert intent.objective is not None
+    assert intent.objective.limits == {}
+
+
+def test_a_metric_that_does_not_matter_is_no_limit() -> None:
+    for prompt in ("memory does not matter, make it fast", "I don't care about the accuracy, just make it fast"):
+        objective = read_intent(prompt).objective
+        assert objective is not None
+        assert (objective.metric, objective.limits) == ("time", {})
 
 
 def test_sixty_prompts_are_taken_as_a_person_means_them() -> None:
