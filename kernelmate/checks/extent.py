@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import EmulationTooLarge
+from kernelmate.backends.processes import available_memory
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 
@@ -43,7 +43,7 @@ def check_memory(contract: Contract, size: Size) -> None:
     Raises:
         EmulationTooLarge: it needs more memory than is available.
     """
-    needed, left = needed_bytes(contract, size), room()
+    needed, left = needed_bytes(contract, size), available_memory()
     if left is not None and needed > left.size:
         raise EmulationTooLarge(
             f"judging needs about {needed >> 20} MiB of memory, and {left.size >> 20} MiB {left.limit}.",

@@ -35,7 +35,7 @@ print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}")
 CUPY_PROBE = """
 import json
 import sys
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.cuda.driver import read_driver
 device = int(sys.argv[1])
 missing = missing_for_gpu(device)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmate.backends.cuda.availability import missing_for_gpu, require_gpu
-from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.driver import missing_for_gpu, read_driver, require_gpu
 from kernelmate.compiler import find_target
 from kernelmate.config import Settings
 from kernelmate.errors import UsageError

@@ -217,7 +217,7 @@ class GpuLauncher:
             raise self._failure(int(error.status), str(error)) from None
 
     def _failure(self, status: int, words: str) -> KernelmateError:
-        from kernelmate.backends.cuda.faults import fault_of
+        from kernelmate.backends.cuda.loading import fault_of
 
         try:
             return LaunchFailed((fault_of(status, words, traps=False).finding,), self._kernel)

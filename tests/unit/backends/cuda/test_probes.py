@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.cuda.probes import BLOCK, OLD_TENSOR_FLOPS, RATES, Rate, _power_below, calibrate, source
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulator.l1 import LINE_BYTES, AccessTrace, _set_of, hits
+from kernelmate.backends.emulator.caches import LINE_BYTES, AccessTrace, _set_of, l1_hits
 from kernelmate.backends.emulator.sampling import l1_bytes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, LaunchShape, Target
@@ -38,7 +38,7 @@ def test_a_cache_that_holds_everything_misses_each_sector_once(made: list[tuple[
     for line, sectors, _ in made:
         wanted.append((sectors & seen.get(line, 0)).bit_count())
         seen[line] = seen.get(line, 0) | sectors
-    assert hits(trace_of(made), 64 * SETS * LINE_BYTES).tolist() == wanted
+    assert l1_hits(trace_of(made), 64 * SETS * LINE_BYTES).tolist() == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 600), st.integers(1, 15)), min_size=1, max_size=300), st.integers(1, 4))
@@ -52,27 +52,27 @@ def test_loads_hit_what_the_least_recently_used_order_keeps(made: list[tuple[int
         if len(kept) == ways:
             del kept[next(iter(kept))]
         kept[line] = held | sectors
-    found = hits(trace_of([(line, sectors, False) for line, sectors in made]), ways * SETS * LINE_BYTES)
+    found = l1_hits(trace_of([(line, sectors, False) for line, sectors in made]), ways * SETS * LINE_BYTES)
     assert found.tolist() == wanted
 
 
 def test_going_round_more_lines_than_fit_never_hits() -> None:
     around = list(range(SETS * 5)) * 4
-    assert hits(loads(around), 4 * SETS * LINE_BYTES).sum() == 0
-    assert hits(loads(around), 5 * SETS * LINE_BYTES).sum() == 3 * 4 * SETS * 5
+    assert l1_hits(loads(around), 4 * SETS * LINE_BYTES).sum() == 0
+    assert l1_hits(loads(around), 5 * SETS * LINE_BYTES).sum() == 3 * 4 * SETS * 5
 
 
 def test_powers_of_two_do_not_share_a_set() -> None:
     rows = [row * 1024 for row in range(64)] * 2
-    assert hits(loads(rows), 8 * SETS * LINE_BYTES)[64:].sum() == 64 * 4
+    assert l1_hits(loads(rows), 8 * SETS * LINE_BYTES)[64:].sum() == 64 * 4
 
 
 def test_stores_make_room_before_loads_do() -> None:
     cache = 16 * SETS * LINE_BYTES
     read = [(line, 15, False) for line in range(SETS * 8)]
     written = [(10_000 + line, 15, True) for line in range(SETS * 14)]
-    found = hits(trace_of(read + written + read), cache)
-    otherwise = hits(loads([line for line, _, _ in read + written + read]), cache)
+    found = l1_hits(trace_of(read + written + read), cache)
+    otherwise = l1_hits(loads([line for line, _, _ in read + written + read]), cache)
     assert found[-len(read) :].sum() > otherwise[-len(read) :].sum()
 
 

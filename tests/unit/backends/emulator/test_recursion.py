@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import RunResult
+from kernelmate.backends.emulator.frames import cycles, frame_of
 from kernelmate.backends.emulator.program import Function, Variable
 from kernelmate.backends.emulator.ptx import parse_program
-from kernelmate.backends.emulator.recursion import cycles, frame_of
 
 Kernels = Callable[..., Any]
 

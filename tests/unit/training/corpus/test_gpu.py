@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.compiler import find_target
 from kernelmate_training.corpus.drafting import array
 from kernelmate_training.corpus.families import registry
