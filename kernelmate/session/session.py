@@ -32,10 +32,9 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.budget import TimeBudget
-from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
-from kernelmate.session.portable import given_of, placed
 from kernelmate.session.prefetch import EarlyCandidates
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder

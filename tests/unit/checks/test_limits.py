@@ -9,8 +9,8 @@ import pytest
 
 from kernelmate.backends import processes
 from kernelmate.backends.base import EmulationTooLarge
-from kernelmate.checks.extent import needed_bytes
 from kernelmate.checks.judge import judge
+from kernelmate.checks.size_plan import needed_bytes
 from kernelmate.compiler import find_target
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.records import JudgeTask

@@ -10,9 +10,8 @@ from rich.console import Console, RenderableType
 
 from kernelmate.measure.weights import line_cost
 from kernelmate.records import Counters, InstructionMix, LineCounters, OpcodeCount
+from kernelmate.report.counters import MOST_LINES, MOST_OPCODES, line_table, mix_rows, mix_table
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.lines import MOST_LINES, line_table
-from kernelmate.report.mix import MOST_OPCODES, mix_rows, mix_table
 from kernelmate.report.tables import counter_table
 
 SOURCE = "__global__ void k() {\n  cheap();\n  dear();\n}"

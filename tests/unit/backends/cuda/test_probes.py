@@ -17,7 +17,7 @@ from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import read_listing
 from kernelmate.compiler.places import find_tool
 from kernelmate.errors import BackendUnavailable
-from kernelmate.measure.work import operations
+from kernelmate.measure.predict import operations
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
 from kernelmate.source import find_kernels, text_unit
 

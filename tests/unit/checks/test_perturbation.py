@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.checks import ties
+from kernelmate.checks import perturbation
 
 BLOCK = 'sizes = [{ n = 6 }]\ngrid = 1\nblock = 32\nreference = "x"\n[args]\nx = "in float32[n]"\ny = "out int32[n]"\nn = "int32"\n'
 X = np.array([2.5, 2.5 * (1 + 2**-23), 7.1, -0.5, 3.4999998, 1e6 + 0.25], np.float32)
@@ -23,7 +23,9 @@ def pair(contract_of):
 
         arrays, size = {"x": X}, {"n": X.size}
         want = reference(arrays, size)
-        return want["y"], ties.measured(contract, reference, arrays, size, want, ["y"], (3,), ties.DRAWS)["y"]
+        return want["y"], perturbation.measured_ties(
+            contract, reference, arrays, size, want, ["y"], (3,), perturbation.DRAWS
+        )["y"]
 
     return measured
 
@@ -45,7 +47,7 @@ def test_whole_numbers_without_floating_inputs_stay_exact(contract_of) -> None:
     contract = contract_of(BLOCK.replace("in float32", "in int32"), parameters="const int* x, int* y, int n")
     arrays = {"x": np.arange(6, dtype=np.int32)}
     want = {"y": np.arange(6)}
-    found = ties.measured(contract, lambda *_: want, arrays, {"n": 6}, want, ["y"], (3,), 6)
+    found = perturbation.measured_ties(contract, lambda *_: want, arrays, {"n": 6}, want, ["y"], (3,), 6)
     np.testing.assert_array_equal(found["y"][0], want["y"])
     np.testing.assert_array_equal(found["y"][1], want["y"])
 
@@ -53,11 +55,11 @@ def test_whole_numbers_without_floating_inputs_stay_exact(contract_of) -> None:
 def test_either_value_is_taken_as_wanted_and_no_other() -> None:
     want, low, high = np.array([2, 2, 2]), np.array([2, 2, 2]), np.array([3, 3, 2])
     got = np.array([3, 4, 3], np.int8)
-    np.testing.assert_array_equal(ties.wanted(got, want, (low, high)), [3, 2, 2])
-    assert ties.wanted(got, want, None) is want
+    np.testing.assert_array_equal(perturbation.wanted_of_ties(got, want, (low, high)), [3, 2, 2])
+    assert perturbation.wanted_of_ties(got, want, None) is want
 
 
 def test_many_different_elements_are_no_near_ties() -> None:
     want = np.zeros(1000)
-    assert ties.few(np.where(np.arange(1000) < 10, 1, 0), want)
-    assert not ties.few(np.where(np.arange(1000) < 11, 1, 0), want)
+    assert perturbation.few_differ(np.where(np.arange(1000) < 10, 1, 0), want)
+    assert not perturbation.few_differ(np.where(np.arange(1000) < 11, 1, 0), want)
