@@ -16,16 +16,23 @@ from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
 from kernelmate.source.infer_host import HostFacts, host_facts
 from kernelmate.source.infer_launch import (
+    ELEMENTS,
     LaunchGuess,
     following,
     is_launched,
+    is_leading,
     is_legal,
+    is_size,
     launch_by_indices,
+    matmul,
+    matrix_of,
+    ordered,
     partly_written,
+    shrunk,
+    sizes_of,
     written_launch,
 )
 from kernelmate.source.infer_python import python_facts
-from kernelmate.source.infer_sizes import ELEMENTS, is_leading, is_size, matmul, matrix_of, ordered, shrunk, sizes_of
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 from kernelmate.source.tensor_maps import is_tensor_map

@@ -12,9 +12,8 @@ from types import SimpleNamespace
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
-from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.launch_names import file_constant, named_numbers
+from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import plain_size, size_locals, size_text

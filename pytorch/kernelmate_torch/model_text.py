@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.errors import SourceError
-from kernelmate.source.python_syntax import parse_python
+from kernelmate.source.python import parse_python
 from kernelmate_torch.body_text import BodyWriter
 from kernelmate_torch.comparing_sizes import small_sizes
 from kernelmate_torch.gradient_text import gradient_lines

@@ -15,7 +15,7 @@ from kernelmate.source import (
     size_allowed,
     text_unit,
 )
-from kernelmate.source.bound_instances import at_instance, concrete_instances
+from kernelmate.source.instances import at_instance, concrete_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(const T* x, T* y, int rows, int n) { y[blockIdx.x * N + threadIdx.x] = x[n]; }\n"
 

@@ -9,7 +9,7 @@ import pytest
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Member, Passed
 from kernelmate.source import parse_contract
-from kernelmate.source.passing import struct_members
+from kernelmate.source.arguments import struct_members
 from kernelmate.source.render import render_contract
 
 Parse = Callable[..., Contract]

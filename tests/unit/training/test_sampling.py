@@ -10,8 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
-from kernelmate.suggest.codec.applicable import offer_tokens, offers_in  # noqa: E402
-from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
+from kernelmate.suggest.codec.applicable import answers, choice_told, in_order, offer_tokens, offers_in  # noqa: E402  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
 from kernelmate_training.torch_attention import mask_of  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402

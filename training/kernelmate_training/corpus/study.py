@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kernelmate.records import MetricName, Size, Verdict
-from kernelmate.suggest.codec.applicable import Offer, candidates
+from kernelmate.suggest.codec.applicable import Offer, Step, candidates
 from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
-from kernelmate.suggest.codec.programs import Step
 from kernelmate_training.corpus.choosing import (
     Asking,
     Choice,
