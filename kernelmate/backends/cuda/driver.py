@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import sys
 import uuid
 from dataclasses import dataclass
@@ -128,6 +127,8 @@ def missing_for_gpu(device: int = 0) -> tuple[str, str] | None:
 
 
 def _is_installed(name: str) -> bool:
+    import importlib.metadata  # slow to load, and needed only before the first launch
+
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -6,9 +6,10 @@ A preset sets context length, parallel conversations, and layers on a GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernelmate.suggest.base import AuthorFailed
-from kernelmate.suggest.local.library import LocalModelFile
+if TYPE_CHECKING:
+    from kernelmate.suggest.local.library import LocalModelFile
 
 BATCH = 512
 """Prompt tokens evaluated per batch."""
@@ -98,6 +99,8 @@ def choose(
                 return smallest
     assert smallest is not None
     assert free is not None
+    from kernelmate.suggest.base import AuthorFailed  # not loaded in the server, which only takes settings
+
     raise AuthorFailed(
         "missing",
         f"The model {model.name} takes about {smallest.memory / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} are "
