@@ -19,6 +19,7 @@ from kernelmate.source.infer_launch import (
     ELEMENTS,
     LaunchGuess,
     following,
+    is_fixed,
     is_launched,
     is_leading,
     is_legal,
@@ -40,9 +41,6 @@ from kernelmate.source.tensor_maps import is_tensor_map
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 MOST_ELEMENTS = 2 * ELEMENTS
 """Largest product of the sizes that host code gives, above which they are halved."""
-
-LARGEST_FIXED = 1024
-"""Largest number in the sides of an array that is taken for the same at every size."""
 
 SMALL = 16
 """Multiprocessors of a first run, where a launch depends on their number."""
@@ -362,7 +360,7 @@ class _Guess:
         if known is None and host.nbytes is not None:
             known = divided(host.nbytes, ITEM_BYTES[dtype], extents)
         known = _sized(known, facts.values)
-        if known is not None and (not _names_of(*known) <= set(extents) or _is_fixed(known, extents)):
+        if known is not None and (not _names_of(*known) <= set(extents) or is_fixed(known, extents)):
             known = None
         if known is not None and not _names_of(*known) and not facts.values and extents:
             known = None
@@ -395,12 +393,6 @@ def _sized(shape: tuple[str, ...] | None, values: Mapping[str, int]) -> tuple[st
     if shape is None or len(shape) > 1 or not shape[0].isdigit():
         return shape
     return next(((name,) for name, value in values.items() if value == int(shape[0])), shape)
-
-
-def _is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
-    """Returns True for sides with a large number in them, which holds at one size alone."""
-    numbers = [int(text) for side in shape for text in re.findall(r"\b\d+\b", side)]
-    return bool(extents) and any(number > LARGEST_FIXED for number in numbers)
 
 
 def _names_of(*expressions: str) -> set[str]:

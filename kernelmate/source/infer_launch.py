@@ -30,6 +30,15 @@ _NOT_EXTENTS = re.compile(
 _INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
 _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 
+LARGEST_FIXED = 1024
+"""Largest number in the sides of an array that is taken for the same at every size."""
+
+
+def is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
+    """Returns True for sides with a large number in them, which holds at one size alone."""
+    numbers = [int(text) for side in shape for text in re.findall(r"\b\d+\b", side)]
+    return bool(extents) and any(number > LARGEST_FIXED for number in numbers)
+
 
 def is_size(parameter: Parameter, dtype: str) -> bool:
     """Returns True for a parameter that is a size by its type and name."""
