@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.gpu_timing import timers
 from benchmarks.machine import describe
-from kernelmate.backends.cuda.stamps import empty_of
+from kernelmate.backends.cuda.helpers import empty_of
 from kernelmate.measure.blocks import midmean, time_of
 from kernelmate.measure.timing import settle
 

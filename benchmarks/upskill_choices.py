@@ -7,7 +7,7 @@ It is a figure for development that never uses the exam.
 A question is a held-out row's kernel and wish (or what is said of a broken kernel) where recipes or repairs made the versions that
 turned out right and best. Ways of choosing, each of which puts everything that is offered into an order:
 
-- a model: by how likely it is to answer with each (`kernelmate/suggest/codec/choosing.py`, through llama.cpp as users ask it);
+- a model: by how likely it is to answer with each (`kernelmate/suggest/codec/applicable.py`, through llama.cpp as users ask it);
 - `in order`: the first variant of each as it is offered, then the second of each;
 - `by habit`: by how often each was among the best when it was offered for that metric, in the rows to learn from, with one win of ten
   added to each, so that what is rare counts little;
@@ -32,9 +32,8 @@ from typing import Any
 
 from benchmarks.machine import describe
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.applicable import Offer, offers_in
+from kernelmate.suggest.codec.applicable import Choice, Following, Offer, choices, in_order, offers_in
 from kernelmate.suggest.codec.base import NotEncodable
-from kernelmate.suggest.codec.choosing import Choice, Following, choices, in_order
 from kernelmate.suggest.local.chat import ChatRequest as Asked
 from kernelmate.suggest.local.chat import ask
 from kernelmate.suggest.local.codec_query import LIKELY

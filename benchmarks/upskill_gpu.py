@@ -209,8 +209,8 @@ def smoke(out: Path, seconds: float, *, tiny: bool) -> None:
     from kernelmate_training.encoded import Encoded
     from kernelmate_training.plans import TrainingPlan
     from kernelmate_training.shapes import Shape
-    from kernelmate_training.torch_attention import _agrees, best_way
     from kernelmate_training.torch_device import place
+    from kernelmate_training.torch_llama import _agrees, best_way
     from kernelmate_training.torch_trainer import Trainer
 
     random = np.random.default_rng(0)

@@ -16,8 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernelmate.suggest.codec.applicable import Offer, offers_in
-from kernelmate.suggest.codec.choosing import Choice, choice_told, in_order
+from kernelmate.suggest.codec.applicable import Choice, Offer, choice_told, in_order, offers_in
 
 
 def at_random(offers: Sequence[Offer], seed: str) -> list[Choice]:

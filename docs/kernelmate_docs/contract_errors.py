@@ -23,7 +23,7 @@ MODULES = (
     "kernelmate.source.infer",
     "kernelmate.source.instances",
     "kernelmate.source.launch",
-    "kernelmate.source.passing",
+    "kernelmate.source.arguments",
     "kernelmate.source.pipelines",
     "kernelmate.source.reference",
     "kernelmate.source.tensor_maps",

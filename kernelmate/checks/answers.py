@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from kernelmate.checks import ties
+from kernelmate.checks import perturbation
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device
@@ -105,11 +105,11 @@ class ExpectedOutputs:
     origin: Literal["derived", "carried", "contract"] = "derived"
     against: Literal["reference", "baseline"] = "reference"
     again: bool = False
-    ties: Mapping[str, ties.Pair] = field(default_factory=dict)
+    ties: Mapping[str, perturbation.TiedValues] = field(default_factory=dict)
 
     def difference(self, name: str, got: Array) -> Difference:
         """Compares an output with the expected one."""
-        want = ties.wanted(got, self.want[name], self.ties.get(name))
+        want = perturbation.wanted_of_ties(got, self.want[name], self.ties.get(name))
         return compare(name, got, want, self.allowed.error[name], self.allowed.coarse[name])
 
     def arrays(self) -> Iterator[Array]:
@@ -194,7 +194,7 @@ def nearly_met(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs
 def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
     """Returns True if a few elements of an integer output differ, which may be rounding ties."""
     whole = [name for name, one in found.items() if not one.right and not is_inexact(outputs[name].dtype)]
-    return any(name not in answer.ties and ties.few(outputs[name], answer.want[name]) for name in whole)
+    return any(name not in answer.ties and perturbation.few_differ(outputs[name], answer.want[name]) for name in whole)
 
 
 def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
@@ -225,11 +225,11 @@ def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], second
 
     Arguments as for `thorough`.
     """
-    draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_S / seconds))
-    if draws < ties.FEWEST:
+    draws = perturbation.DRAWS if not seconds else min(perturbation.DRAWS, int(LONGEST_S / seconds))
+    if draws < perturbation.FEWEST:
         return answer
     contract, reference, given, size = task
     rounded = rounded_outputs(contract, answer.want)
     names = [name for name in answer.want if name not in rounded]
-    found = ties.measured(contract, reference, given, size, answer.want, names, seed, draws)
+    found = perturbation.measured_ties(contract, reference, given, size, answer.want, names, seed, draws)
     return replace(answer, ties=found)

@@ -16,14 +16,12 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.canonical import canonical
-from kernelmate.checks.capacity import further_sizes
+from kernelmate.checks.capacity import further_sizes, scratch_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
 from kernelmate.checks.cases import CaseJudge
-from kernelmate.checks.causes import causes_of, size_text
+from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
-from kernelmate.checks.divisibility import assumed, sentence
-from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
@@ -33,8 +31,7 @@ from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
 from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
-from kernelmate.checks.scratch import scratch_sizes
-from kernelmate.checks.size_plan import PlannedSize, tried_sizes
+from kernelmate.checks.size_plan import PlannedSize, check_memory, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.styles import narrow_inputs
@@ -209,9 +206,9 @@ class _Judge:
                 self._case(PlannedSize(size, "own", once=True), number + before)
             return self.records[-1] if len(self.records) > before else None
 
-        found = assumed(self.records, attempt)
+        found = assumed_divisibility(self.records, attempt)
         if found:
-            self.reasons.append(sentence(found, self.records))
+            self.reasons.append(divisibility_sentence(found, self.records))
         return found
 
     def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:

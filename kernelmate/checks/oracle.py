@@ -25,10 +25,10 @@ from kernelmate.checks.answers import (
     thorough,
     with_ties,
 )
-from kernelmate.checks.binding import binding
 from kernelmate.checks.compare import Difference, absolute_error
 from kernelmate.checks.evaluations import Expected, ObservedReference, Reference
 from kernelmate.checks.extrapolation import carried
+from kernelmate.checks.guard_findings import binding
 from kernelmate.checks.guards import lost_nan
 from kernelmate.checks.inputs import DeviceRandom
 from kernelmate.checks.laws import (

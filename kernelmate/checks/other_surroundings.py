@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from kernelmate.backends.base import Run, RunResult
-from kernelmate.checks import ties
+from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.case_records import CaseRecord
@@ -134,7 +134,9 @@ class _OutputCheck:
         for name, want in answer.want.items():
             pair = answer.ties.get(name)
             got, wanted, error = arrays[name], on_host(want), on_host(answer.allowed.error[name])
-            near = ties.wanted(got, wanted, None if pair is None else (on_host(pair[0]), on_host(pair[1])))
+            near = perturbation.wanted_of_ties(
+                got, wanted, None if pair is None else (on_host(pair[0]), on_host(pair[1]))
+            )
             found = compare(name, got, near, error)
             if not found.right:
                 first = found.first

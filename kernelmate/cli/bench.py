@@ -137,8 +137,7 @@ def _lines_view(verdict: Verdict, file: str, sources: SourceLines) -> Renderable
     from rich.console import Group
 
     from kernelmate.report.console import indented
-    from kernelmate.report.lines import line_table
-    from kernelmate.report.mix import mix_table
+    from kernelmate.report.counters import line_table, mix_table
 
     if verdict.lines is None:
         return indented("no counters by source line: the headline size did not run, or not in the emulator")

@@ -66,8 +66,8 @@ def _show(measured: Calibration, path: Path, output: Output) -> None:
 
         output.document(calibration_json(measured))
         return
-    from kernelmate.report.calibration import calibration_view
     from kernelmate.report.console import show
+    from kernelmate.report.machine import calibration_view
 
     show(output.stdout(), *calibration_view(measured, _sheet(measured)), "", f"kept in {path}")
 

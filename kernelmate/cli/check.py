@@ -81,7 +81,7 @@ def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
     from kernelmate.compiler import what_would_lift
     from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
-    from kernelmate.source.bound_instances import at_instance
+    from kernelmate.source.instances import at_instance
 
     contract = _contract(kernel)
     contract = None if contract is None else at_instance(contract, verdict.instance)

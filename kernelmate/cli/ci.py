@@ -150,9 +150,7 @@ def _write(gate: Gate, files: dict[str, str | None], output: Output) -> None:
     Raises:
         UsageError: a report cannot be written.
     """
-    from kernelmate.report.gate_markdown import markdown
-    from kernelmate.report.junit import junit
-    from kernelmate.report.sarif import sarif
+    from kernelmate.report.gate_files import junit, markdown, sarif
 
     made = {"--junit": junit, "--sarif": sarif, "--markdown": markdown}
     for option, path in files.items():

@@ -141,7 +141,7 @@ def restore(version: int, file: str | None, dry_run: bool, no_color: bool) -> in
     from kernelmate.report.console import show as print_parts
     from kernelmate.report.diff import Diff, whole_text
     from kernelmate.report.history import short_path
-    from kernelmate.session.restoring import restored
+    from kernelmate.session.recording import restored
     from kernelmate.source import write_back
 
     with _opened() as kept:

@@ -333,7 +333,7 @@ def _diff(
 
 
 def _show_diffs(diffs: Sequence[CodeDiff], output: Output, pager: bool | None) -> None:
-    from kernelmate.report.code_diff import diff_view
+    from kernelmate.report.code import diff_view
 
     if output.as_json:
         from kernelmate.report.json import code_diffs_json

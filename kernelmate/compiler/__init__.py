@@ -8,8 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kernelmate.compiler.clusters import cluster_refusal, required_cluster
-from kernelmate.compiler.occupancy import last_wave, occupancy, what_would_lift
+from kernelmate.compiler.occupancy import cluster_refusal, last_wave, occupancy, required_cluster, what_would_lift
 from kernelmate.compiler.targets import TARGETS, SmLimits, find_target, sm_limits
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Literal
 
 from kernelmate.caching import text_cache
+from kernelmate.compiler.prelude import words_of
 from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, directive_lines, find_closers, macros_of
-from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, closing_angle, lex
 
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]

@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed
-from kernelmate.compiler.includes import (
+from kernelmate.compiler.prelude import CUDA_VERSION, DRIVER_TYPES, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES
+from kernelmate.compiler.preprocessor import (
     UMBRELLA,
     Fate,
     Include,
@@ -26,7 +27,6 @@ from kernelmate.compiler.includes import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.prelude import CUDA_VERSION, DRIVER_TYPES, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text

@@ -13,10 +13,10 @@ from kernelmate.compiler.cache import cache_in, key_of
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
-from kernelmate.compiler.includes import STANDARD_HEADERS
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
+from kernelmate.compiler.preprocessor import STANDARD_HEADERS
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch

@@ -1,4 +1,4 @@
-"""Theoretical occupancy: blocks resident on an SM, the limiter, and changes that would raise it.
+"""Theoretical occupancy: blocks resident on an SM, the limiter, and changes that would raise it. Shapes of clusters.
 
 The arithmetic is that of the CUDA Occupancy Calculator. Registers are allocated per warp in units and per
 sub-partition; shared memory is allocated per block in units and includes the system's reserve; blocks and threads have
@@ -7,11 +7,13 @@ fixed limits.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelmate.compiler.targets import SmLimits, sm_limits
-from kernelmate.records import LaunchShape, Occupancy, Resources, Target
+from kernelmate.records import Compiled, LaunchShape, Occupancy, Resources, Target
 from kernelmate.records.compiled import Limiter
 
 WARP = 32
@@ -135,3 +137,50 @@ def _other_blocks(target: Target, resources: Resources, shape: LaunchShape, now:
             if then > now:
                 yield f"a block of {size} threads", then
                 break
+
+
+_REQUIRED = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?")
+
+
+def required_cluster(compiled: Compiled) -> tuple[int, int, int] | None:
+    """Returns the shape that `__cluster_dims__` gives a kernel, read from its PTX; None without one."""
+    entry = re.search(rf"\.entry\s+{re.escape(compiled.lowered_name)}(?![\w$])[^{{]*", compiled.ptx or "")
+    found = _REQUIRED.search(entry[0]) if entry is not None else None
+    if found is None:
+        return None
+    x, y, z = (int(side or 1) for side in found.groups())
+    return x, y, z
+
+
+def cluster_refusal(target: Target, shape: LaunchShape, required: tuple[int, int, int] | None) -> str | None:
+    """Returns the reason why a GPU would refuse the clusters of a launch; None if it would not.
+
+    Args:
+        target: the GPU.
+        shape: the launch; its cluster has one to three sides, or is None for the kernel's own.
+        required: the kernel's own cluster, as of `required_cluster`.
+    """
+    cluster = _three(shape.cluster) if shape.cluster is not None else required
+    if cluster is None:
+        return None
+    most = sm_limits(target.capability).cluster_blocks
+    blocks = math.prod(cluster)
+    if not most:
+        return f"clusters need compute capability 9.0, and {target.name} has {target.arch}"
+    if required is not None and cluster != required:
+        return f"a cluster of {_sides(cluster)} blocks is launched, and __cluster_dims__ of the kernel says {_sides(required)}"
+    if blocks > most:
+        return f"a cluster of {_sides(cluster)} has {blocks} blocks, and {target.arch} allows {most}"
+    for axis, side, of in zip("xyz", shape.grid, cluster, strict=True):
+        if side % of:
+            return f"grid.{axis} is {side}, which is not a multiple of the cluster's {of}"
+    return None
+
+
+def _three(sides: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*sides, 1, 1)[:3]
+    return x, y, z
+
+
+def _sides(cluster: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, cluster))

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kernelmate.compiler.words import words_of
+
+def words_of(text: str) -> frozenset[str]:
+    """Returns the whitespace-separated words of a text as a set, for tables of names."""
+    return frozenset(text.split())
+
 
 PRELUDE_NAME = "kernelmate_prelude.h"
 

@@ -1,13 +1,20 @@
-"""Preprocessor lines of CUDA text, and matching brackets in text that is not preprocessed."""
+"""Preprocessor lines of CUDA text: macros, the `#include` lines that device code needs and their headers, matching brackets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from typing import Literal
 
-from kernelmate.compiler.words import words_of
+from kernelmate.compiler.prelude import words_of
+from kernelmate.config import project_folder
 from kernelmate.source.tokens import Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
@@ -125,3 +132,208 @@ def _next_at_margin(text: str, code: Sequence[Token], opening: int) -> int:
         if at_margin and code[index].kind == "word" and code[index].text not in STATEMENTS:
             return index
     return len(code)
+
+
+_STANDARD = words_of(
+    "algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits "
+    "clocale cmath compare complex concepts condition_variable coroutine csetjmp csignal cstdarg cstddef cstdint cstdio "
+    "cstdlib cstring ctime cuchar cwchar cwctype deque exception execution expected filesystem format forward_list "
+    "fstream functional future generator initializer_list iomanip ios iosfwd iostream istream iterator latch limits list "
+    "locale map mdspan memory memory_resource mutex new numbers numeric optional ostream print queue random ranges ratio "
+    "regex scoped_allocator semaphore set shared_mutex source_location span sstream stack stdexcept stop_token streambuf "
+    "string string_view strstream syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map "
+    "unordered_set utility valarray variant vector version "
+    "assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h limits.h locale.h math.h setjmp.h signal.h stdalign.h "
+    "stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h strings.h tgmath.h threads.h time.h "
+    "uchar.h wchar.h wctype.h malloc.h alloca.h memory.h values.h "
+    "unistd.h pthread.h fcntl.h getopt.h dirent.h dlfcn.h execinfo.h libgen.h netdb.h poll.h sched.h semaphore.h "
+    "termios.h windows.h io.h direct.h process.h intrin.h immintrin.h x86intrin.h omp.h mpi.h zlib.h"
+)
+"""Standard, POSIX and Windows headers; the prelude declares what device code can use of them."""
+
+_HOST = re.compile(
+    r"""(?: sys/ | arpa/ | net/ | netinet/ | linux/ | bits/ | boost/ | Eigen/ | gtest/ | gmock/ | benchmark/ | opencv
+        | torch/ | ATen/ | c10/ | pybind11/ | Python\.h | nlohmann/ | fmt/ | spdlog/ | absl/ | tbb/ | GL/ | GLFW/ | SDL
+        | nvtx3/ | nvToolsExt | nvml\.h | nccl | cudnn | cublas | cusparse | cusolver | cufft | nvjpeg | npp | curand\.h
+        | cuda\.h | cuda_runtime\.h | cuda_runtime_api\.h | cuda_profiler | cudaProfiler | driver_ | cudaTypedefs
+        | device_launch_parameters\.h | cuda_gl_interop | cuda_egl | cuda_d3d | cuda_vdpau | cufile\.h | nvrtc\.h
+        | helper_ | cuda_occupancy\.h )""",
+    re.VERBOSE,
+)
+"""Headers of host libraries, and CUDA headers whose declarations are built into NVRTC."""
+
+_NEEDED_BY: tuple[tuple[str, str], ...] = (
+    ("cooperative_groups", "cooperative_groups"),
+    ("cub/", "cub"),
+    ("thrust/", "thrust"),
+    ("cuda/", "cuda"),
+    ("nv/", "nv"),
+    ("mma.h", "nvcuda"),
+    ("cutlass/", "cutlass"),
+    ("cute/", "cute"),
+)
+"""Prefixes of headers that are slow to compile, each with the word that indicates their use."""
+
+_HOST_PARTS = ("cutlass/util/", "cutlass/library/", "cutlass/profiler/")
+"""Folders of these libraries with code for host compilers; their host code is blanked, as in project headers."""
+
+_RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
+"""Libraries that support NVRTC and are passed to it unchanged."""
+
+STANDARD_HEADERS = tuple(sorted(_STANDARD))
+"""Standard headers, which libraries include but do not need under NVRTC, since the prelude replaces them."""
+
+UMBRELLA = "kernelmate_cub.h"
+"""Replacement for `cub/cub.cuh`, which NVRTC cannot compile."""
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_MOST_RAW = 4000
+HEADERS = frozenset(
+    {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
+)
+"""File name suffixes of headers."""
+
+Fate = Literal["project", "raw", "blank", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """One `#include`: the name as written, `quoted` (True for quotes), and the offsets of its line.
+
+    `computed` is True if a macro gives the name.
+    """
+
+    name: str
+    quoted: bool
+    start: int
+    end: int
+    computed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedInclude:
+    """Treatment of an include, and the header's file if it was found."""
+
+    fate: Fate
+    path: Path | None = None
+
+
+def read_include(text: str, line: Sequence[Token]) -> Include | None:
+    """Parses a preprocessor line as an include; None for another line."""
+    if len(line) < 3 or line[1].text not in ("include", "include_next", "import"):
+        return None
+    written = text[line[2].start : line[-1].end]
+    quoted = re.match(r'"([^"\n]+)"|<([^>\n]+)>', written)
+    if quoted is None:
+        return Include(written, False, line[0].start, line[-1].end, computed=True)
+    return Include(quoted[1] or quoted[2], quoted[1] is not None, line[0].start, line[-1].end)
+
+
+@dataclass(frozen=True, slots=True)
+class IncludeSearch:
+    """Search path of headers: the user's folders, then CUDA's."""
+
+    user: tuple[Path, ...]
+    system: tuple[Path, ...]
+
+    def readable(self, path: Path, beside: Path) -> bool:
+        """Return True if compiled text may include this file: it has a header's suffix, or is in the project.
+
+        A user who opens a file has not chosen its includes, and compiler messages may quote included text.
+        """
+        real = path.resolve()
+        if real.suffix.lower() in HEADERS or any(real.is_relative_to(place.resolve()) for place in self.system):
+            return True
+        project = project_folder(beside)
+        return real.is_relative_to(project) and not any(p.startswith(".") for p in real.relative_to(project).parts)
+
+    def find(self, include: Include, beside: Path) -> ResolvedInclude:
+        """Resolves an include of a file in the folder `beside`."""
+        name = include.name
+        if include.computed:
+            # Only the compiler knows the name that a macro gives, and it would read any file of the machine.
+            return ResolvedInclude("missing")
+        places = (beside, *self.user) if include.quoted else self.user
+        mine = next((place / name for place in places if (place / name).is_file()), None)
+        if mine is not None and _HOST.match(name) and not mine.resolve().is_relative_to(project_folder(beside)):
+            # A host library stays one where its folder is on the search path.
+            mine = None
+        if mine is not None and not (name in _STANDARD and not include.quoted):
+            raw = name.startswith(_RAW) and not name.startswith(_HOST_PARTS)
+            reached = _closure([mine], self) if raw else {mine}
+            if not all(self.readable(path, beside) for path in reached):
+                return ResolvedInclude("missing")
+            return ResolvedInclude("raw" if raw else "project", mine)
+        if name in _STANDARD or _HOST.match(name):
+            return ResolvedInclude("blank")
+        theirs = next((place / name for place in self.system if (place / name).is_file()), None)
+        return ResolvedInclude("missing") if theirs is None else ResolvedInclude("raw", theirs)
+
+
+def is_standard(name: str) -> bool:
+    """Returns True for a header of the standard library or of the operating system."""
+    return name in _STANDARD or name.startswith(("sys/", "linux/", "bits/"))
+
+
+def is_needed(name: str, words: Collection[str]) -> bool:
+    """Returns True if device code that contains these words may need a header that NVRTC reads unchanged."""
+    if name.startswith("curand"):
+        return any(word.startswith("curand") for word in words)
+    return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))
+
+
+def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
+    """Returns `#include` lines for the CUB classes among these words, such as `cub/block/block_reduce.cuh`."""
+    lines = []
+    for word in sorted(words):
+        if not re.fullmatch(r"(?:Block|Warp|Thread|Grid)[A-Z]\w*", word):
+            continue
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", word).lower()
+        name = f"cub/{snake.partition('_')[0]}/{snake}.cuh"
+        if any((place / name).is_file() for place in system):
+            lines.append(f"#include <{name}>\n")
+    return "".join(lines) or "namespace cub {}\n"
+
+
+def digest_of_raw(paths: Sequence[Path], search: IncludeSearch) -> str:
+    """Return a hash of the user's headers that NVRTC reads unchanged, and of everything they include.
+
+    CUDA's own headers are not hashed; their versions are part of the cache key.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_closure(paths, search)):
+        digest.update(str(path).encode() + b"\0" + _content_hash(path, path.stat().st_mtime_ns))
+    return digest.hexdigest()
+
+
+def _closure(paths: Sequence[Path], search: IncludeSearch) -> set[Path]:
+    seen: set[Path] = set()
+    waiting = [path for path in paths if not any(path.is_relative_to(place) for place in search.system)]
+    while waiting and len(seen) < _MOST_RAW:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _names_in(path, path.stat().st_mtime_ns):
+            found = next((p / name for p in (path.parent, *search.user) if (p / name).is_file()), None)
+            if found is not None:
+                waiting.append(Path(os.path.normpath(found)))
+    return seen
+
+
+@functools.lru_cache(maxsize=8192)
+def _content_hash(path: Path, changed: int) -> bytes:  # noqa: ARG001 -- `changed` makes the cache see edits
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+@functools.lru_cache(maxsize=8192)
+def _names_in(path: Path, changed: int) -> tuple[str, ...]:  # noqa: ARG001
+    return tuple(_INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")))
+
+
+def includes_of(text: str) -> Iterator[Include]:
+    """Yields all includes of a text, in order."""
+    for line in directive_lines(text):
+        include = read_include(text, line)
+        if include is not None:
+            yield include

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed, parse
-from kernelmate.compiler.includes import Include, IncludeSearch, ResolvedInclude, includes_of
-from kernelmate.compiler.preprocessor import Macro, macros_of
+from kernelmate.compiler.preprocessor import Include, IncludeSearch, Macro, ResolvedInclude, includes_of, macros_of
 from kernelmate.source.tokens import lex
 
 _MOST_HEADERS = 1000

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelmate.compiler.declarations import SPACES, Declaration, Parsed
-from kernelmate.compiler.prelude import STD_NAMES
+from kernelmate.compiler.prelude import STD_NAMES, words_of
 from kernelmate.compiler.preprocessor import Macro
 from kernelmate.compiler.project import File, Files
 from kernelmate.compiler.standins import is_torch, torch_names
-from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token
 
 _HOST_ROOTS = words_of(

@@ -25,7 +25,7 @@ from kernelmate.measure import constants
 from kernelmate.measure.instructions import Mix, basic_blocks, count
 from kernelmate.measure.statistics import MODEL_FACTOR, SHORT_TIMES
 from kernelmate.measure.traffic import Traffic, traffic
-from kernelmate.records import MOSTLY_LAUNCHING, Compiled, LaunchShape, Occupancy, Target, Timing
+from kernelmate.records import MOSTLY_LAUNCHING, Compiled, LaunchShape, Occupancy, Target, Timing, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,3 +372,18 @@ def _conflicts_each(launch: LaunchFacts) -> float:
     conflicts = float((launch.result.counters and launch.result.counters.bank_conflicts) or 0)
     requests = max(_shared_passes(launch.result) - conflicts, 1.0)
     return conflicts / requests
+
+
+def work_of(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Work:
+    """Returns operations, bytes and, by the prediction, the limiter of the launch on the target."""
+    made_of = explain(target, compiled, shape, result)
+    moved = made_of.traffic
+    return Work(made_of.mix.flops, moved.unique, moved.l1, moved.l2, made_of.limiter)
+
+
+def operations(compiled: Compiled, result: RunResult) -> Mapping[str, float]:
+    """Returns the floating-point operations of a launch by precision (`fp16`, `fp32`, `fp64`, `tensor`).
+
+    A fused multiply-add is two.
+    """
+    return count(basic_blocks(compiled.ptx, compiled.lowered_name), result.block_counts).flops

@@ -7,8 +7,22 @@ front end shows: field names and order are the schema's, and `kernelmate.report.
 
 from __future__ import annotations
 
-from kernelmate.records.causes import Cause
-from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
+from kernelmate.records.compiled import (
+    CodeTotals,
+    Compiled,
+    CompileOptions,
+    Control,
+    Diagnostic,
+    Listing,
+    Live,
+    Occupancy,
+    PtxInstruction,
+    Resources,
+    SassInstruction,
+    Severity,
+    SourcePlace,
+    Target,
+)
 from kernelmate.records.contract import (
     SLOWDOWN,
     Argument,
@@ -36,8 +50,7 @@ from kernelmate.records.judging import (
     Version,
 )
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
-from kernelmate.records.lines import LineCounters
-from kernelmate.records.listing import CodeTotals, Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
+from kernelmate.records.lines import Cause, LineCounters
 from kernelmate.records.portable import (
     Confirmation,
     ConfirmationReport,

@@ -7,8 +7,8 @@ from html import escape
 
 from kernelmate.records import Case, Finding, Verdict
 from kernelmate.report import words
+from kernelmate.report.counters import hardware_rows
 from kernelmate.report.diff import LineKind, diff_lines, line_kind
-from kernelmate.report.hardware import hardware_rows
 from kernelmate.report.roofline import roofline_words
 
 

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from kernelmate.records import Case, Counters, Diagnostic, Finding, FindingCode, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
+from kernelmate.report.counters import cache_rows, hardware_table, mix_rows
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.hardware import cache_rows, hardware_table
-from kernelmate.report.mix import mix_rows
 from kernelmate.report.roofline import roofline_view
 from kernelmate.report.stages import stage_table
 from kernelmate.report.words import (

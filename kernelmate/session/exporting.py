@@ -15,8 +15,8 @@ from kernelmate.history import History
 from kernelmate.records import JudgingInputs, Kernel, Recorded, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
 from kernelmate.report.json import dumps, verdicts_json
-from kernelmate.session.packing import needed_files
-from kernelmate.session.restoring import restored
+from kernelmate.session.places import needed_files
+from kernelmate.session.recording import restored
 from kernelmate.session.session import Session
 from kernelmate.source import contract_for, file_text, load_kernel, load_single_kernel
 from kernelmate.version import VERSION

@@ -45,7 +45,7 @@ from kernelmate.session.verdicts import (
     with_judgement,
     with_weights,
 )
-from kernelmate.source.bound_instances import at_instance, concrete_instances
+from kernelmate.source.instances import at_instance, concrete_instances
 from kernelmate.worker.client import REFERENCE_STAGE, JudgeWorker, OnProgress, TaskDeath
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 

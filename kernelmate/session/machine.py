@@ -26,7 +26,7 @@ PROBE_S = 20.0
 """Seconds after which a probe of the driver or of a library is abandoned."""
 
 NVRTC_PROBE = """
-from kernelmate.compiler.library import load_library
+from kernelmate.compiler.child import load_library
 library = load_library()
 archs = library.architectures()
 major, minor = library.version()
@@ -35,7 +35,7 @@ print(f"NVRTC {major}.{minor}, sm_{min(archs)} to sm_{max(archs)}")
 CUPY_PROBE = """
 import json
 import sys
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.cuda.driver import read_driver
 device = int(sys.argv[1])
 missing = missing_for_gpu(device)
@@ -193,7 +193,7 @@ def isolation() -> Check:
 def roofs(settings: Settings) -> Check:
     """Lists GPUs with measured peak rates, measured here or copied from another machine."""
     from kernelmate.measure.calibration import load
-    from kernelmate.report.calibration import calibration_words
+    from kernelmate.report.machine import calibration_words
 
     measured = load(settings.calibration_file)
     if measured:

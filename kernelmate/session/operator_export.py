@@ -19,8 +19,7 @@ from kernelmate.config import Settings
 from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import Compiled, Contract, FindingCode, JudgeTask, Kernel, Size, Target, Verdict, Version
 from kernelmate.session.exporting import Export, ExportSelection, carried_files, judged_again
-from kernelmate.session.operator_backward import BackwardPlan, plan_backward
-from kernelmate.session.operator_plan import OperatorPlan, operator_name, plan_operator
+from kernelmate.session.operator_plan import BackwardPlan, OperatorPlan, operator_name, plan_backward, plan_operator
 from kernelmate.session.preparing import options_for
 from kernelmate.session.session import Session
 from kernelmate.session.torch_operator import OperatorCode, operator_module

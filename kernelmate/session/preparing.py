@@ -41,7 +41,7 @@ from kernelmate.records import (
 from kernelmate.records.compiled import INFERRED
 from kernelmate.source import find_kernels, launch_shape, size_allowed
 from kernelmate.source.blocks import kernel_named
-from kernelmate.source.bound_instances import at_instance
+from kernelmate.source.instances import at_instance
 from kernelmate.source.template_parameters import InferredInstance, guessed_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 

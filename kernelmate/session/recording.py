@@ -1,15 +1,19 @@
-"""Records judgements in the history; if it cannot be written, the user gets a notice and the command continues."""
+"""Records judgements in the history, and restores a version of it in the user's file.
+
+If the history cannot be written, the user gets a notice and the command continues.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
 from kernelmate.config import Settings
 from kernelmate.decide.ranking import rank
-from kernelmate.errors import HistoryUnavailable
+from kernelmate.errors import HistoryUnavailable, SourceError
 from kernelmate.history import History
 from kernelmate.records import (
     Candidate,
@@ -24,7 +28,7 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.json import plain, verdict_json
-from kernelmate.source import find_kernels, text_unit
+from kernelmate.source import apply_edits, find_kernels, load_kernels, same_kernel, text_unit, with_text
 from kernelmate.suggest.base import candidate_key
 
 USER = "user"
@@ -172,3 +176,74 @@ def _kept(verdict: Verdict) -> dict[str, object]:
 def _launch(contract: Contract) -> dict[str, object]:
     keys = ("grid", "block", "shared", "require")
     return {key: plain(getattr(contract, key)) for key in keys}
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredVersion:
+    """A version back in its file's text; nothing is written yet.
+
+    Attributes:
+        before: the kernel in the present file.
+        after: the restored kernel.
+        whole: True if the rest of the file equals that version's; else only the kernel and its contract are restored.
+    """
+
+    before: Kernel
+    after: Kernel
+    whole: bool
+
+
+def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
+    """Return a version of the history within the present file.
+
+    Args:
+        recorded: the version.
+        file: another file to restore into.
+
+    Raises:
+        SourceError: the file is gone, or no longer holds the kernel.
+    """
+    if file is None and recorded.language == "text":
+        raise SourceError(
+            f"Version {recorded.version} of {recorded.name} is text without a file.",
+            hint=f"Print it with `kernelmate history show {recorded.version} --source`, or name a file with --to.",
+        )
+    path = file or Path(recorded.path)
+    hint = f"Print it with `kernelmate history show {recorded.version} --source` and copy it."
+    try:
+        before = next((kernel for kernel in load_kernels(path) if kernel.name == recorded.name), None)
+    except SourceError as error:
+        raise SourceError(error.message, file=str(path), hint=hint) from error
+    if before is None:
+        what = f"There is no kernel {recorded.name} any more to put version {recorded.version} in the place of."
+        raise SourceError(what, file=str(path), hint=hint)
+    return restored_in(before, recorded)
+
+
+def restored_in(before: Kernel, recorded: Recorded) -> RestoredVersion:
+    """Return a version of the history within the text of a kernel that it is put in the place of.
+
+    Raises:
+        SourceError: the version's text does not hold a kernel of this name.
+    """
+    old = same_kernel(before, text_unit(recorded.text))
+    if _rest(old) == _rest(before):
+        return RestoredVersion(before, same_kernel(before, with_text(before.unit, recorded.text)), whole=True)
+    return RestoredVersion(before, _spliced(before, old), whole=False)
+
+
+def _rest(kernel: Kernel) -> str:
+    """Returns the unit's text without the kernel and its contract."""
+    text = kernel.unit.text
+    spans = sorted(filter(None, [kernel.contract_span, (kernel.start, kernel.end)]), reverse=True)
+    for start, end in spans:
+        text = text[:start] + "\0" + text[end:]
+    return text
+
+
+def _spliced(before: Kernel, old: Kernel) -> Kernel:
+    edits = [(before.start, before.end, old.source)]
+    if before.contract_span is not None and old.contract_span is not None:
+        start, end = old.contract_span
+        edits.append((*before.contract_span, old.unit.text[start:end]))
+    return apply_edits(before, edits)

@@ -1,4 +1,4 @@
-"""Replacement of a contract's reference and sizes by those that the user names."""
+"""Keys of a contract that its baseline sets, and replacement of reference and sizes by those that the user names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kernelmate.errors import ReferenceFailed, UsageError
+from kernelmate.errors import ContractError, ReferenceFailed, UsageError
 from kernelmate.records import Contract, Kernel, Objective, Tolerance, Version
 from kernelmate.session.preparing import KernelPreparer
 from kernelmate.source import find_kernels, parse_contract, size_allowed
+
+BASELINE_KEYS = (
+    "sizes",
+    "args",
+    "reference",
+    "tolerance",
+    "instances",
+    "options",
+    "inputs",
+    "accumulate",
+    "deterministic",
+    "cooperative",
+    "cluster",
+)
+"""Parts of a contract that a candidate cannot change."""
 
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
 
@@ -171,3 +186,17 @@ def _loosened(contract: Contract, objective: Objective | None) -> Contract:
     if written is not None:
         tolerance = Tolerance(max(written.rtol, allowed), max(written.atol, tolerance.atol))
     return replace(contract, tolerance=tolerance)
+
+
+def ignored_keys(candidate: Kernel, contract: Contract) -> tuple[str, ...]:
+    """Returns notes on keys of a candidate's own contract that are ignored because the baseline's apply."""
+    try:
+        own = parse_contract(candidate)
+    except ContractError:
+        return ()
+    if own is None:
+        return ()
+    ignored = [key for key in BASELINE_KEYS if getattr(own, key) != getattr(contract, key)]
+    if not ignored:
+        return ()
+    return (f"the baseline's contract is in force for {', '.join(ignored)}, which the candidate's states otherwise",)

@@ -39,7 +39,7 @@ from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
 from kernelmate.suggest.base import Suggester, SuggestRequest
-from kernelmate.suggest.claims import borne_out
+from kernelmate.suggest.replies import borne_out
 
 MOST_TIMED_AGAIN = 3
 """Maximum of versions that are timed again if the best one loses its rank."""

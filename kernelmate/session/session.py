@@ -32,14 +32,13 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.budget import TimeBudget
-from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
+from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
-from kernelmate.session.portable import given_of, placed
 from kernelmate.session.prefetch import EarlyCandidates
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder
-from kernelmate.session.references import as_asked, with_reference, with_sizes
+from kernelmate.session.references import as_asked, ignored_keys, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
 from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.source import contract_for, infer_contract, parse_contract
@@ -54,21 +53,6 @@ QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
 A minimum in seconds, and a multiple of the kernel's own verdict, which may have included starting the worker and
 computing the reference.
 """
-
-BASELINE_KEYS = (
-    "sizes",
-    "args",
-    "reference",
-    "tolerance",
-    "instances",
-    "options",
-    "inputs",
-    "accumulate",
-    "deterministic",
-    "cooperative",
-    "cluster",
-)
-"""Parts of a contract that a candidate cannot change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +232,7 @@ class Session:
         baselines = context.baselines()
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
         trials = context.candidates(candidate, in_force, baselines, objective)
-        remarks = _ignored_keys(candidate, context.contract) if own is not None else ()
+        remarks = ignored_keys(candidate, context.contract) if own is not None else ()
         before = tuple(trial.verdict for trial in baselines)
         after = tuple(replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
         parent = self._recorder.own("compare", kernel, context.contract, before)
@@ -485,20 +469,6 @@ def _guess(kernel: Kernel) -> Contract | None:
         return infer_contract(kernel)
     except ContractError:
         return None
-
-
-def _ignored_keys(candidate: Kernel, contract: Contract) -> tuple[str, ...]:
-    """Returns notes on keys of a candidate's own contract that are ignored because the baseline's apply."""
-    try:
-        own = parse_contract(candidate)
-    except ContractError:
-        return ()
-    if own is None:
-        return ()
-    ignored = [key for key in BASELINE_KEYS if getattr(own, key) != getattr(contract, key)]
-    if not ignored:
-        return ()
-    return (f"the baseline's contract is in force for {', '.join(ignored)}, which the candidate's states otherwise",)
 
 
 def _never() -> bool:

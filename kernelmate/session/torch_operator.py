@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Argument
-from kernelmate.session.operator_backward import BackwardPlan
-from kernelmate.session.operator_plan import OperatorPlan
+from kernelmate.session.operator_plan import BackwardPlan, OperatorPlan
 from kernelmate.source.expressions import names_in
 from kernelmate.version import VERSION
 

@@ -12,7 +12,7 @@ from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.distributions import Distribution, parse_distribution
 from kernelmate.source.dtypes import c_type_dtype, numpy_dtype
 from kernelmate.source.expressions import evaluate
-from kernelmate.source.files import load_kernel, load_kernels, load_single_kernel, read_units
+from kernelmate.source.files import load_kernel, load_kernels, load_single_kernel, read_units, text_unit
 from kernelmate.source.infer import Inference, infer_contract, inference
 from kernelmate.source.launch import (
     alias_start,
@@ -23,7 +23,6 @@ from kernelmate.source.launch import (
     size_allowed,
 )
 from kernelmate.source.launch_edits import change_launch
-from kernelmate.source.notebook import text_unit
 from kernelmate.source.render import render_contract
 from kernelmate.source.rewrite import Edit, apply_edits, file_text, same_kernel, with_text
 from kernelmate.source.write import check_writable, clear_leftovers, write_back

@@ -1,14 +1,327 @@
-"""Reads a contract's `[args]` and `[symbols]`, and checks them against the kernel's parameters."""
+"""Reads a contract's `[args]` and `[symbols]`, and checks them against the kernel's parameters.
+
+Some arguments are not passed as one parameter each: structs, arrays of pointers, aliases, and variables of the module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn
 
-from kernelmate.records import Argument, Kernel, Parameter, Passed
+from kernelmate.records import Argument, Kernel, Member, Parameter, Passed
 from kernelmate.source.document import KEYS, Document
+from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import names_in, nearest_hint
-from kernelmate.source.passing import PassingReader
+from kernelmate.source.tensor_maps import OF, is_tensor_map, read_box, split_entry
+from kernelmate.source.tokens import Token, closing, lex
+from kernelmate.source.toml_positions import Path
+
+POINTER_BYTES = 8
+_ALIAS = re.compile(r"\s*alias\b[ \t]*(?P<of>\w*)[ \t]*(?:\[(?P<start>[^\]]*)\])?\s*\Z")
+_POINTERS = re.compile(r"(?P<head>\s*\w+[ \t]+\w+)[ \t]*\*[ \t]*\[(?P<count>[^\]]*)\][ \t]*\[")
+_VARIABLE = r"__(constant|device|managed)__[^;{{}}()]*?\b{name}\b"
+
+
+class _Leaf(NamedTuple):
+    """One entry of a struct: the names that lead to it, its text, and its key in the document."""
+
+    names: tuple[str, ...]
+    entry: object
+    path: Path
+
+
+@dataclass(slots=True)
+class PassingReader:
+    """Reads the entries of `[args]` and `[symbols]` in order.
+
+    Attributes:
+        args: what has been read so far.
+        passing: the same, by parameter and variable.
+    """
+
+    document: Document
+    kernel: Kernel
+    sizes: Sequence[str]
+    args: list[Argument] = field(default_factory=list)
+    passing: list[Passed] = field(default_factory=list)
+    _names: Counter[str] = field(default_factory=Counter)
+
+    def read(self, entries: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> None:
+        """Read one entry for each parameter, and then those of `[symbols]`.
+
+        Raises:
+            ContractError: at the entry that is wrong.
+        """
+        variables = self._variables()
+        every = [(("args",), name, entries[name]) for name in parameters]
+        every += [(("symbols",), name, entry) for name, entry in variables.items()]
+        for table, name, entry in every:
+            self._names.update(leaf.names[-1] for leaf in _leaves(entry, (name,), (*table, name)))
+        for name, parameter in parameters.items():
+            self._parameter(parameter, entries[name])
+        for name, entry in variables.items():
+            self._variable(name, entry)
+
+    def plain(self) -> bool:
+        """Returns True if each argument is a parameter of its own."""
+        return all(one.kind == "argument" and not one.variable for one in self.passing)
+
+    def _parameter(self, parameter: Parameter, entry: object) -> None:
+        path: Path = ("args", parameter.name)
+        if isinstance(entry, str) and is_tensor_map(parameter):
+            self._tensor_map(parameter, entry, path)
+            return
+        if isinstance(entry, dict):
+            if parameter.dtype is not None:
+                message = f"{parameter.name} is {parameter.type}, which has no fields."
+                self.document.fail(path, message, f'Write {parameter.name} = "{parameter.dtype}" with a value.')
+            self._struct(parameter.name, entry, path, parameter)
+            return
+        alias = _ALIAS.match(entry) if isinstance(entry, str) else None
+        if alias is not None and parameter.pointer:
+            self._alias(parameter, alias, path)
+        elif isinstance(entry, str) and _POINTERS.match(entry):
+            self._pointers(parameter, entry, path)
+        else:
+            if "*" in parameter.base:
+                element = c_type_dtype(parameter.base.replace("*", "").strip())[0] or "float32"
+                hint = (
+                    f'Write {parameter.name} = "in {element}*[count][n]": count pointers to arrays of n elements each.'
+                )
+                self.document.fail(path, f"{parameter.name} is a pointer to pointers.", hint)
+            self.args.append(read_entry(self.document, parameter, entry, self.sizes))
+            self.passing.append(Passed(parameter.name, "argument", (Member(parameter.name, 0),)))
+
+    def _alias(self, parameter: Parameter, alias: re.Match[str], path: Path) -> None:
+        arrays = [one.name for one in self.args if one.shape is not None]
+        of, start = alias["of"], (alias["start"] or "0").strip()
+        if of not in arrays:
+            said = f"{of!r} is no array that stands before it." if of else "alias must be followed by an array."
+            self.document.fail(path, f"{parameter.name}: {said}", nearest_hint(of, arrays), offset=alias.start("of"))
+        self.document.expression(path, start, self.sizes, alias.start("start") if alias["start"] else 0)
+        target = next(one for one in self.args if one.name == of)
+        if parameter.dtype not in (None, target.dtype):
+            message = f"{parameter.name} holds {parameter.dtype}, and {of} holds {target.dtype}."
+            self.document.fail(path, message, "Name an array of the same dtype.")
+        if not parameter.const and target.direction == "in":
+            message = f"{parameter.name} may be written, and {of} is only an input."
+            self.document.fail(path, message, f"Write inout for {of}, or const for the parameter.")
+        self.document.inner[(*path, "start")] = alias.start("start") if alias["start"] else 0
+        self.passing.append(Passed(parameter.name, "alias", (Member(of, 0),), start=start))
+
+    def _tensor_map(self, parameter: Parameter, entry: str, path: Path) -> None:
+        head, box = split_entry(self.document, path, parameter.name, entry)
+        of = OF.match(head)
+        if of is None:
+            array = read_entry(self.document, _parameter_of(parameter.name, pointer=True), head, self.sizes, path)
+            array = replace(array, align=max(array.align or 0, 16))
+            self.args.append(array)
+        else:
+            arrays = [one for one in self.args if one.shape is not None]
+            found = next((one for one in arrays if one.name == of["of"]), None)
+            if found is None:
+                said = f"{of['of']!r} is no array that stands before it." if of["of"] else "tensormap needs an array."
+                hint = nearest_hint(of["of"], [one.name for one in arrays])
+                self.document.fail(path, f"{parameter.name}: {said}", hint, offset=of.start("of"))
+            array = found
+            self.args[self.args.index(found)] = replace(found, align=max(found.align or 0, 16))
+        read = read_box(self.document, path, array, box)
+        self.passing.append(Passed(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
+
+    def _pointers(self, parameter: Parameter, entry: str, path: Path) -> None:
+        match = _POINTERS.match(entry)
+        assert match is not None
+        if parameter.base.count("*") != 1 or not parameter.pointer:
+            message = f"{parameter.name} ({parameter.type}) is no pointer to pointers."
+            self.document.fail(path, message, "Write one shape without the star.")
+        inner = c_type_dtype(parameter.base.replace("*", "").strip())[0]
+        one = _parameter_of(parameter.name, pointer=True, dtype=inner)
+        # The count is the first dimension of the array of all parts; the entry's length stays, and with it the places.
+        written = f"{match['head']}  [{match['count']},{' ' * (match.end() - match.end('count') - 2)}"
+        flat = written + entry[match.end() :]
+        self.args.append(read_entry(self.document, one, flat, self.sizes, path))
+        self.passing.append(Passed(parameter.name, "pointers", (Member(parameter.name, 0),)))
+
+    def _variables(self) -> dict[str, Any]:
+        variables = self.document.data.get("symbols", {})
+        if not isinstance(variables, dict):
+            hint = "Write [symbols] with one line for each variable below it."
+            self.document.fail(("symbols",), "[symbols] must be a table.", hint)
+        return variables
+
+    def _variable(self, name: str, entry: object) -> None:
+        path: Path = ("symbols", name)
+        own = name.rpartition("::")[2]
+        declared = re.search(_VARIABLE.format(name=re.escape(own)), self.kernel.unit.text)
+        if declared is None and not re.search(r'#[ \t]*include[ \t]*"', self.kernel.unit.text):
+            found = re.findall(r"__(?:constant|device)__[^;{}()=\[]*?\b(\w+)\s*[;=\[]", self.kernel.unit.text)
+            message = f"There is no __constant__ or __device__ variable {own!r} in this file."
+            self.document.fail(path, message, nearest_hint(own, found), key=True)
+        if isinstance(entry, dict):
+            self._struct(name, entry, path, None)
+            return
+        array = isinstance(entry, str) and "[" in entry
+        one = self._entry(_Leaf((own,), entry, path), array=array)
+        if declared is not None and declared[1] == "constant" and one.direction in ("out", "inout", "scratch"):
+            message = f"{own} is __constant__: the kernel cannot write it."
+            self.document.fail(path, message, f"Write in instead of {one.direction}.")
+        self.passing.append(Passed(name, "argument", (Member(one.name, 0),), variable=True))
+
+    def _struct(self, name: str, table: dict[str, Any], path: Path, parameter: Parameter | None) -> None:
+        if not any(True for _ in _leaves(table, (), path)):
+            self.document.fail(path, f"{name} has no fields.", f'Write {name} = {{ n = "int32" }}.')
+        if parameter is not None:
+            self._check_members(parameter, table, path)
+        declared = {} if parameter is None else struct_members(self.kernel.unit.text, parameter.base) or {}
+        aligned = {(*path, key): _vector_alignment(declared.get(key, "")) for key in table}
+        members: list[Member] = []
+        size, align = self._laid_out(table, (name.rpartition("::")[2],), path, 0, members, aligned)
+        kind: Any = "pointer" if parameter is not None and parameter.pointer else "struct"
+        nbytes = -(-size // align) * align
+        self.passing.append(Passed(name, kind, tuple(members), nbytes, variable=parameter is None))
+
+    def _laid_out(
+        self,
+        entry: Any,
+        names: tuple[str, ...],
+        path: Path,
+        at: int,
+        members: list[Member],
+        aligned: Mapping[Path, int],
+    ) -> tuple[int, int]:
+        """Adds the members of an entry that starts at or after `at`; returns its end and its alignment.
+
+        Each is aligned naturally: to its own size, a pointer to eight bytes, a struct to its most aligned field, and a list to
+        what `aligned` has for it (CUDA C++ Programming Guide, Built-in Vector Types).
+        """
+        if not isinstance(entry, dict | list):
+            one = self._entry(_Leaf(names, entry, path), array=isinstance(entry, str) and "[" in entry)
+            size = POINTER_BYTES if one.shape is not None else ITEM_BYTES[one.dtype]
+            start = -(-at // size) * size
+            members.append(Member(one.name, start, path[2:]))
+            return start + size, size
+        parts: list[tuple[Any, Any]] = list(entry.items() if isinstance(entry, dict) else enumerate(entry))
+        first = len(members)
+        end, align = 0, aligned.get(path, 1)
+        for key, part in parts:
+            end, own = self._laid_out(part, (*names, str(key)), (*path, key), end, members, aligned)
+            align = max(align, own)
+        start = -(-at // align) * align
+        members[first:] = [replace(one, offset=one.offset + start) for one in members[first:]]
+        return start + (-(-end // align) * align if isinstance(entry, dict) else end), align
+
+    def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:
+        """Reads an entry that is no parameter of its own, under its own name, or under its full name where two have it."""
+        last = leaf.names[-1]
+        short = self._names[last] == 1 and not last.isdecimal()
+        name = last if short else "_".join(leaf.names[-2:] if last.isdecimal() and len(leaf.names) > 2 else leaf.names)
+        if not name.isidentifier() or any(one.name == name for one in self.args):
+            self.document.fail(leaf.path, f"{name!r} cannot be the name of an argument.", "Rename the field.", key=True)
+        if leaf.path != ("args", name):
+            self.document.moved[("args", name)] = leaf.path
+        one = _parameter_of(name, pointer=array)
+        self.args.append(read_entry(self.document, one, leaf.entry, self.sizes, leaf.path, size=last))
+        return self.args[-1]
+
+    def _check_members(self, parameter: Parameter, table: Mapping[str, Any], path: Path) -> None:
+        """Compares the fields with those of the struct, where its definition stands in the file."""
+        members = struct_members(self.kernel.unit.text, parameter.base)
+        if members is None:
+            return
+        for name in table:
+            if name not in members:
+                message = f"{parameter.base} has no field {name!r}."
+                self.document.fail((*path, name), message, nearest_hint(name, members), key=True)
+        missing = next((name for name in members if name not in table), None)
+        if missing is not None:
+            hint = f"Add {missing}: every field has its entry, in the order of {parameter.base}."
+            self.document.fail(path, f"{parameter.name} lacks {missing}, a field of {parameter.base}.", hint)
+        for name, wanted in zip(table, members, strict=True):
+            if name != wanted:
+                hint = f"Write the fields in their order: {', '.join(members)}."
+                self.document.fail((*path, name), f"{name} stands where {parameter.base} has {wanted}.", hint, key=True)
+            self._check_type(table[name], members[name], (*path, name))
+
+    def _check_type(self, entry: object, declared: str, path: Path) -> None:
+        pointer = declared.endswith("*")
+        dtype = c_type_dtype(declared.rstrip("* "))[0]
+        for one in entry if isinstance(entry, list) else [entry]:
+            found = re.match(r"\s*(?:(?:in|out|inout|scratch)\s+)?(\w+)\s*(\[)?", one) if isinstance(one, str) else None
+            if found is None or dtype is None:
+                continue
+            if found[1] != dtype or (found[2] is not None) != pointer:
+                wanted = f"in {dtype}[n]" if pointer else dtype
+                self.document.fail(path, f"{path[-1]} is declared as {declared}.", f"Write {wanted}.")
+
+
+def _vector_alignment(declared: str) -> int:
+    """Returns the alignment of a vector type such as `float4`, which is more than that of its elements; 1 for another type."""
+    dtype, vector = c_type_dtype(declared)
+    return 1 if dtype is None or vector not in (2, 4) else min(ITEM_BYTES[dtype] * vector, 16)
+
+
+def _parameter_of(name: str, *, pointer: bool, dtype: str | None = None) -> Parameter:
+    """Returns a parameter that stands for a field or a variable, which has no type to compare with."""
+    return Parameter(name, "", "", dtype, 1, pointer, const=False, restrict=False, line=0, column=0)
+
+
+def _leaves(entry: object, names: tuple[str, ...], path: Path) -> Iterator[_Leaf]:
+    if isinstance(entry, dict | list):
+        parts = entry.items() if isinstance(entry, dict) else enumerate(entry)
+        for key, part in parts:
+            yield from _leaves(part, (*names, str(key)), (*path, key))
+    else:
+        yield _Leaf(names, entry, path)
+
+
+def struct_members(text: str, name: str) -> dict[str, str] | None:
+    """Return the types of a struct's fields by name, a pointer's with a trailing `*`.
+
+    The result is None where the text defines no struct of this name, or one that has more than plain fields.
+    """
+    tokens = lex(text).tokens
+    for index in range(len(tokens) - 2):
+        if (
+            tokens[index].text in ("struct", "class")
+            and tokens[index + 1].text == name
+            and tokens[index + 2].text == "{"
+        ):
+            end = closing(tokens, index + 2)
+            return None if end is None else _fields(tokens[index + 3 : end])
+    return None
+
+
+def _fields(tokens: Sequence[Token]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    start = 0
+    for index, token in enumerate(tokens):
+        if token.text in ("(", "{", ":", "static", "template", "virtual"):
+            return None
+        if token.text != ";":
+            continue
+        words = [one.text for one in tokens[start:index] if one.text not in ("const", "__restrict__", "volatile")]
+        start = index + 1
+        if not _declared(words, found):
+            return None
+    return found or None
+
+
+def _declared(words: Sequence[str], found: dict[str, str]) -> bool:
+    """Adds the fields of one declaration such as `int n, m` or `const float* x`; returns False if it is another one."""
+    text = " ".join(words).replace(" *", "*").replace("*", " *").replace("* ", "*")
+    match = re.fullmatch(r"(?P<type>[\w:]+(?: \w+)*) (?P<names>\**\w[ \w*,\[\]]*)", text)
+    if match is None:
+        return False
+    for part in match["names"].split(","):
+        one = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(?:\[.*)?", part)
+        if one is None:
+            return False
+        found[one[2]] = match["type"] + one[1]
+    return True
 
 
 def read_arguments(

@@ -1,4 +1,4 @@
-"""Reads the user's files, and finds the kernel that a command names."""
+"""Reads the user's files, or text without a file, and finds the kernel that a command names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import RefusedString, read_python, refused_strings
 from kernelmate.source.triton import triton_unit
 from kernelmate.source.write import clear_leftovers
+
+
+def text_unit(text: str, path: str = "<cell>") -> Unit:
+    """Returns a unit of plain text; positions in it are those of the cell.
+
+    Args:
+        text: CUDA text without the cell's magic line.
+        path: its name in error messages.
+    """
+    return Unit(path=path, text=normal_text(text), language="text", file_text=text)
+
 
 LARGEST_FILE = 5_000_000
 """Maximum bytes of a file: generated headers are longer, kernels are not."""

@@ -10,8 +10,8 @@ from kernelmate.source.expressions import names_in
 from kernelmate.source.host_arrays import HostArray
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.infer_host import HostFacts, whole_number
+from kernelmate.source.python import PythonFile
 from kernelmate.source.python_launches import PythonLaunch, PythonReader, find_python_launches
-from kernelmate.source.python_syntax import PythonFile
 from kernelmate.source.tidying import tidied
 
 _MADE = {

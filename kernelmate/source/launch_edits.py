@@ -16,9 +16,8 @@ from kernelmate.source.folding import filled, width_of
 from kernelmate.source.host_code import Untranslatable, to_host
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.launches import ParsedLaunch, find_launches
-from kernelmate.source.python import with_python_file
+from kernelmate.source.python import PythonFile, with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
-from kernelmate.source.python_syntax import PythonFile
 from kernelmate.source.rewrite import Edit, apply_edits, same_kernel
 
 

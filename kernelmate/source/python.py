@@ -7,14 +7,210 @@ The file is not executed: `ast` reads the strings. A computed string (an f-strin
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Unit
 from kernelmate.source.line_ends import normal_text, restored
 from kernelmate.source.literals import Literal, anchors_of, read_literal, replace_literal
-from kernelmate.source.python_syntax import PythonFile, argument, literal_text
+
+_CLASSES = ("RawKernel", "RawModule")
+_CODE = {
+    "RawKernel": (0, "code"),
+    "RawModule": (0, "code"),
+    "load_inline": (2, "cuda_sources"),
+    "SourceModule": (0, "source"),
+}
+"""Position and name of the argument that holds CUDA text, by class or function."""
+
+_DISTINCT = frozenset({"load_inline", "SourceModule"})
+"""Names that are recognised whatever they are imported from."""
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class PythonFile:
+    r"""The tree of a file, with positions in characters and name lookup by assignment.
+
+    Args:
+        path: for messages.
+        text: with `\n` line ends.
+
+    Raises:
+        SourceError: it is not Python.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.tree = parse_python(path, text)
+        self.lines = text.split("\n")
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.nodes = list(ast.walk(self.tree))
+        self.parents = {child: parent for parent in self.nodes for child in ast.iter_child_nodes(parent)}
+        self._modules = {"cupy", "cp"}
+        self._classes: dict[str, str] = {}
+        self._read_imports()
+
+    def _read_imports(self) -> None:
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                self._modules |= {alias.asname or alias.name for alias in node.names if alias.name == "cupy"}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cupy":
+                named = {alias.asname or alias.name: alias.name for alias in node.names if alias.name in _CLASSES}
+                self._classes.update(named)
+
+    # ---------------------------------------------------------------------------------------------- places
+
+    def offset(self, line: int, byte_column: int) -> int:
+        """Returns the offset in characters of a line and column as `ast` counts them (UTF-8 bytes from 0)."""
+        return self.starts[line - 1] + len(self.lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """Returns the offsets of an expression."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def written(self, node: ast.expr) -> str:
+        """Returns an expression's source text."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def position(self, node: ast.expr) -> tuple[int, int]:
+        """Returns line and column, from 1, of an expression."""
+        return node.lineno, self.offset(node.lineno, node.col_offset) - self.starts[node.lineno - 1] + 1
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """Returns the statement that contains an expression."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def code_arguments(self) -> Iterator[tuple[ast.Call, ast.expr]]:
+        """Yields each of the calls with the expressions of its CUDA text: one, or the elements of a list."""
+        for call, name in self.calls():
+            code = argument(call, *_CODE[name])
+            for one in code.elts if isinstance(code, ast.List | ast.Tuple) else [code]:
+                if one is not None:
+                    yield call, one
+
+    # ----------------------------------------------------------------------------------------------- names
+
+    def calls(self) -> Iterator[tuple[ast.Call, str]]:
+        """Yields every call of one of them with its name, in order."""
+        found = [(node, self.raw_class(node.func)) for node in self.nodes if isinstance(node, ast.Call)]
+        for node, name in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset)):
+            if name is not None:
+                yield node, name
+
+    def raw_class(self, function: ast.expr) -> str | None:
+        """Returns the function's name, such as `RawKernel`, if an expression is one of them, else None."""
+        last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if last in _DISTINCT:
+            return last
+        if isinstance(function, ast.Name):
+            return self._classes.get(function.id)
+        is_module = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+        if is_module and function.value.id in self._modules and function.attr in _CLASSES:  # type: ignore[attr-defined]
+            return function.attr  # type: ignore[attr-defined, no-any-return]
+        return None
+
+    def values(self, node: ast.expr) -> list[ast.expr]:
+        """Return the possible values of an expression: itself, or for a name its assignments above.
+
+        The last assignment in the innermost scope with one counts; if it is in a branch or a loop, earlier ones count
+        too. A name that is bound otherwise (a parameter, an unpacking, `+=`) gives a non-literal node; a name without
+        assignment gives nothing.
+        """
+        if not isinstance(node, ast.Name):
+            return [node]
+        for scope in self._scopes(node):
+            assigned = self._assigned(scope, node.id)
+            above = [pair for pair in assigned if pair[0].lineno <= node.lineno]
+            if assigned:
+                return self._reaching(scope, above or assigned[-1:])
+        return []
+
+    def in_function(self, node: ast.AST) -> bool:
+        """Returns True if a node lies in a function or a lambda, whose names may differ from the file's."""
+        return next(self._scopes(node)) is not self.tree
+
+    def _scopes(self, node: ast.AST) -> Iterator[ast.AST]:
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, _FUNCTIONS):
+                yield node
+        yield self.tree
+
+    def _assigned(self, scope: ast.AST, name: str) -> list[tuple[ast.arg | ast.Name, ast.expr]]:
+        """Returns direct assignments to a name in a scope, with the values, in order."""
+        found: list[tuple[ast.arg | ast.Name, ast.expr]] = []
+        pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
+        while pending:
+            node = pending.pop()
+            if isinstance(node, ast.arg) and node.arg == name:
+                found.append((node, ast.Name(name, ast.Store(), lineno=node.lineno, col_offset=node.col_offset)))
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+                found.append((node, self._value_of(node)))
+            if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+                pending.extend(ast.iter_child_nodes(node))
+        return sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset))
+
+    def _value_of(self, target: ast.Name) -> ast.expr:
+        parent = self.parents[target]
+        plain = isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+        value = parent.value if plain else None  # type: ignore[attr-defined]
+        return value if value is not None else target
+
+    def _reaching(self, scope: ast.AST, assigned: list[tuple[ast.arg | ast.Name, ast.expr]]) -> list[ast.expr]:
+        values = []
+        for target, value in reversed(assigned):
+            values.append(value)
+            if isinstance(target, ast.arg) or self.parents[self.statement(target)] is scope:
+                break
+        return values
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """Returns an argument of a call by position or name; None if it is not passed directly."""
+    for word in call.keywords:
+        if word.arg == name:
+            return word.value
+    if len(call.args) > position and not any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return call.args[position]
+    return None
+
+
+def literal_text(node: ast.expr | None) -> str | None:
+    """Returns the value of a string literal, else None."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def parse_python(path: str, text: str) -> ast.Module:
+    """Returns the tree of a Python text; its warnings are not shown.
+
+    Raises:
+        SourceError: it is not Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise SourceError(
+            f"This is not Python: {error.msg}.",
+            file=path,
+            line=error.lineno,
+            column=error.offset,
+            hint="Correct the file first.",
+        ) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise SourceError("This file is nested too deeply to be read.", file=path, hint="Split it.") from None
 
 
 @dataclass(frozen=True, slots=True)

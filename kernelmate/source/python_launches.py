@@ -10,8 +10,7 @@ from kernelmate.records import Unit
 from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.line_ends import normal_text
-from kernelmate.source.python import literal_at, unit_literal
-from kernelmate.source.python_syntax import PythonFile, argument, literal_text
+from kernelmate.source.python import PythonFile, argument, literal_at, literal_text, unit_literal
 
 _CONVERSIONS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in ("", 8, 16, 32, 64)) | {"intc", "uintc"}
 _CONVERSIONS |= {"float16", "float32", "float64", "single", "double"}

@@ -15,7 +15,7 @@ from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Parameter, Signature, Unit
 from kernelmate.source.line_ends import normal_text
-from kernelmate.source.python_syntax import parse_python
+from kernelmate.source.python import parse_python
 from kernelmate.source.tokens import line_starts
 
 DEFAULTS = {"num_warps": "4", "num_stages": "3"}

@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from kernelmate.compiler.prelude import STD_NAMES
-from kernelmate.compiler.words import words_of
+from kernelmate.compiler.prelude import STD_NAMES, words_of
 from kernelmate.source.tokens import Token, closing, lex
 
 MOST_TEXT = 256 * 1024

@@ -1,11 +1,25 @@
-"""Forms of models' answers as JSON Schema, and parsing of answers."""
+"""Answers of models: their forms as JSON Schema, parsing, conversion to candidates, and a check of their claims.
+
+A candidate has its kernel in the user's file and its launch in the contract. Claims about figures, in the stated reason,
+must agree with the verdicts.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
+
+from kernelmate.decide.metrics import metric_value
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Claim, Cost, Verdict
+from kernelmate.source import change_launch, parse_contract
+from kernelmate.suggest.allowed_tokens import ForbiddenText
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.untrusted import as_written, screen, spliced, without_contracts
 
 MOST_REPLY = 512 * 1024
 """Largest number of characters of an answer."""
@@ -135,3 +149,87 @@ def _resolved(schema: Any, components: dict[str, Any]) -> Any:
         kept["additionalProperties"] = False
         kept["required"] = list(kept.get("properties", {}))
     return kept
+
+
+MOST_WHY = 2000
+
+
+def proposed(
+    request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost | None = None
+) -> Candidate:
+    """Return a proposal as a candidate; a proposal that is a candidate already gets its cost.
+
+    Text that is forbidden but contains the kernel also becomes a candidate. It is rejected with a finding that the
+    user, the history and repair prompts show.
+
+    Args:
+        request: the search's request.
+        proposal: the parsed answer.
+        author: the candidate's author, also named in messages.
+        cost: the cost of the author's model.
+
+    Raises:
+        AuthorFailed: the text does not contain the kernel, or the launch cannot be written.
+    """
+    if isinstance(proposal, Candidate):
+        return replace(proposal, cost=cost)
+    why = " ".join(("; ".join(step.what for step in proposal.changes) or proposal.analysis).split())[:MOST_WHY]
+    said = (proposal.analysis, *(f"{step.what} {step.why}" for step in proposal.changes))
+    steps = tuple(" ".join(text.split())[:MOST_WHY] for text in said if text.strip())
+    if without_contracts(proposal.kernel) != proposal.kernel:
+        steps = (*steps, "A contract block in the answer was left out: what the kernel is held to is yours to say.")
+    contract = request.contract
+    wanted = {"grid": proposal.grid, "block": proposal.block, "shared": proposal.shared}
+    changed = {key: value for key, value in wanted.items() if value and value != getattr(contract, key)}
+    try:
+        kernel = spliced(request.kernel, proposal.kernel)
+        if changed:
+            kernel = change_launch(kernel, **changed, contract=contract)  # type: ignore[arg-type]
+            contract = parse_contract(kernel) or replace(contract, **changed)  # type: ignore[arg-type]
+    except ForbiddenText as error:
+        written = as_written(request.kernel, proposal.kernel)
+        if written is not None and screen(request.kernel, written) is not None:
+            return Candidate(author, why, written, contract, cost, steps=steps)
+        raise AuthorFailed("malformed", f"{author} wrote code that may not be compiled: {error}") from None
+    except KernelmateError as error:
+        raise AuthorFailed(
+            "malformed", f"{author} wrote code that cannot be inserted into the file: {error.message}"
+        ) from None
+    return Candidate(author, why, kernel, contract, cost, steps=steps)
+
+
+def borne_out(candidate: Candidate, before: Verdict, after: Verdict) -> Candidate:
+    """Return the candidate without the claims that its figures contradict; an unknown figure contradicts none.
+
+    Args:
+        candidate: the candidate.
+        before: the baseline's verdict.
+        after: the candidate's verdict.
+    """
+    why = candidate.why
+    for claim in candidate.claims:
+        if not _holds(claim, before, after):
+            why = re.sub(claim.words, claim.instead, why)
+    return candidate if why == candidate.why else replace(candidate, why=why)
+
+
+def _holds(claim: Claim, before: Verdict, after: Verdict) -> bool:
+    was, now = _figure(claim, before), _figure(claim, after)
+    if claim.change == "present":
+        return was is None or was > 0
+    if was is None or now is None:
+        return True
+    return now < was if claim.change == "falls" else now > was
+
+
+def _figure(claim: Claim, verdict: Verdict) -> float | None:
+    counters = verdict.counters
+    match claim.figure:
+        case "bank_conflicts":
+            return None if counters is None else counters.bank_conflicts
+        case "load_requests":
+            return None if counters is None else counters.global_load_requests
+        case "atomic_requests":
+            return None if counters is None else counters.global_atomic_requests
+        case metric:
+            return metric_value(metric, verdict)

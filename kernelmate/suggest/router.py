@@ -12,8 +12,7 @@ from typing import Protocol, TypeVar
 
 from kernelmate.records import Candidate, Cost, FindingCode, Judged
 from kernelmate.suggest.base import AuthorFailed, Suggester, SuggestRequest
-from kernelmate.suggest.proposals import proposed
-from kernelmate.suggest.replies import Audit, Proposal, Review
+from kernelmate.suggest.replies import Audit, Proposal, Review, proposed
 
 SUSPICIOUS = FindingCode.SUSPICIOUS_SPEEDUP
 MOST_NOTE = 400

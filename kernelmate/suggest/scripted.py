@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.proposals import proposed
-from kernelmate.suggest.replies import Proposal, Step
+from kernelmate.suggest.replies import Proposal, Step, proposed
 
 
 class Scripted:

@@ -10,11 +10,15 @@ from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.changed_values import changed_values
-from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
-from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
+from kernelmate.suggest.replacement import (
+    changed_values,
+    with_kept_comments,
+    without_own_helpers,
+    without_unused_headers,
+    without_unused_numbers,
+)
 from kernelmate.synthesis.draft import fusion_draft, fusion_words
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import WrittenKernel

@@ -15,7 +15,7 @@ from kernelmate.records import Argument, Contract, Kernel, Size, StageVerdict, U
 from kernelmate.source import argument_shapes, find_kernels, numpy_dtype, render_contract, size_allowed, with_text
 from kernelmate.source.examples import Examples, PythonFunction
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.multiples import multiples_of, with_multiples
+from kernelmate.synthesis.identities import multiples_of, with_multiples
 from kernelmate.synthesis.results import Results
 
 C_TYPES = {

@@ -12,13 +12,12 @@ from types import SimpleNamespace
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
-from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
-from kernelmate.synthesis.launch_names import file_constant, named_numbers
+from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import plain_size, size_locals, size_text
-from kernelmate.synthesis.templates import template_of
+from kernelmate.synthesis.templates import template_head, template_of
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
@@ -325,7 +324,7 @@ class KernelText:
             raise Refused("the kernel's head is written by a macro")
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
-        template, front = _template_head(front) if self.template is not None else ("", front)
+        template, front = template_head(front) if self.template is not None else ("", front)
         front = template + re.sub(r"\s*\n\s*", " ", front).lstrip()
         if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
@@ -448,13 +447,6 @@ def _without_unused(body: Sequence[str]) -> list[str]:
         for line, found in zip(body, named, strict=True)
         if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
     ]
-
-
-def _template_head(front: str) -> tuple[str, str]:
-    """Splits the text before a kernel's name after its template head and the line break or space that follows it."""
-    end = front.rindex(">", 0, front.index("__global__")) + 1
-    rest = front[end:].lstrip(" \t")
-    return front[:end].lstrip() + ("\n" if rest.startswith("\n") else " "), rest
 
 
 def _unwrapped(text: str) -> str:

@@ -12,8 +12,8 @@ from kernelmate.source import apply_edits, change_launch, parse_contract
 from kernelmate.source.folding import width_of
 from kernelmate.source.launch_edits import with_launches_in_style
 from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.kept_text import has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import WrittenKernel
-from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:

@@ -20,7 +20,7 @@ from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_values
-from kernelmate.synthesis.multiples import Multiple, multiple_text, with_multiples
+from kernelmate.synthesis.identities import Multiple, multiple_text, with_multiples
 from kernelmate.synthesis.trace import trace
 
 MOST_TRIED = 1000

@@ -173,3 +173,10 @@ def _check_uses(
             raise Refused(
                 f"the kernel is a template that is also used as {used.text}, which its contract does not list"
             )
+
+
+def template_head(front: str) -> tuple[str, str]:
+    """Splits the text before a kernel's name after its template head and the line break or space that follows it."""
+    end = front.rindex(">", 0, front.index("__global__")) + 1
+    rest = front[end:].lstrip(" \t")
+    return front[:end].lstrip() + ("\n" if rest.startswith("\n") else " "), rest

@@ -11,15 +11,14 @@ from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
-from kernelmate.synthesis.grouped import with_groups
+from kernelmate.synthesis.grouped import regrouped, with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
-from kernelmate.synthesis.parts import with_both_sides, with_parts
+from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
-from kernelmate.synthesis.regrouped import regrouped
 from kernelmate.synthesis.schedules import (
     apart,
     attention,
@@ -54,7 +53,6 @@ from kernelmate.synthesis.schedules import (
 )
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
-from kernelmate.synthesis.sliced import slices_first
 from kernelmate.synthesis.window_plan import output_shapes
 
 

@@ -25,8 +25,7 @@ from kernelmate.worker.base import (
     WorkerMachine,
     WorkerState,
 )
-from kernelmate.worker.process import Flooded, Process, ProcessEnded, ending
-from kernelmate.worker.process_pool import ProcessPool, Started
+from kernelmate.worker.process import Flooded, Process, ProcessEnded, ProcessPool, Started, ending
 from kernelmate.worker.remote import Remote
 
 __all__ = [

@@ -98,7 +98,7 @@ def _warm_up(backend: CudaBackend) -> None:
     import cupy
 
     import kernelmate.worker.timers  # noqa: F401
-    from kernelmate.backends.cuda.large_arena import LargeArena
+    from kernelmate.backends.cuda.arena import LargeArena
 
     with suppress(cupy.cuda.memory.OutOfMemoryError), backend.turns.shared(), backend.device, backend.stream:
         LargeArena([ArrayArgument("x", np.zeros(WARM_UP_ELEMENTS, np.float32), written=False)], 0).read()

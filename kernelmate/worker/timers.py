@@ -17,9 +17,8 @@ from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.targets import peaks_of, raised
-from kernelmate.measure.predict import predict, predict_library, predict_sequence
+from kernelmate.measure.predict import operations, predict, predict_library, predict_sequence, work_of
 from kernelmate.measure.timing import measure
-from kernelmate.measure.work import operations, work_of
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
 
 if TYPE_CHECKING:

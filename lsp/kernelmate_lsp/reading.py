@@ -18,8 +18,7 @@ from kernelmate.records import Anchor, Kernel, Unit
 from kernelmate.source.blocks import find_kernels, find_pipelines
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.literals import anchors_of
-from kernelmate.source.python import RefusedString, literal_at, read_python, refused_strings
-from kernelmate.source.python_syntax import PythonFile, literal_text
+from kernelmate.source.python import PythonFile, RefusedString, literal_at, literal_text, read_python, refused_strings
 from kernelmate.source.triton import triton_unit
 from kernelmate_lsp.texts import TextPositions
 

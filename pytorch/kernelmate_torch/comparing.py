@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelmate_torch.comparing_sizes import sizes_to_try
-from kernelmate_torch.program import ModelProgram
+from kernelmate_torch.program import ModelProgram, sizes_to_try
 
 DISTRIBUTIONS = ("own", "normal", "uniform", "wide")
 """As `get_inputs` gives them; normal; uniform in 0 to 1; normal times 10."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmate_torch.network_operations import NETWORK_OPERATIONS
+from kernelmate_torch.network_operations import NETWORK_OPERATIONS, WINDOW_OPERATIONS
 from kernelmate_torch.numpy_text import NumpyValue, SizeTexts, Untranslated, along_text, axis_text, number_text
 from kernelmate_torch.program import TensorSpec
-from kernelmate_torch.window_operations import WINDOW_OPERATIONS
 
 Translation = Callable[..., str]
 """(sizes, result's spec, *arguments, **keyword arguments) to an expression."""

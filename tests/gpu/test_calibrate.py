@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.cli.main import cli
 from kernelmate.compiler import find_target
 from kernelmate.errors import UsageError

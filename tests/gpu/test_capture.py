@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kernelmate
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.capture.records import read_capture
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
-from kernelmate.backends.cuda.availability import missing_for_gpu
-from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.driver import missing_for_gpu, read_driver
 from kernelmate.compiler import compile_kernel, find_target, occupancy
 from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, LaunchShape

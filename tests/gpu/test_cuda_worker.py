@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument, UnsupportedInstruction
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, LaunchShape

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.hostile_set import hostile_kernels
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 
 pytest.importorskip("IPython", reason="IPython is not installed: pip install 'kernelmate[notebook]'")
 pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install 'kernelmate[notebook]'")

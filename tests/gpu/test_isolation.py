@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.config import load_settings
 from kernelmate.records import Verdict
 from kernelmate.session import Session

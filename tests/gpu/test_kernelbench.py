@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate_torch.kernelbench.running import BenchmarkRunner, BenchmarkSettings
 from kernelmate_torch.kernelbench.tasks import BenchmarkTask
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.config import load_settings
 from kernelmate.decide.objective import read_objective
 from kernelmate.records import SearchState

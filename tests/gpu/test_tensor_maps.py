@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import TENSOR_MAP_BYTES, ArrayArgument, Run, ScalarArgument, TensorMap
-from kernelmate.backends.cuda.availability import missing_for_gpu
-from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.driver import missing_for_gpu, read_driver
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings

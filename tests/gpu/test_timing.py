@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
-from kernelmate.backends.cuda.availability import missing_for_gpu
-from kernelmate.backends.cuda.variables import variables_of
+from kernelmate.backends.cuda.driver import missing_for_gpu
+from kernelmate.backends.cuda.memory import variables_of
 from kernelmate.backends.timed import CannotCapture
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.compiler.ptx_text import names_of

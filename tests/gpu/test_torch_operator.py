@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.config import load_settings
 from kernelmate.records import Kernel, Verdict
 from kernelmate.session import Session

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 
 torch: Any = pytest.importorskip("torch", reason="operators need torch: pip install 'kernelmate[torch]'")
 pytest.importorskip("triton", reason="the program's kernel is a Triton function")

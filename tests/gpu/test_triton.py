@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.source import load_kernels

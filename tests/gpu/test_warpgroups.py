@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.gpu_parity import difference
 from benchmarks.launches import listed_launches
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import find_target
 from kernelmate.config import load_settings

@@ -18,9 +18,8 @@ import numpy as np
 from kernelmate.suggest.codec.applicable import OFFERS, offer_tokens
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, line_token
 from kernelmate.suggest.codec.header import ANSWER, ARGUMENT, CODE, GRID, SAYS, TRIED
-from kernelmate.suggest.codec.known_words import is_type
 from kernelmate.suggest.codec.mixed import WANTS
-from kernelmate.suggest.codec.names import LITERALS, NAMES
+from kernelmate.suggest.codec.names import LITERALS, NAMES, is_type
 from kernelmate.suggest.codec.tags import tag_tokens
 
 Array = np.ndarray[Any, Any]

@@ -64,8 +64,8 @@ def reference_logits(found: Any, ids: list[int]) -> np.ndarray[Any, Any]:
     """
     import torch
 
-    from kernelmate_training.torch_attention import mask_of
     from kernelmate_training.torch_folders import load_llama
+    from kernelmate_training.torch_llama import mask_of
 
     tokens = torch.tensor([ids])
     if found.config.get("model_type") == "llama" and found.config.get("tie_word_embeddings"):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate_training.finished_steps import FILE, FinishedSteps, first_open, key_of, model_keys
 from kernelmate_training.journal import Journal
+from kernelmate_training.preparing import FILE, FinishedSteps, first_open, key_of, model_keys
 from kernelmate_training.settings import ModelSection, Upskill
 
 OnLine = Callable[[str], None]

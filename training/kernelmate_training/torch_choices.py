@@ -11,8 +11,16 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kernelmate.suggest.codec.applicable import choice_of, fits, offer_tokens, offers_in
-from kernelmate.suggest.codec.choosing import choice_told, choices, in_order, texts_asked
+from kernelmate.suggest.codec.applicable import (
+    choice_of,
+    choice_told,
+    choices,
+    fits,
+    in_order,
+    offer_tokens,
+    offers_in,
+    texts_asked,
+)
 from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import TASKS
 from kernelmate_training.torch_llama import Llama

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelmate_training.batch_pool import Asked, BatchPool, Lost, Part
-from kernelmate_training.batches import Batch, Packer
+from kernelmate_training.batches import Asked, Batch, BatchPool, Lost, Packer, Part
 from kernelmate_training.torch_device import Place
 
 AHEAD = 4

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernelmate_training.rewards import Weighed
-from kernelmate_training.torch_attention import mask_of
-from kernelmate_training.torch_llama import Llama
+from kernelmate_training.torch_llama import Llama, mask_of
 from kernelmate_training.torch_optimisers import optimisers
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernelmate.suggest.codec.applicable import choice_of, fits, offer_tokens, without_offers
-from kernelmate.suggest.codec.choosing import answers, texts_asked
+from kernelmate.suggest.codec.applicable import answers, choice_of, fits, offer_tokens, texts_asked, without_offers
 from kernelmate_training.augmentation import Augmentation
 from kernelmate_training.torch_llama import Block, Llama
 

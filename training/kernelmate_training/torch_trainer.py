@@ -23,11 +23,10 @@ from kernelmate_training.held_out_loss import EarlyStopping, HeldOut
 from kernelmate_training.journal import Journal
 from kernelmate_training.plans import Clock, TrainingPlan
 from kernelmate_training.shapes import Shape, peak_flops
-from kernelmate_training.torch_attention import best_way, mask_of, varlen
-from kernelmate_training.torch_checkpoints import NotSaved, newest, save
 from kernelmate_training.torch_device import Place, compile_layers
 from kernelmate_training.torch_feed import Feed, Step
-from kernelmate_training.torch_llama import Llama, answer_loss
+from kernelmate_training.torch_folders import NotSaved, newest, save
+from kernelmate_training.torch_llama import Llama, answer_loss, best_way, mask_of, varlen
 from kernelmate_training.torch_optimisers import optimisers
 
 BEST = "best"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate_training.finished_steps import STEPS, FinishedSteps, Step, first_open, model_keys
+from kernelmate_training.preparing import STEPS, FinishedSteps, Step, first_open, model_keys
 from kernelmate_training.requirements import require_packages
 from kernelmate_training.settings import ModelSection, Upskill
 
@@ -341,7 +341,7 @@ def from_checkpoint(settings: Upskill, model: ModelSection) -> None:
         UsageError: there is no valid checkpoint.
     """
     from kernelmate_training.preparing import prepare
-    from kernelmate_training.torch_checkpoints import newest
+    from kernelmate_training.torch_folders import newest
     from kernelmate_training.torch_llama import Llama
     from kernelmate_training.torch_trainer import BEST
     from kernelmate_training.vocabulary import PAD

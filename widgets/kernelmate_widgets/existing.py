@@ -18,9 +18,8 @@ from kernelmate.records import Anchor, Contract, Kernel, Unit, Verdict
 from kernelmate.report.excerpt import sources_of
 from kernelmate.source import contract_for, find_kernels, parse_contract
 from kernelmate.source.line_ends import normal_text
-from kernelmate.source.python import read_python
+from kernelmate.source.python import PythonFile, read_python
 from kernelmate.source.python_launches import calls_of
-from kernelmate.source.python_syntax import PythonFile
 from kernelmate.source.triton import triton_unit
 from kernelmate_widgets.cells import MAGIC, place_name, quoted, short_name
 from kernelmate_widgets.failing import KernelFailed

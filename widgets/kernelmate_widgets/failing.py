@@ -78,7 +78,7 @@ class KernelFailed(CellFailed):
         from kernelmate.report.console import findings_view, lines
         from kernelmate.report.tables import first_wrong_lines, verdict_line
         from kernelmate.report.words import further_reasons
-        from kernelmate_widgets.rendering import as_ansi, as_text
+        from kernelmate_widgets.output import as_ansi, as_text
 
         views: list[Any] = [verdict_line(self.verdict)]
         if self.verdict.findings:

@@ -24,8 +24,7 @@ from kernelmate.report.words import plural
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
 from kernelmate_widgets.failing import at_the_call
-from kernelmate_widgets.launching import Launcher
-from kernelmate_widgets.triton_calls import triton_arguments, triton_shape
+from kernelmate_widgets.launching import Launcher, triton_arguments, triton_shape
 
 USER = "user"
 

@@ -1,5 +1,7 @@
 """Outputs of a cell as HTML, PNG and plain text, which a notebook reopened without a kernel shows unchanged.
 
+The terminal's views are rendered as text, coloured text, or HTML, so that all front ends share their wording.
+
 Outputs are self-contained: no script, no request, at most `LARGEST` bytes. Charts are images in a colour that suits
 light and dark backgrounds, because JupyterLab removes SVG elements from untrusted notebooks but keeps images. Hosts
 without HTML show the PNG.
@@ -8,12 +10,18 @@ without HTML show the PNG.
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.segment import Segment
 
 from kernelmate.records import Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion
+from kernelmate.report.console import show
 from kernelmate.report.drawing import Scene, picture, png
 from kernelmate.report.excerpt import sources_of
 from kernelmate.report.figures import figures
@@ -21,10 +29,69 @@ from kernelmate.report.html import bullets, text
 from kernelmate.report.result import charted, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import result_scenes
 from kernelmate_widgets.charts import scene_of
-from kernelmate_widgets.rendering import as_html, as_text
 
 if TYPE_CHECKING:
     from kernelmate_widgets.handle import KernelHandle
+
+WIDTH = 110
+"""Width in columns of rendered views."""
+
+COLOURS = {"red": "#c4432b", "green": "#3f8f4f", "magenta": "#a864a8", "cyan": "#2f8ca3", "yellow": "#a07d1c"}
+"""Terminal colours with a contrast of at least 3 to 1 on white and on the dark theme's background."""
+
+
+def _console(file: io.StringIO, *, color: bool, width: int = WIDTH) -> Console:
+    # Environment detection is disabled, because rich would display by itself in a notebook.
+    return Console(
+        file=file, force_terminal=color, color_system="standard" if color else None, force_jupyter=False, width=width,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+
+
+def as_text(*views: RenderableType, width: int = WIDTH) -> str:
+    """Renders views as plain text without trailing blanks."""
+    return _written(views, color=False, width=width)
+
+
+def as_ansi(*views: RenderableType, width: int = WIDTH) -> str:
+    """Renders views as text with the escape sequences of colours, for IPython's tracebacks."""
+    return _written(views, color=True, width=width)
+
+
+def _written(views: tuple[RenderableType, ...], *, color: bool, width: int) -> str:
+    file = io.StringIO()
+    show(_console(file, color=color, width=width), *views)
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip("\n").split("\n"))
+
+
+def as_html(*views: RenderableType, width: int = WIDTH) -> str:
+    """Renders views as one preformatted HTML block with inline styles; text has the page's colour."""
+    console = _console(io.StringIO(), color=True, width=width)
+    pieces: list[str] = []
+    for shown in views:
+        lines = console.render_lines(shown, pad=False)
+        for line in lines:
+            pieces += [_span(segment) for segment in line if not segment.control]
+            pieces.append("\n")
+    text = "".join(pieces).rstrip("\n")
+    return f'<pre style="margin:0;overflow-x:auto;line-height:1.35;font-size:12px">{text}</pre>'
+
+
+def _span(segment: Segment) -> str:
+    text, style = escape(segment.text), segment.style
+    if style is None or not segment.text.strip():
+        return text
+    rules = []
+    if style.color is not None and style.color.name in COLOURS:
+        rules.append(f"color:{COLOURS[style.color.name]}")
+    if style.bold:
+        rules.append("font-weight:600")
+    if style.italic:
+        rules.append("font-style:italic")
+    if style.dim:
+        rules.append("opacity:.75")
+    return f'<span style="{";".join(rules)}">{text}</span>' if rules else text
+
 
 LARGEST = 299_000
 """Maximum bytes of an output with its picture and text; with a panel's frame it stays below 300,000."""

@@ -26,9 +26,9 @@ from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
 from kernelmate_widgets.handle import KernelHandle, is_version
-from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
+from kernelmate_widgets.panel_state import VersionList
 from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5

@@ -11,35 +11,85 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernelmate.backends.base import (
-    MOST_PRINTED,
-    ArrayArgument,
-    Module,
-    Run,
-    RunResult,
-    UnsupportedInstruction,
-)
-from kernelmate.backends.cuda.arena import Arena
-from kernelmate.backends.cuda.availability import require_gpu
-from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
-from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.base import MOST_PRINTED, ArrayArgument, Module, Run, RunResult, UnsupportedInstruction
+from kernelmate.backends.cuda.arena import Arena, LargeArena, Take
+from kernelmate.backends.cuda.driver import read_driver, require_gpu
 from kernelmate.backends.cuda.emulated_checks import EarlierLaunches, EmulatedChecks
 from kernelmate.backends.cuda.exchange import is_large
-from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.cuda.initial_state import prepared
-from kernelmate.backends.cuda.large_arena import LargeArena, Take
 from kernelmate.backends.cuda.launching import launch_in_clusters, launched_arguments
-from kernelmate.backends.cuda.loading import CodeCopy, load_failure, load_function
-from kernelmate.backends.cuda.memory import bound_memory
+from kernelmate.backends.cuda.loading import CodeCopy, fault_of, load_failure, load_function
+from kernelmate.backends.cuda.memory import bound_memory, fill_variables
 from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
-from kernelmate.backends.cuda.variables import fill_variables
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
+from kernelmate.compiler import occupancy
 from kernelmate.errors import BackendUnavailable, DeviceFailed
-from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Target
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Resources, Target
+
+
+def resource_disagreements(compiled: Compiled, target: Target, function: Any) -> Iterator[str]:
+    """Returns differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel.
+
+    The driver's largest block is one whose registers fit, so ours is computed with the target's register file.
+    """
+    ours = compiled.resources
+    if ours is None:
+        return
+    pairs = (
+        ("registers", ours.registers, function.num_regs),
+        ("static shared bytes", ours.shared_bytes, function.shared_size_bytes),
+        ("local bytes per thread", ours.local_bytes, function.local_size_bytes),
+        ("largest block", _largest_block(target, ours), function.max_threads_per_block),
+    )
+    for name, read, told in pairs:
+        if read != told:
+            yield f"{name}: {read} by the compiled code, {told} by the driver"
+
+
+def _largest_block(target: Target, resources: Resources) -> int:
+    """Returns the maximum threads, in whole warps, of a block that a multiprocessor can hold.
+
+    If the occupancy of no block is known, it is the maximum that the kernel's launch bounds allow.
+    """
+    sizes = range(resources.max_threads, 0, -32)
+    fitting = (
+        size for size in sizes if occupancy(target, resources, LaunchShape((1, 1, 1), (size, 1, 1))).blocks_per_sm
+    )
+    return next(fitting, resources.max_threads)
+
+
+def occupancy_disagreement(
+    compiled: Compiled, target: Target, function: Any, shape: LaunchShape, sms: int
+) -> str | None:
+    """Return the difference of the blocks per SM from the driver's count.
+
+    The result is None if both counts are equal, or if the target is another GPU.
+
+    Args:
+        compiled: the kernel.
+        target: the target of the computed occupancy.
+        function: the loaded cupy.RawKernel, with leave to take the launch's shared memory.
+        shape: the launch.
+        sms: multiprocessors of this GPU.
+    """
+    import cupy
+
+    if compiled.resources is None or target.sms != sms:
+        return None
+    ours = occupancy(target, compiled.resources, shape).blocks_per_sm
+    told = int(
+        cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.kernel.ptr, shape.threads, shape.shared_bytes
+        )
+    )
+    if ours == told:
+        return None
+    return f"blocks on an SM at {shape.threads} threads: {ours} by our arithmetic, {told} by the driver"
+
 
 _TRAP = re.compile(r"^\s*(?:@!?%p\d+\s+)?trap;", re.MULTILINE)
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.cuda.availability import require_gpu
-from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.driver import read_driver, require_gpu
 from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.cuda.sensors import Sensors
 from kernelmate.records import Calibration, Roofs

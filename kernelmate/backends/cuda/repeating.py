@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda.initial_state import scrub
+from kernelmate.backends.cuda.memory import DeviceVariable, variables_of
 from kernelmate.backends.cuda.timing_arena import ON_DEVICE, Launch, TimingArena
-from kernelmate.backends.cuda.variables import DeviceVariable, variables_of
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import Finding, FindingCode

@@ -14,7 +14,7 @@ from kernelmate.backends.cuda.arena import SCRUB
 from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.backends.cuda.launching import content_of, launch_in_clusters, launched_arguments
-from kernelmate.backends.cuda.variables import fill_variables
+from kernelmate.backends.cuda.memory import fill_variables
 from kernelmate.backends.timed import TimedFault
 from kernelmate.records import Finding, FindingCode, LaunchShape
 

@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
-from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helper_launch, helpers
+from kernelmate.backends.cuda.helpers import EMPTY_PLACES, durations_of, helper_launch, helpers, kept_ahead
 from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
 from kernelmate.backends.cuda.sensors import sensors
-from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
 from kernelmate.records import Finding, FindingCode, LaunchShape

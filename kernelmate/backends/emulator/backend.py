@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import (
     ArrayArgument,
     CacheSample,
@@ -36,6 +35,7 @@ from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.backends.emulator.sampling import sample_l1
 from kernelmate.backends.emulator.sass.mix import Sass
 from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.processes import available_memory
 from kernelmate.compiler import cluster_refusal, required_cluster, sm_limits
 from kernelmate.records import BackendName, Compiled, Finding, FindingCode, Target
 
@@ -57,7 +57,7 @@ def check_memory(run: Run) -> None:
     Raises:
         EmulationTooLarge: it needs more memory than is available.
     """
-    needed, left = needed_bytes(run), room()
+    needed, left = needed_bytes(run), available_memory()
     if left is not None and needed > left.size:
         raise EmulationTooLarge(
             f"the launch needs about {needed >> 20} MiB of memory to be emulated, and {left.size >> 20} MiB {left.limit}.",

@@ -10,14 +10,13 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
-from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group
+from kernelmate.backends.emulator.bulk import bind_bulk_copy, bind_bulk_group, bind_copy, bind_group
 from kernelmate.backends.emulator.clusters import BoundClusterBarrier
-from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.fragments import bind_fragment_load, bind_fragment_store, fragment_layouts
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
-from kernelmate.backends.emulator.liveness import read_at_entry
+from kernelmate.backends.emulator.liveness import guessing_loads, read_at_entry
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.matrices import (
     bind_matrix_load,
@@ -72,7 +71,6 @@ from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
-from kernelmate.backends.emulator.speculative_reads import guessing_loads
 from kernelmate.backends.emulator.tensors import bind_tensor_copy
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED

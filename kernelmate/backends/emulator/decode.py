@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernelmate.backends.emulator.frames import STACK_BYTES
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
 from kernelmate.backends.emulator.link import Linked, LinkRefused, plain_name
 from kernelmate.backends.emulator.merging import served_loads
@@ -44,7 +45,6 @@ from kernelmate.backends.emulator.program import (
     Vector,
 )
 from kernelmate.backends.emulator.ptx import refusal
-from kernelmate.backends.emulator.recursion import STACK_BYTES
 from kernelmate.backends.emulator.specials import is_known
 from kernelmate.backends.emulator.types import SIZES
 

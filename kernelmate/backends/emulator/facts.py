@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernelmate.backends.emulator.bind import foldable_operations, single_definitions
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.footprints import Marks, marks_of
+from kernelmate.backends.emulator.memory import Marks, marks_of
 from kernelmate.backends.emulator.operations import (
     Atomic,
     ClusterBarrier,

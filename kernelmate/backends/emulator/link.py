@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelmate.backends.emulator.frames import Stack, instruction_of
+from kernelmate.backends.emulator.frames import Stack, callee_of, cycles, instruction_of, shape_of
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
@@ -28,7 +28,6 @@ from kernelmate.backends.emulator.program import (
     Variable,
     Vector,
 )
-from kernelmate.backends.emulator.recursion import callee_of, cycles, shape_of
 from kernelmate.backends.emulator.spaces import FUNCTION_BASE
 
 MOST_INSTRUCTIONS = 200_000

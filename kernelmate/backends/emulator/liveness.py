@@ -1,8 +1,13 @@
-"""Liveness analysis: registers read before they are written, and memory reads with unused results."""
+"""Analyses of reads: registers read before they are written, memory reads with unused results, and speculative reads.
+
+A speculative read is a plain one whose value an atomic of the same thread verifies. The compare-and-swap loop in CUDA's
+own guide starts with one, and a maximum is often read before it is raised. Formally both race with other threads'
+atomics, but the atomic decides whatever the read returns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.operations import (
@@ -16,7 +21,8 @@ from kernelmate.backends.emulator.operations import (
     Store,
     Trap,
 )
-from kernelmate.backends.emulator.program import Operand
+from kernelmate.backends.emulator.program import Address, Operand, Register, Symbol
+from kernelmate.backends.emulator.types import SIZES
 
 
 def operands_of(operation: Operation) -> list[Operand]:
@@ -122,3 +128,54 @@ def _is_pure(operation: Operation) -> bool:
 
 def _is_needed(step: DecodedStep, used: set[str]) -> bool:
     return isinstance(step.operation, Store) or not used.isdisjoint(step.writes)
+
+
+_DECIDING = frozenset({"cas", "min", "max"})
+"""Atomics that compare the memory's contents before they change it."""
+
+_WORDS = frozenset({4, 8})
+"""Bytes that are read in one piece."""
+
+
+def guessing_loads(steps: Sequence[DecodedStep]) -> frozenset[int]:
+    """Returns numbers of plain loads followed by a deciding atomic of the same address and width."""
+    named = _named(steps)
+    decided: set[tuple[str, int, str]] = set()
+    found = set()
+    for number in reversed(range(len(steps))):
+        operation = steps[number].operation
+        if isinstance(operation, Atomic) and operation.action in _DECIDING:
+            place = _place(operation.address, operation.kind, named)
+            if place is not None:
+                decided.add(place)
+        elif (
+            isinstance(operation, Load)
+            and len(operation.results) == 1
+            and not operation.synchronizing
+            and _place(operation.address, operation.kind, named) in decided
+        ):
+            found.add(number)
+    return frozenset(found)
+
+
+def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:
+    """Returns registers that hold the address of a variable."""
+    found = {}
+    for step in steps:
+        if isinstance(step.operation, Compute) and step.opcode.startswith("mov.") and len(step.writes) == 1:
+            operand = step.operation.sources[0][0]
+            if isinstance(operand, Symbol):
+                found[step.writes[0]] = operand
+    return found
+
+
+def _place(address: Address, kind: str, named: Mapping[str, Symbol]) -> tuple[str, int, str] | None:
+    """Returns the address of an access as far as its text determines it: base name, offset, and width in bits."""
+    base, offset = address.base, address.offset
+    if isinstance(base, Register) and base.name in named:
+        base = named[base.name]
+    if isinstance(base, Symbol):
+        offset += base.offset
+    if base is None or SIZES[kind] not in _WORDS:
+        return None
+    return base.name, offset, str(8 * SIZES[kind])

@@ -14,10 +14,10 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, CacheSample, Run
 from kernelmate.backends.emulator.bind import Binder, fold_constants
 from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
+from kernelmate.backends.emulator.caches import AccessTrace, l1_hits
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Stop
-from kernelmate.backends.emulator.l1 import AccessTrace, hits
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.backends.emulator.machine import Site
@@ -116,7 +116,7 @@ class _Tracer:
         lengths = [length for _, length in self._sites]
         stores = np.repeat([site.action == "store" for site, _ in self._sites], lengths)
         trace = AccessTrace(np.concatenate(self._lines), np.concatenate(self._sectors), stores)
-        found = hits(trace, cache_bytes)
+        found = l1_hits(trace, cache_bytes)
         asked: Counter[tuple[int, str]] = Counter()
         held: Counter[tuple[int, str]] = Counter()
         wanted = np.bitwise_count(trace.sectors)

@@ -19,9 +19,8 @@ from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.jit.access_stamps import Suspicion
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.meter import Meter
+from kernelmate.backends.emulator.meter import ForwardProgress, Meter
 from kernelmate.backends.emulator.operations import Branch, Exit, Trap
-from kernelmate.backends.emulator.progress import ForwardProgress
 from kernelmate.backends.emulator.registers import spread
 from kernelmate.backends.emulator.rendezvous import Rendezvous
 from kernelmate.backends.emulator.types import Array

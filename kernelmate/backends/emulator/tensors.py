@@ -20,7 +20,7 @@ from kernelmate.backends.base import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort, index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.bulk import CHUNK, FROM, TO, Completion, site_number
-from kernelmate.backends.emulator.instructions.copies import REDUCTIONS
+from kernelmate.backends.emulator.instructions.memory import REDUCTIONS
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site

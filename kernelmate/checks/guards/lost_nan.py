@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kernelmate.checks import ties
+from kernelmate.checks import perturbation
 from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.compare import Difference, nan_in
 from kernelmate.checks.precision import Array, Arrays, is_inexact
@@ -68,5 +68,5 @@ def _differs(
         return None
     there = np.where(both, got, want).astype(got.dtype)
     closer_answer = closer({name: answer.difference(name, there)}, {name: there}) or answer
-    lost = np.argwhere(both & (got != ties.wanted(got, want, closer_answer.ties.get(name))))
+    lost = np.argwhere(both & (got != perturbation.wanted_of_ties(got, want, closer_answer.ties.get(name))))
     return tuple(int(one) for one in lost[0]) if lost.size else None

@@ -1,22 +1,28 @@
-"""Built-in rewrites that apply to a kernel for a request, with the number of variants of each.
+"""Built-in rewrites that apply to a kernel for a request, their ranking by a model, and answers that consist of them.
 
-A model chooses among them by number. Corpus generation and inference both use `offered`, so that a number means the
-same variant in both.
+A model chooses among variants by number. Corpus generation and inference both use `offered`, so that a number means the
+same variant in both. Rewrites are ranked by the probability that the model assigns to each: distinct answers are thus
+obtained without random sampling, each at the cost of evaluating one or two tokens instead of a whole answer. If more
+answers are needed than there are choices, pairs follow: one of the best choices, followed by the rewrite that the model
+considers most probable after it. The steps of an answer are each applied to the previous result.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode, Verdict
 from kernelmate.suggest import recipes, repairs
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Question
+from kernelmate.suggest.codec.base import CodecVersion, Question, UndecodableAnswer
 from kernelmate.suggest.codec.chat import request_of
-from kernelmate.suggest.codec.requests import finding_of
+from kernelmate.suggest.codec.requests import finding_of, launch_of
 from kernelmate.suggest.codec.tags import without_tags
 from kernelmate.suggest.recipes.base import Recipe
 
@@ -137,3 +143,198 @@ def _as_said(verdict: Verdict, broken: str) -> Verdict:
         diagnostics = (Diagnostic("error", said.message, None, said.line, None),)
     findings: tuple[Finding, ...] = (said, *verdict.findings)
     return replace(verdict, diagnostics=diagnostics, findings=findings)
+
+
+Choice = tuple[str, int]
+"""A rewrite's name and the index of a variant, from 0."""
+
+Following = Callable[[str], Mapping[str, float]]
+"""Function from an exact text to log probabilities of the most probable next tokens.
+
+Missing tokens are less probable.
+"""
+
+MOST_OF_ONE = 3
+"""Largest number of choices of one rewrite before all other rewrites were chosen."""
+FIRSTS, MOST_PAIRS = 4, 12
+"""Number of choices that begin pairs, the best of different rewrites, and largest number of pairs for one prompt."""
+UNNAMED = -30.0
+"""Log probability assumed for tokens outside the most probable ones; they keep the prompt's order."""
+
+
+def choice_told(choice: Choice) -> str:
+    """Returns the text of an answer with this choice."""
+    name, number = choice
+    return f"{_word(name)}@#{number}" if number else _word(name)
+
+
+def texts_asked(prompt: str) -> list[str]:
+    """Returns the texts after which `choices` may need the next token's probabilities.
+
+    These are the prompt, and the prompt followed by each rewrite with several variants.
+    """
+    offers = offers_in(prompt)
+    return [prompt, *(prompt + _word(name) for name, count in offers if count > 1)] if offers else []
+
+
+def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
+    """Yield every choice as an answer, then the most probable pairs, each with its log probability.
+
+    Args:
+        prompt: the exact prompt.
+        following: called as by `choices`, then for the best choices and for the second rewrites of pairs.
+    """
+    offers, best = dict(offers_in(prompt)), dict[str, tuple[str, float]]()
+    for choice, chance in choices(prompt, following):
+        best.setdefault(choice[0], (choice_told(choice), chance))
+        yield choice_told(choice), chance
+    found = []
+    for name, (told, chance) in sorted(best.items(), key=lambda one: -one[1][1])[:FIRSTS]:
+        after = following(prompt + told)
+        found += [(chance + after.get(_word(other), UNNAMED), told, other) for other in offers if other != name]
+    # As much as the order of the offers decides among equals.
+    for chance, told, other in sorted(found, key=lambda one: -one[0])[:MOST_PAIRS]:
+        chances = _variants(following(prompt + told + _word(other)), offers[other]) if offers[other] > 1 else [0.0]
+        number = chances.index(max(chances))
+        yield told + choice_told((other, number)), chance + chances[number]
+
+
+def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
+    """Yield all choices of a prompt with log probabilities, the most probable first.
+
+    Args:
+        prompt: the exact prompt.
+        following: called for the prompt, then for each rewrite with several variants when it is reached.
+        most_of_one: largest number of choices of one rewrite before all others were chosen.
+    """
+    offers = offers_in(prompt)
+    if not offers:
+        return
+    after = following(prompt)
+    # Most probable first; ties in the prompt's order, each rewrite before its variants.
+    waiting = [(-after.get(_word(name), UNNAMED), place, 0, count) for place, (name, count) in enumerate(offers)]
+    heapq.heapify(waiting)
+    taken: Counter[str] = Counter()
+    later: list[tuple[Choice, float]] = []
+    while waiting:
+        cost, place, number, count = heapq.heappop(waiting)
+        name = offers[place][0]
+        if count > 1:
+            for variant, chance in enumerate(_variants(following(prompt + _word(name)), count)):
+                heapq.heappush(waiting, (cost - chance, place, variant, 1))
+            continue
+        taken[name] += 1
+        found = (name, number), -cost
+        if taken[name] > most_of_one:
+            later.append(found)
+        else:
+            yield found
+    yield from later
+
+
+def _variants(after: Mapping[str, float], count: int) -> list[float]:
+    """Returns the log probability of each variant of a rewrite.
+
+    The first variant has no number token; it gets the probability that the number tokens leave.
+    """
+    numbered = [after.get(f"@#{number}", UNNAMED) for number in range(1, count)]
+    rest = 1.0 - sum(math.exp(chance) for chance in numbered)
+    return [math.log(rest) if rest > math.exp(UNNAMED) else UNNAMED, *numbered]
+
+
+def _word(name: str) -> str:
+    return f"@use-{name}:"
+
+
+def in_order(offers: Sequence[Offer]) -> list[Choice]:
+    """Returns the first variant of each offer, then the second of each, and so on: the order without a model."""
+    most = max((count for _, count in offers), default=0)
+    return [(name, number) for number in range(most) for name, count in offers if number < count]
+
+
+MOST_STEPS = 5
+MOST_TRIED = 400
+"""Largest number of versions to try in a search for the steps that lead to one."""
+
+Step = tuple[str, int]
+"""A rewrite's name and the index of a variant, from 0."""
+
+Named = tuple[str, int | None]
+"""A rewrite's name with the index of a variant, if known."""
+
+_AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
+
+
+def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
+    """Apply steps to a request, and return it with the reason of each.
+
+    Raises:
+        UndecodableAnswer: a rewrite does not exist or has no such variant there, or there are too many steps.
+    """
+    whys: list[str] = []
+    if len(steps) > MOST_STEPS:
+        raise UndecodableAnswer(f"The answer takes more than {MOST_STEPS} steps.")
+    for name, number in steps:
+        if name not in REWRITES:
+            raise UndecodableAnswer(f"There is no recipe {name}.")
+        candidate = next(islice(REWRITES[name].candidates(request), number, None), None)
+        if candidate is None:
+            raise UndecodableAnswer(f"The recipe {name} has no variant {number} here.")
+        request = after(request, candidate)
+        whys.append(candidate.why)
+    return request, whys
+
+
+def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
+    """Returns the request with a candidate in place of its kernel."""
+    return replace(request, kernel=candidate.kernel, contract=candidate.contract)
+
+
+def named_steps(analysis: Sequence[str]) -> list[Named] | None:
+    """Returns the rewrites of an author such as `recipe:coalesce+unroll#1` among sentences; None if none is named."""
+    found = _AUTHOR.search(" ".join(analysis))
+    parts = [part.partition("#") for part in found[1].split("+")] if found is not None else []
+    if not parts or not all(name in REWRITES for name, _, _ in parts):
+        return None
+    return [(name, int(number) if number.isdigit() else None) for name, _, number in parts]
+
+
+def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
+    """Return the steps that lead to a version: the named rewrites in turn.
+
+    Without named rewrites, every offered rewrite is tried alone if the kernel is broken.
+
+    Args:
+        question: the question.
+        goal: the version to reach.
+        names: the rewrites to apply, in order.
+        offers: returns the applicable rewrites; called only if no rewrite is named.
+
+    Returns:
+        The steps; None if no steps lead to the version.
+
+    Raises:
+        NotEncodable: the text does not contain the kernel, or no contract is available for it.
+    """
+    tries = [names] if names else [[(name, None)] for name, _ in offers()] if question.broken else []
+    request, left = assumed(question) if tries else None, iter(range(MOST_TRIED))
+    found = (_path(request, goal, one, left) for one in tries if request is not None)
+    return next((steps for steps in found if steps is not None), None)
+
+
+def _path(
+    request: SuggestRequest, goal: CodecVersion, names: Sequence[Named], left: Iterator[int]
+) -> list[Step] | None:
+    name, wanted = names[0]
+    first, stop = (0, MOST_VARIANTS) if wanted is None else (wanted, wanted + 1)
+    for number, candidate in enumerate(islice(REWRITES[name].candidates(request), first, stop), first):
+        if next(left, None) is None:
+            return None
+        if len(names) == 1:
+            if (candidate.kernel.unit.text, launch_of(candidate.contract)) == (goal.text, goal.launch):
+                return [(name, number)]
+            continue
+        rest = _path(after(request, candidate), goal, names[1:], left)
+        if rest is not None:
+            return [(name, number), *rest]
+    return None

@@ -31,8 +31,7 @@ from kernelmate.suggest.codec.base import (
 )
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
-from kernelmate.suggest.proposals import proposed
-from kernelmate.suggest.replies import Malformed, Proposal, Review, Step, read_reply
+from kernelmate.suggest.replies import Malformed, Proposal, Review, Step, proposed, read_reply
 
 BEGIN, END = "<|im_start|>", "<|im_end|>"
 ANALYSE = """\

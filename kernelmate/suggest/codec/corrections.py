@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.known_words import KEYWORDS, is_known, is_type
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
-from kernelmate.suggest.codec.names import is_fixed
-from kernelmate.suggest.codec.tokens import is_word
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, is_word
+from kernelmate.suggest.codec.names import KEYWORDS, is_fixed, is_known, is_type
 
 NEAR, CLEARER = 0.7, 0.1
 """Least similarity of a name to a declared one, and its least lead over all others, both from 0 to 1."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from kernelmate.suggest.codec.base import NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.header import SIDE, lengthened, shortened
-from kernelmate.suggest.codec.known_words import KEYWORDS
-from kernelmate.suggest.codec.names import Placeholders
-from kernelmate.suggest.codec.tokens import is_word, read_tokens
+from kernelmate.suggest.codec.lines import is_word, read_tokens
+from kernelmate.suggest.codec.names import KEYWORDS, Placeholders
 
 RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS = (
     "@restrict", "@const", "@no-restrict", "@no-const", "@bounds", "@maxreg", "@no-bounds",

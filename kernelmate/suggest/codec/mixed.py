@@ -20,7 +20,18 @@ from kernelmate.errors import KernelmateError
 from kernelmate.source import launch_shape
 from kernelmate.suggest.codec import corrections, header
 from kernelmate.suggest.codec import edits as line_edits
-from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
+from kernelmate.suggest.codec.applicable import (
+    Named,
+    Offer,
+    Step,
+    assumed,
+    named_steps,
+    offer_tokens,
+    offered,
+    offers_told,
+    path,
+    taken,
+)
 from kernelmate.suggest.codec.base import (
     STARTER,
     CodecLaunch,
@@ -33,12 +44,9 @@ from kernelmate.suggest.codec.base import (
 from kernelmate.suggest.codec.chat import request_of
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
-from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
-from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
-from kernelmate.suggest.codec.regions import Regions, regions
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Regions, regions
+from kernelmate.suggest.codec.names import in_parameters, placeholders, values_of
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.shown import (
     END,

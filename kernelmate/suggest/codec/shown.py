@@ -14,11 +14,10 @@ from kernelmate.source import change_launch, find_kernels, parse_contract, text_
 from kernelmate.suggest.codec import header
 from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.edits import MOST_LINES
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros, read_tokens
 from kernelmate.suggest.codec.names import Placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
-from kernelmate.suggest.codec.tokens import read_tokens
 
 END = "@end"
 MOST_ANSWER = 64 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.known_words import CONTROL, KEYWORDS, is_type
-from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
+from kernelmate.suggest.codec.lines import is_number, is_string, is_word
+from kernelmate.suggest.codec.names import CONTROL, KEYWORDS, is_type
 
 _GLUED = frozenset(
     {"++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "!=", "<=", ">=", "==", "&&", "||", "<<", ">>", "->", "::"}

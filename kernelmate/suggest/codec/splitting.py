@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item, Unbalanced, flat, mark_object_macros
-from kernelmate.suggest.codec.tokens import Tokens, is_word, read_tokens
+from kernelmate.suggest.codec.lines import (
+    Canonical,
+    CanonicalLine,
+    Item,
+    Tokens,
+    Unbalanced,
+    flat,
+    is_word,
+    mark_object_macros,
+    read_tokens,
+)
 
 MOST_DEPTH = 60
 """Largest nesting depth of blocks; units with deeper ones are split by punctuation alone."""

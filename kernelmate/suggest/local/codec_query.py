@@ -13,10 +13,9 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.applicable import fits, offers_in, without_offers
+from kernelmate.suggest.codec.applicable import Following, answers, fits, offers_in, without_offers
 from kernelmate.suggest.codec.base import CodecLaunch, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.base import Question as CodecQuestion
-from kernelmate.suggest.codec.choosing import Following, answers
 from kernelmate.suggest.codec.requests import candidate_of
 from kernelmate.suggest.local.chat import ChatAnswer, ChatRequest
 

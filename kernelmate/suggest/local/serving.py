@@ -24,10 +24,9 @@ from typing import IO
 from kernelmate.environment import without_secrets
 from kernelmate.files import locked
 from kernelmate.suggest.base import AuthorFailed
-from kernelmate.suggest.local.engine_settings import EngineSettings
+from kernelmate.suggest.local.engine_settings import EngineSettings, Preset, choose
 from kernelmate.suggest.local.engines import engine_name
 from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary
-from kernelmate.suggest.local.presets import Preset, choose
 from kernelmate.suggest.local.state import ServerState, default_file, read_state, touch
 
 START_S = 180.0

@@ -14,7 +14,7 @@ from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.literal_blocks import block_sides
-from kernelmate.suggest.recipes.named import BINS
+from kernelmate.suggest.recipes.restructure import BINS
 from kernelmate.suggest.strides import turns_of_threads
 from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
 

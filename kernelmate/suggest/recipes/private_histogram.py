@@ -15,8 +15,7 @@ from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, argument_shapes
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.recipes.named import BINS, named
-from kernelmate.suggest.recipes.restructure import known, without_early_returns
+from kernelmate.suggest.recipes.restructure import BINS, known, named, without_early_returns
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import (  # fmt: skip

@@ -18,8 +18,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import follow_block
 from kernelmate.suggest.recipes.literal_blocks import block_sides
-from kernelmate.suggest.recipes.named import named
-from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return
+from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return, named
 from kernelmate.suggest.strides import LaneEvaluator, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (

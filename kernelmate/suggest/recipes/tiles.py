@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelmate.suggest.recipes.named import named
-from kernelmate.suggest.recipes.restructure import known
+from kernelmate.suggest.recipes.restructure import known, named
 from kernelmate.suggest.syntax import Edit, Tree
 
 SIDE = 32

@@ -16,9 +16,8 @@ from kernelmate.source import apply_edits, change_launch
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.block_trees import EXTREMES, block_threads
-from kernelmate.suggest.recipes.named import warps
 from kernelmate.suggest.recipes.own_shared_element import indices_of
-from kernelmate.suggest.recipes.restructure import WARP, ZERO, warp_width
+from kernelmate.suggest.recipes.restructure import WARP, ZERO, warp_width, warps
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
     DeclaredVariable,

@@ -9,7 +9,7 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.records import Contract, Kernel
-from kernelmate.synthesis.lift.names import DTYPES
+from kernelmate.synthesis.lift.arithmetic import DTYPES
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
 from kernelmate.synthesis.lift.sharing import SharedAccesses
 from kernelmate.synthesis.lift.threads import ThreadBlock

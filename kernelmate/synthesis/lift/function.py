@@ -10,11 +10,11 @@ from typing import Any
 
 from kernelmate.checks.reference import spelled
 from kernelmate.records import Argument, Contract, Kernel
+from kernelmate.synthesis.lift.arithmetic import DTYPES
 from kernelmate.synthesis.lift.domains import Domains, LiftedResult
 from kernelmate.synthesis.lift.loading import Loading
 from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import refuse_races
-from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
 from kernelmate.synthesis.lift.reducing import FunctionWriter
 from kernelmate.synthesis.lift.statements import KernelMachine

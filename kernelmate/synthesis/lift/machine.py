@@ -8,9 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmate.records import Contract, Kernel
-from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
+from kernelmate.synthesis.lift.arithmetic import (
+    ATOMICS,
+    FUNCTIONS,
+    INTEGERS,
+    KINDS,
+    NUMBERS,
+    ROUNDED,
+    SAME,
+    binary,
+    composed,
+    constant,
+    converted,
+    kind_of,
+    truth,
+)
 from kernelmate.synthesis.lift.file import ArrayStore, LaunchedKernel, LocalArray, Node, Pointer, parsed
-from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
 from kernelmate.synthesis.lift.sharing import SharedArray, Write
 from kernelmate.synthesis.lift.values import (

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelmate.synthesis.lift.arithmetic import constant, converted
+from kernelmate.synthesis.lift.arithmetic import ATOMICS, constant, converted, kind_of
 from kernelmate.synthesis.lift.file import LocalArray, Node, Pointer, before_jump, condition_of, statements_of
 from kernelmate.synthesis.lift.loops import LiftedLoop, read_loop, summarised, unrolled_values
 from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import kept_elements
-from kernelmate.synthesis.lift.names import ATOMICS, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted
 from kernelmate.synthesis.lift.sharing import SharedArray
 from kernelmate.synthesis.lift.values import FALSE, TRUE, Spread, negation, to_poly

@@ -35,7 +35,7 @@ from kernelmate.synthesis.kernel_text import (
 )
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules import tensor_contraction
-from kernelmate.synthesis.tensor_text import copy_function
+from kernelmate.synthesis.tensor_products import copy_function
 
 BLOCK = 256
 PACK = 4

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
 from kernelmate.synthesis.graph import BITWISE, Node
 from kernelmate.synthesis.kernel_text import KernelText, block_of
 from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, behind, walk
-from kernelmate.synthesis.reductions import Reductions
+from kernelmate.synthesis.reductions import EXTREMES, LOWEST, Reductions, is_extreme, start_of
 
 IN_FLIGHT = 64
 """Bytes of a thread's loads in flight before the first is used: for 1024 threads, latency times bandwidth."""

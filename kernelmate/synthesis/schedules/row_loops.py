@@ -10,9 +10,8 @@ from kernelmate.source.folding import folded
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import Team
-from kernelmate.synthesis.row_ends import RowEnd
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
-from kernelmate.synthesis.schedules.row_elements import RowElements
+from kernelmate.synthesis.schedules.row_elements import RowElements, RowEnd
 
 MOST_KEPT = 64
 """Maximum number of a thread's registers that hold elements of its row."""

@@ -13,11 +13,10 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.extremes import EXTREMES, LOWEST, is_extreme, start_of
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, sorted_graph
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.reductions import EXTREMES, LOWEST, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.reduced_products import reduction_local
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW
 from kernelmate.synthesis.schedules.windows import hoisted

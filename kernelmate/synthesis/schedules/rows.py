@@ -24,7 +24,7 @@ from kernelmate.synthesis.online import online_of
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.row_ends import RowEnd, ends_of
+from kernelmate.synthesis.schedules.row_elements import RowEnd, ends_of
 from kernelmate.synthesis.schedules.row_loops import RowLoops
 
 ROWS_PER_BLOCK = 8

@@ -22,8 +22,7 @@ from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, STATIC_BYTES, KernelText, WrittenKernel, block_of, indented
 from kernelmate.synthesis.plan import Plan, Refused
-from kernelmate.synthesis.tensor_text import IN_FLIGHT, TensorText
-from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STEP, TILES, TensorTile, ranked
+from kernelmate.synthesis.tensor_products import CHUNK, GROUP, IN_FLIGHT, STEP, TILES, TensorText, TensorTile, ranked
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:

@@ -16,13 +16,12 @@ from typing import Any, TypeAlias
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import aligned
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.extremes import start_of
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
 from kernelmate.synthesis.kernel_text import STATIC_BYTES, KernelText, WrittenKernel, block_of, fresh_names
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Plan, Refused
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.reductions import WARP, Reductions, Team, start_of
 
 MOST_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, Technical Specifications)."""
@@ -42,7 +41,7 @@ _Target: TypeAlias = "tuple[str, str, str]"
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps(Plan):
+class _VectorSteps(Plan):
     """Plan in which an index has the text of a position for each axis, or None for an axis of length 1.
 
     Attributes:
@@ -149,7 +148,7 @@ class _VectorText:
 
     def __init__(self, graph: Graph, kernel: KernelText, carried: Node, vector: int) -> None:
         self.graph, self.kernel, self.carried = graph, kernel, carried
-        self.plan = _Steps(graph, (), 0, (), "free")
+        self.plan = _VectorSteps(graph, (), 0, (), "free")
         self.outputs = [one.name for one in kernel.outputs()]
         shape, self.axis = _shape(carried), _axis(carried)
         self.steps = shape[self.axis]
@@ -188,7 +187,7 @@ class _VectorText:
 
     def _is_contiguous(self, reduced: int) -> bool:
         """Returns True if the terms of a reduction are neighbours in all matrices."""
-        plan = _Steps(self.graph, (), 0, (), "free", loops=dict.fromkeys(range(len(self.graph.nodes)), "term"))
+        plan = _VectorSteps(self.graph, (), 0, (), "free", loops=dict.fromkeys(range(len(self.graph.nodes)), "term"))
         stack: list[Key] = [(reduced, tuple("element" for _ in self.graph.nodes[reduced].shape))]
         while stack:
             key = stack.pop()

@@ -97,7 +97,7 @@ def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
 
     from kernelmate.backends.base import ArrayArgument
     from kernelmate.backends.cuda.launching import content_of, launch_in_clusters, launched_arguments
-    from kernelmate.backends.cuda.variables import fill_variables
+    from kernelmate.backends.cuda.memory import fill_variables
 
     places: dict[str, int] = {}
     # What holds addresses is filled last, when all arrays have theirs.

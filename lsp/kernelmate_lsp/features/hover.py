@@ -24,8 +24,7 @@ from kernelmate.report.words import (
 )
 from kernelmate.source import c_type_dtype, numpy_dtype
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
-from kernelmate_lsp.features.line_hover import line_text
-from kernelmate_lsp.features.register_hover import register_text
+from kernelmate_lsp.features.line_hover import line_text, register_text
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.phrases import ago
 from kernelmate_lsp.reading import DocumentKernel, Reading

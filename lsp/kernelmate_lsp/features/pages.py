@@ -18,7 +18,7 @@ from kernelmate.errors import UsageError
 from kernelmate.history import History
 from kernelmate.records import Listing, Recorded
 from kernelmate.report.json import doctor_json, listings_json
-from kernelmate.session.restoring import restored_in
+from kernelmate.session.recording import restored_in
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_lsp.document_state import is_current
 from kernelmate_lsp.edits import document_text, workspace_edit

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes
-from kernelmate.checks.scratch import scratch_sizes
+from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes, scratch_sizes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.case_records import CaseRecord, NotedFinding
-from kernelmate.checks.divisibility import assumed
+from kernelmate.checks.causes import assumed_divisibility
 from kernelmate.records import FindingCode
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, swallows_nan, writes_zeros, wrong_everywhere
 
@@ -201,5 +201,5 @@ def test_two_sizes_may_be_assumed_together() -> None:
         asked.append(size)
         return record
 
-    assert assumed(found, attempt) == ("m % 8 == 0", "n % 16 == 0")
+    assert assumed_divisibility(found, attempt) == ("m % 8 == 0", "n % 16 == 0")
     assert asked[-1] == {"m": 24, "n": 48} or {"m": 24, "n": 48} in [record.size for record in found]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.backends import available_memory
+from kernelmate.backends import processes
 from kernelmate.backends.base import EmulationTooLarge
-from kernelmate.checks.extent import needed_bytes
 from kernelmate.checks.judge import judge
+from kernelmate.checks.size_plan import needed_bytes
 from kernelmate.compiler import find_target
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.records import JudgeTask
@@ -115,7 +115,7 @@ def test_a_candidate_too_large_for_the_emulator_is_not_judged_where_nothing_says
 
 
 def test_what_there_is_no_memory_to_judge_is_refused_before_anything_is_drawn(verdict_on, monkeypatch) -> None:
-    monkeypatch.setattr(available_memory, "_of_process", lambda: 1 << 20)
+    monkeypatch.setattr(processes, "_of_process", lambda: 1 << 20)
     block = DOUBLE.replace("{ n = 1000 }", "{ n = 1000000000 }")
     with pytest.raises(LaunchTooLarge, match=r"At n = 1000000000 judging needs about \d+ MiB") as caught:
         verdict_on(body(honest), block=block)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import RunResult
 from kernelmate.measure.constants import L2_BYTES_PER_SM, UNIFIED_L1_BYTES, for_capability
-from kernelmate.measure.predict import ALONE_US, explain, predict, stored_fit
-from kernelmate.measure.work import operations
+from kernelmate.measure.predict import ALONE_US, explain, operations, predict, stored_fit
 from kernelmate.records import MOSTLY_LAUNCHING, Compiled, Counters, LaunchShape, Resources, Target
 
 MANY = 1 << 24

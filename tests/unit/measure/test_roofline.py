@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelmate.compiler.targets import TARGETS, find_target
-from kernelmate.measure.predict import predict
+from kernelmate.measure.predict import predict, work_of
 from kernelmate.measure.roofline import place, table_roofs
-from kernelmate.measure.work import work_of
 from kernelmate.records import Roofs, Timing, Work
 
 MANY = 1 << 24

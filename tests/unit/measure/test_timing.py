@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
-from kernelmate.measure.plans import PERIOD_ROUNDS
-from kernelmate.measure.timing import ATTEMPTS, REPEATS, measure, settle
+from kernelmate.measure.timing import ATTEMPTS, PERIOD_ROUNDS, REPEATS, measure, settle
 from kernelmate.records import Finding, FindingCode
 
 

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from kernelmate.compiler.code_diff import compare_code
 from kernelmate.records import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
-from kernelmate.report.code import ListingView, code_view, listing_head, setters
-from kernelmate.report.code_diff import diff_view
+from kernelmate.report.code import ListingView, code_view, diff_view, listing_head, setters
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
 

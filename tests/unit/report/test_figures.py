@@ -17,9 +17,9 @@ from kernelmate.report.figures import (
     figures,
     occupancy_figure,
     resources_figure,
+    timing_figure,
     versions_of,
 )
-from kernelmate.report.time_chart import timing_figure
 from tests.plotly_schema import taken
 
 

@@ -15,10 +15,8 @@ from kernelmate.records import Finding, FindingCode, Gate, GatedKernel, MetricCh
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.gate import figure_sentence, gate_line, gate_view, summary
-from kernelmate.report.gate_markdown import MOST, markdown
+from kernelmate.report.gate_files import MOST, junit, markdown, sarif
 from kernelmate.report.json import gate_json
-from kernelmate.report.junit import junit
-from kernelmate.report.sarif import sarif
 from kernelmate.report.schema import schema
 
 FIGURES = (

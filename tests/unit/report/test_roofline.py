@@ -11,10 +11,10 @@ import pytest
 
 from kernelmate.measure.roofline import place, table_roofs
 from kernelmate.records import Calibration, Counters, HardwareProfile, Roofline, Roofs, Timing, Work
-from kernelmate.report.calibration import calibration_view, calibration_words
 from kernelmate.report.chart import BLUE, GREY, ChartVersion
 from kernelmate.report.console import make_console, show
 from kernelmate.report.figures import figures
+from kernelmate.report.machine import calibration_view, calibration_words
 from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
 from kernelmate.report.roofline_chart import roofline_figure, share_figure
 from tests.plotly_schema import taken

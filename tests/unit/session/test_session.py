@@ -518,7 +518,7 @@ def test_an_error_finding_rejects_and_a_warning_does_not(
 
 
 def test_backend_cuda_is_refused_with_what_works(scripted: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelmate.backends.cuda.availability.read_driver", lambda: None)
+    monkeypatch.setattr("kernelmate.backends.cuda.driver.read_driver", lambda: None)
     with pytest.raises(BackendUnavailable, match="cannot run here") as caught:
         scripted(backend="cuda")
     assert "--backend emulator" in (caught.value.hint or "")

@@ -9,11 +9,11 @@ import pytest
 
 from kernelmate.records import Candidate, Claim, Kernel, Verdict
 from kernelmate.source import find_kernels, text_unit
-from kernelmate.suggest.changed_values import changed_values
-from kernelmate.suggest.claims import borne_out
 from kernelmate.suggest.codec.applicable import candidates
 from kernelmate.suggest.codec.fingerprint import questions
 from kernelmate.suggest.recipes import ALL
+from kernelmate.suggest.replacement import changed_values
+from kernelmate.suggest.replies import borne_out
 
 
 @pytest.fixture

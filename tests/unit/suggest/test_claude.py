@@ -17,7 +17,7 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.claude import MOST_OUTPUT_TOKENS, Claude
 from kernelmate.suggest.consent import Consents, Outgoing
 from kernelmate.suggest.prices import SpendingBudget, cost_of
-from kernelmate.suggest.proposals import proposed
+from kernelmate.suggest.replies import proposed
 
 pytest.importorskip("anthropic")
 

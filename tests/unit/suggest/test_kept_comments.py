@@ -9,10 +9,9 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import contract_for, load_kernels
-from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
-from kernelmate.suggest.unused_code import without_own_helpers
+from kernelmate.suggest.replacement import with_kept_comments, without_own_helpers
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for

@@ -10,8 +10,7 @@ import pytest
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, parse_contract, text_unit
 from kernelmate.suggest.allowed_tokens import MOST_TEXT, ForbiddenText
-from kernelmate.suggest.proposals import proposed
-from kernelmate.suggest.replies import Proposal
+from kernelmate.suggest.replies import Proposal, proposed
 from kernelmate.suggest.untrusted import as_written, screen, spliced
 
 FILE = """\

@@ -6,8 +6,8 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
+from kernelmate.suggest.replacement import without_own_helpers, without_unused_headers, without_unused_numbers
 from kernelmate.suggest.untrusted import screen
-from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
 
 KERNEL = """__global__ void scale(const float* x, float* y, int n) {
   int i = blockIdx.x * kThreads + threadIdx.x;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.synthesis.graph import evaluate
-from kernelmate.synthesis.regrouped import regrouped
+from kernelmate.synthesis.grouped import regrouped
 from kernelmate.synthesis.trace import trace
 
 ARGS = {

@@ -10,8 +10,7 @@ import pytest
 
 from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.parts import with_parts
-from kernelmate.synthesis.sliced import slices_first
+from kernelmate.synthesis.parts import slices_first, with_parts
 from kernelmate.synthesis.trace import trace
 
 ARGS = {"x": "in float32[rows, k]", "w": "in float32[k, n]", "b": "in float32[n]", "y": "out float32[rows, m]",

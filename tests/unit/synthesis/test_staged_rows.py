@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel, parse_contract
-from kernelmate.suggest.unused_code import without_own_helpers
+from kernelmate.suggest.replacement import without_own_helpers
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused

@@ -11,8 +11,8 @@ import pytest
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.folding import folded, width_of, wrapped
+from kernelmate.suggest.replacement import without_own_helpers, without_unused_numbers
 from kernelmate.suggest.untrusted import screen
-from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.schedules.windows import with_locals

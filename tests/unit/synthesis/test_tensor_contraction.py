@@ -21,7 +21,7 @@ from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed as place
 from kernelmate.synthesis.schedules import contraction
-from kernelmate.synthesis.tensor_tiles import TILES, ranked
+from kernelmate.synthesis.tensor_products import TILES, ranked
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 

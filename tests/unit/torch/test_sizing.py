@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: make train-tools")
 
-from kernelmate_torch.sizing import made_smaller
+from kernelmate_torch.loading import made_smaller
 
 LARGE = """
 import torch

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate_torch.tracing.recording.kernels import REGISTRY, LaunchableKernel
 from kernelmate_torch.tracing.recording.timing import Times
-from kernelmate_torch.tracing.shares import is_named, launches_of, share_of
+from kernelmate_torch.tracing.report import is_named, launches_of, share_of
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 from kernelmate_training.batches import LEAST_SHARE, Packer  # noqa: E402
 from kernelmate_training.encoded import Encoded, load_encoded  # noqa: E402
 from kernelmate_training.shapes import Shape  # noqa: E402
-from kernelmate_training.torch_attention import mask_of  # noqa: E402
-from kernelmate_training.torch_llama import Llama, answer_loss  # noqa: E402
+from kernelmate_training.torch_llama import Llama, answer_loss, mask_of  # noqa: E402
 
 EVEN = {"generate": 1.0, "analyse": 1.0, "debug": 1.0}
 

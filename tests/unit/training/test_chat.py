@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import CodecVersion, NotEncodable, Question, UndecodableAnswer
-from kernelmate.suggest.codec.tokens import read_tokens
+from kernelmate.suggest.codec.lines import read_tokens
 from kernelmate.suggest.prompts import RULES
 from kernelmate_training.examples import format_examples, launch_of, lines_of, question_of, version_of
 

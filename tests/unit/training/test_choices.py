@@ -8,8 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
-from kernelmate.suggest.codec.applicable import offer_tokens  # noqa: E402
-from kernelmate.suggest.codec.choosing import choice_told, choices, texts_asked  # noqa: E402
+from kernelmate.suggest.codec.applicable import (  # noqa: E402
+    choice_told,
+    choices,
+    offer_tokens,
+    texts_asked,
+)
 from kernelmate_training.encoded import encode  # noqa: E402
 from kernelmate_training.examples import Example  # noqa: E402
 from kernelmate_training.torch_choices import agreement  # noqa: E402

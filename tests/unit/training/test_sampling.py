@@ -10,11 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
-from kernelmate.suggest.codec.applicable import offer_tokens, offers_in  # noqa: E402
-from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
+from kernelmate.suggest.codec.applicable import answers, choice_told, in_order, offer_tokens, offers_in  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
-from kernelmate_training.torch_attention import mask_of  # noqa: E402
-from kernelmate_training.torch_llama import Llama  # noqa: E402
+from kernelmate_training.torch_llama import Llama, mask_of  # noqa: E402
 from kernelmate_training.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
 from tests.unit.training.small_models import small_model  # noqa: E402
 

@@ -20,10 +20,9 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 
 from kernelmate.errors import TrainingFailed, UsageError  # noqa: E402
 from kernelmate.suggest.codec import codec_named  # noqa: E402
-from kernelmate_training import torch_checkpoints  # noqa: E402
+from kernelmate_training import torch_folders  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
-from kernelmate_training.batch_pool import BatchPool, Lost  # noqa: E402
-from kernelmate_training.batches import Packer  # noqa: E402
+from kernelmate_training.batches import BatchPool, Lost, Packer  # noqa: E402
 from kernelmate_training.encoded import Encoded, encode  # noqa: E402
 from kernelmate_training.examples import format_examples  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
@@ -33,10 +32,9 @@ from kernelmate_training.plans import (  # noqa: E402
     TrainingPlan,
 )
 from kernelmate_training.shapes import Shape  # noqa: E402
-from kernelmate_training.torch_attention import mask_of  # noqa: E402
 from kernelmate_training.torch_device import Place  # noqa: E402
 from kernelmate_training.torch_feed import Feed  # noqa: E402
-from kernelmate_training.torch_llama import Llama  # noqa: E402
+from kernelmate_training.torch_llama import Llama, mask_of  # noqa: E402
 from kernelmate_training.torch_trainer import Trained, Trainer  # noqa: E402
 from kernelmate_training.vocabulary import train_tokenizer  # noqa: E402
 
@@ -208,7 +206,7 @@ def test_a_full_disk_ends_no_run_and_costs_no_checkpoint(tmp_path: Path, reversa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(torch_checkpoints.torch, "save", full)
+    monkeypatch.setattr(torch_folders.torch, "save", full)
     done = train(tmp_path, reversals, tiny, plan(steps=6))
     assert done.finished
     assert done.step == 6
@@ -229,7 +227,7 @@ def test_a_loss_that_is_no_number_goes_back_and_then_names_the_last_good_checkpo
     with pytest.raises(TrainingFailed, match=r"step-000000004\.pt"):
         trainer.run()
     assert len(list(events(tmp_path / "log.jsonl", "loss is no number"))) == 3
-    assert torch_checkpoints.newest(tmp_path).state["step"] == 4
+    assert torch_folders.newest(tmp_path).state["step"] == 4
 
 
 def test_a_run_by_the_clock_ends_when_its_seconds_are_spent(tmp_path: Path, reversals: Encoded, tiny: Shape) -> None:
@@ -250,9 +248,9 @@ def test_a_checkpoint_can_run_no_code(tmp_path: Path) -> None:
         def __reduce__(self) -> Any:
             return (os.system, (f"touch {tmp_path}/owned",))
 
-    torch_checkpoints.save(tmp_path, 1, {"step": 1})
-    path = torch_checkpoints.save(tmp_path, 2, {"step": Bad()})
-    found = torch_checkpoints.newest(tmp_path)
+    torch_folders.save(tmp_path, 1, {"step": 1})
+    path = torch_folders.save(tmp_path, 2, {"step": Bad()})
+    found = torch_folders.newest(tmp_path)
     assert found.state["step"] == 1
     assert path.name in found.damaged[0]
     assert not (tmp_path / "owned").exists()

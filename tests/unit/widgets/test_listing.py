@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernelmate_widgets.listing import VersionList
+from kernelmate_widgets.panel_state import VersionList
 
 
 @dataclass(frozen=True)

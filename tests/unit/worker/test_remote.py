@@ -282,7 +282,7 @@ def test_a_worker_stuck_in_c_is_killed_there_when_the_session_gives_it_up(
 
 
 def test_a_gpu_is_asked_for_there_and_its_absence_told(settings: Make, file: Path) -> None:
-    from kernelmate.backends.cuda.availability import missing_for_gpu
+    from kernelmate.backends.cuda.driver import missing_for_gpu
 
     if missing_for_gpu() is None:
         pytest.skip("this machine has a GPU")

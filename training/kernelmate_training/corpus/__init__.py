@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelmate_training.corpus.assemble import Manifest
-    from kernelmate_training.corpus.building import Progress, Settings, build
-    from kernelmate_training.corpus.collecting import collect
+    from kernelmate_training.corpus.building import Progress, Settings, build, collect
 
 __all__ = ["Manifest", "Progress", "Settings", "build", "collect"]
 
@@ -20,7 +19,7 @@ _HOMES = {
     "Progress": "building",
     "Settings": "building",
     "build": "building",
-    "collect": "collecting",
+    "collect": "building",
 }
 
 

@@ -14,9 +14,8 @@ from random import Random
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, MetricName, Size, Verdict
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.applicable import Offer, assumed, candidates
+from kernelmate.suggest.codec.applicable import Offer, Step, after, assumed, candidates
 from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
-from kernelmate.suggest.codec.programs import Step, after
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds, content_of
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from kernelmate.records import MetricName, Size
-from kernelmate_training.corpus.bugs import Broken, break_text
 from kernelmate_training.corpus.drafting import Flaws, Problem
-from kernelmate_training.corpus.flaws import FLAWS, fixes, metrics_of
+from kernelmate_training.corpus.flaws import FLAWS, Broken, break_text, fixes, metrics_of
 
 PROMPTS: Mapping[MetricName, tuple[str, ...]] = {
     "time": (

@@ -66,7 +66,7 @@ class InProcess(CompilerProcess):
 
     def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput:
         """Compiles a job; the owner of this process enforces `timeout_s`."""
-        from kernelmate.compiler.library import load_library
+        from kernelmate.compiler.child import load_library
 
         # Comment lines, including the contract, are emptied; line numbers in messages stay valid.
         bare = CompileJob(_COMMENT.sub("", job.text), job.name, job.headers, job.options, job.expressions)

@@ -18,7 +18,7 @@ from kernelmate.suggest.codec import CHAT, codec_named
 from kernelmate.suggest.codec.base import Codec, DecodedAnswer, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.requests import candidate_of, question_of
 from kernelmate.suggest.local.author import LocalModel
-from kernelmate.suggest.proposals import proposed
+from kernelmate.suggest.replies import proposed
 
 
 @dataclass(frozen=True, slots=True)

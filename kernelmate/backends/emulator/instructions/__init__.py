@@ -5,15 +5,11 @@ from kernelmate.backends.emulator.instructions import (
     compare,
     control,
     convert,
-    copies,
     floats,
     integer,
     matrix,
     memory,
     moves,
-    packed,
-    warp,
-    warpgroup,
 )
 from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
 
@@ -24,13 +20,9 @@ __all__ = [
     "compare",
     "control",
     "convert",
-    "copies",
     "floats",
     "integer",
     "matrix",
     "memory",
     "moves",
-    "packed",
-    "warp",
-    "warpgroup",
 ]

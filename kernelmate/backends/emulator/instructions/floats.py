@@ -1,8 +1,10 @@
-"""Arithmetic of f32 and f64; narrow formats are delegated to `packed`.
+"""Arithmetic of f32 and f64, of f16 and bf16, single and in pairs, and of f32 pairs.
 
 The approximate functions of the special-function unit are computed in float64 and rounded. The hardware's results differ
 from these in the last bits within the bounds that the PTX ISA states. The bound of `tanh.approx.f32` is thousands of
-units in the last place, so its result has no more bits than the hardware guarantees.
+units in the last place, so its result has no more bits than the hardware guarantees. NumPy computes float16 through
+float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8, double rounding of a sum, difference or product
+is innocuous. Fused operations are rounded from the exact value.
 """
 
 from __future__ import annotations
@@ -12,22 +14,112 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.instructions import integer, packed
+from kernelmate.backends.emulator.instructions import integer
 from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
-from kernelmate.backends.emulator.numerics import directed
-from kernelmate.backends.emulator.numerics.fused import fma32, fma64
+from kernelmate.backends.emulator.numerics import rounding
 from kernelmate.backends.emulator.numerics.rounding import (
     DIRECTIONS,
     NEAREST,
     flush,
+    fma32,
+    fma64,
+    fma_narrow,
     minimum_or_maximum,
+    rectified,
     saturate,
     xor_signed,
 )
 from kernelmate.backends.emulator.operations import Compute, Operation
 from kernelmate.backends.emulator.program import Instruction
 from kernelmate.backends.emulator.types import DTYPES, FLOATS, Array
+
+NARROW = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
+_NARROW_UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+
+def _finish(instruction: Instruction, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
+    """Computes in float32, rounds to the type, then applies `.ftz`, `.sat` and `.relu`."""
+    dtype = DTYPES[kind]
+    ftz, sat, relu = instruction.has("ftz"), instruction.has("sat"), instruction.has("relu")
+
+    def finished(*sources: Array) -> Array:
+        if ftz:
+            sources = tuple(flush(source) for source in sources)
+        result = np.asarray(function(*sources)).astype(dtype)
+        if ftz:
+            result = flush(result)
+        if sat:
+            result = saturate(result.astype(np.float32)).astype(dtype)
+        if relu:
+            result = rectified(result)
+        return result
+
+    return finished
+
+
+def _narrow_binary(instruction: Instruction) -> Compute:
+    """`add`, `sub`, `mul`."""
+    kind, name = instruction.kind, instruction.name
+    require(instruction, NARROW | {"rn", "ftz", "sat", "f32x2", "rz", "rm", "rp"})
+    if name not in _NARROW_UFUNCS:
+        raise Unsupported(instruction.opcode)
+    ufunc = _NARROW_UFUNCS[name]
+    if kind == "f32x2":
+        return _pair32(instruction, ufunc)
+
+    def through_float32(a: Array, b: Array) -> Array:
+        return np.asarray(ufunc(a.astype(np.float32), b.astype(np.float32)))
+
+    return plain(instruction, kind, _finish(instruction, kind, through_float32))
+
+
+def _pair32(instruction: Instruction, function: Callable[..., Any]) -> Compute:
+    if any(part in DIRECTIONS - {NEAREST} for part in instruction.parts):
+        raise Unsupported(instruction.opcode)
+    if instruction.has("ftz"):
+        return plain(instruction, "f32x2", lambda *values: flush(function(*(flush(value) for value in values))))
+    return plain(instruction, "f32x2", function)
+
+
+def _narrow_fused(instruction: Instruction) -> Compute:
+    """`fma`."""
+    kind = instruction.kind
+    require(instruction, NARROW | {"rn", "ftz", "sat", "relu", "f32x2"})
+    if kind == "f32x2":
+        return _pair32(instruction, fma32)
+    dtype = DTYPES[kind]
+    return plain(instruction, kind, _finish(instruction, kind, lambda a, b, c: fma_narrow(a, b, c, dtype)))
+
+
+def _narrow_minmax(instruction: Instruction) -> Compute:
+    """`min` and `max`."""
+    kind = instruction.kind
+    require(instruction, NARROW | {"ftz", "NaN", "xorsign", "abs"})
+    pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
+    if instruction.has("xorsign"):
+        pick = xor_signed(pick)
+
+    def function(a: Array, b: Array) -> Array:
+        return pick(a.astype(np.float32), b.astype(np.float32))
+
+    return plain(instruction, kind, _finish(instruction, kind, function))
+
+
+def _narrow_sign(instruction: Instruction) -> Compute:
+    """`abs` and `neg`, which touch the sign bit alone."""
+    kind = instruction.kind
+    require(instruction, NARROW | {"ftz"})
+    bits = "b32" if kind.endswith("x2") else "b16"
+    mask = 0x80008000 if bits == "b32" else 0x8000
+    word = DTYPES[bits].type(mask)
+    if instruction.has("ftz"):
+        ufunc = np.abs if instruction.name == "abs" else np.negative
+        return plain(instruction, kind, lambda a: flush(ufunc(a)))
+    if instruction.name == "abs":
+        return plain(instruction, bits, lambda a: a & ~word)
+    return plain(instruction, bits, lambda a: a ^ word)
+
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "ex2": np.exp2,
@@ -89,10 +181,10 @@ def decode_special(instruction: Instruction) -> Operation:
 
 _ARITHMETIC = DIRECTIONS | {"ftz", "sat", "f32", "f64"}
 _DIRECTED: dict[str, Callable[[Array, Array, str], Array]] = {
-    "add": directed.add,
-    "sub": lambda a, b, mode: directed.add(a, np.negative(b), mode),
-    "mul": directed.multiply,
-    "div": directed.divide,
+    "add": rounding.add_directed,
+    "sub": lambda a, b, mode: rounding.add_directed(a, np.negative(b), mode),
+    "mul": rounding.multiply_directed,
+    "div": rounding.divide_directed,
 }
 _UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 
@@ -151,7 +243,7 @@ def decode_binary(instruction: Instruction) -> Operation:
     if kind in {"f32", "f64"}:
         return _binary(instruction)
     if kind in FLOATS:
-        return packed.decode_binary(instruction)
+        return _narrow_binary(instruction)
     if kind in {"u16x2", "s16x2"} and name == "add":
         return integer.decode_add_halves(instruction)
     if name == "mul":
@@ -166,7 +258,7 @@ def decode_fused(instruction: Instruction) -> Operation:
     if kind not in FLOATS:
         return integer.decode_mad(instruction)
     if kind not in {"f32", "f64"}:
-        return packed.decode_fused(instruction)
+        return _narrow_fused(instruction)
     require(instruction, _ARITHMETIC)
     mode = rounding_of(instruction)
     exact = fma32 if kind == "f32" else fma64
@@ -181,7 +273,7 @@ def decode_minmax(instruction: Instruction) -> Operation:
     if FLOATS.isdisjoint(instruction.parts):
         return integer.decode_minmax(instruction)
     if kind not in {"f32", "f64"}:
-        return packed.decode_minmax(instruction)
+        return _narrow_minmax(instruction)
     require(instruction, frozenset({"ftz", "NaN", "xorsign", "abs", "f32", "f64"}))
     pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))
     if instruction.has("xorsign"):
@@ -204,7 +296,7 @@ def decode_sign(instruction: Instruction) -> Operation:
     if kind not in FLOATS:
         return integer.decode_abs_neg(instruction)
     if kind not in {"f32", "f64"}:
-        return packed.decode_sign(instruction)
+        return _narrow_sign(instruction)
     require(instruction, frozenset({"ftz", "f32", "f64"}))
     ufunc = np.abs if instruction.name == "abs" else np.negative
     if instruction.has("ftz"):
@@ -231,14 +323,14 @@ def decode_root(instruction: Instruction) -> Operation:
 
     def reciprocal(a: Array) -> Array:
         one = np.ones_like(a)
-        return np.asarray(one / a) if mode == NEAREST else directed.divide(one, a, mode)
+        return np.asarray(one / a) if mode == NEAREST else rounding.divide_directed(one, a, mode)
 
     if root and mode == NEAREST:
         function, ufunc = modified(instruction, np.sqrt, np.sqrt)
         return plain(instruction, kind, function, ufunc)
     if kind == "f64" and instruction.has("approx"):
         return plain(instruction, kind, upper_half(reciprocal))
-    function, _ = modified(instruction, (lambda a: directed.square_root(a, mode)) if root else reciprocal)
+    function, _ = modified(instruction, (lambda a: rounding.root_directed(a, mode)) if root else reciprocal)
     return plain(instruction, kind, function)
 
 

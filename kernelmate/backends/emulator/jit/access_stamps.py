@@ -1,4 +1,4 @@
-"""Shadow memory of `watching`, and the same checks for accesses made by NumPy operations."""
+"""Shadow memory of `accesses`, and the same checks for accesses made by NumPy operations."""
 
 from __future__ import annotations
 

@@ -17,16 +17,31 @@ from kernelmate.backends.emulator.jit.accesses import (
     check_window,
     note,
     place_of,
+    watch_access,
+    watch_index,
 )
-from kernelmate.backends.emulator.jit.emit import bump, each_lane, item, load, number, store
-from kernelmate.backends.emulator.jit.exchange import EVERYONE, source_lane, vote_result
-from kernelmate.backends.emulator.jit.frame import NativeFrame
+from kernelmate.backends.emulator.jit.frame import LaneValues, NativeFrame
 from kernelmate.backends.emulator.jit.helpers import bits
 from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
-from kernelmate.backends.emulator.jit.lowering import BOOL, FLOAT, I8, I32, I64, lower, widen
+from kernelmate.backends.emulator.jit.lowering import (
+    BOOL,
+    EVERYONE,
+    FLOAT,
+    I8,
+    I32,
+    I64,
+    bump,
+    each_lane,
+    item,
+    load,
+    lower,
+    number,
+    source_lane,
+    store,
+    vote_result,
+    widen,
+)
 from kernelmate.backends.emulator.jit.refine import ENDS, Needs, form_of
-from kernelmate.backends.emulator.jit.values import LaneValues
-from kernelmate.backends.emulator.jit.watching import watch_access, watch_index
 from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Branch,

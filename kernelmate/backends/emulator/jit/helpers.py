@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.jit.emit import (
+from kernelmate.backends.emulator.jit.layout import FIELD_BYTES, Field, Slot
+from kernelmate.backends.emulator.jit.lowering import (
+    BOOL,
     CHOSEN,
+    I8,
+    I32,
+    I64,
     POINTER,
     VOID,
     bump,
     counting,
     each_lane,
+    intrinsic,
     item,
     load,
     number,
@@ -18,8 +24,6 @@ from kernelmate.backends.emulator.jit.emit import (
     table,
     whole,
 )
-from kernelmate.backends.emulator.jit.layout import FIELD_BYTES, Field, Slot
-from kernelmate.backends.emulator.jit.lowering import BOOL, I8, I32, I64, intrinsic
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 
 _SPACING_SHIFT = BUFFER_SPACING.bit_length() - 1

@@ -12,8 +12,8 @@ from kernelmate.backends.emulator.jit.layout import NOWHERE, Count, Field, Place
 from kernelmate.backends.emulator.jit.program import NativeProgram
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer
+from kernelmate.backends.emulator.meter import TURN
 from kernelmate.backends.emulator.program import Special, Symbol
-from kernelmate.backends.emulator.progress import TURN
 from kernelmate.backends.emulator.types import Array
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
-from kernelmate.backends.emulator.jit import comparisons, conversions, integers
-from kernelmate.backends.emulator.jit.exchange import exchanges
-from kernelmate.backends.emulator.jit.lowering import Form, NotNative, lower, type_of
+from kernelmate.backends.emulator.jit import conversions, integers
+from kernelmate.backends.emulator.jit.lowering import Form, NotNative, exchanges, lower, type_of
 from kernelmate.backends.emulator.liveness import liveness, operands_of
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
@@ -32,7 +31,7 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.program import Operand, Register, Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
-_REGISTERED = (integers, comparisons, conversions)
+_REGISTERED = (integers, conversions, conversions)
 """Importing them registers every lowering."""
 ENDS = Branch | BranchTable | Exit | Trap | Barrier
 _SPACES = frozenset({"global", "const", "shared", "local"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernelmate.backends.cuda import availability
+from kernelmate.backends.cuda import driver
 from kernelmate.backends.cuda.driver import Driver, Gpu, read_driver
 from kernelmate.errors import BackendUnavailable
 
@@ -19,20 +19,20 @@ Machine = Callable[..., None]
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Pretend a driver and these distributions of CuPy."""
 
-    def pretend(driver: Driver | None, *wheels: str) -> None:
+    def pretend(found: Driver | None, *wheels: str) -> None:
         def version(name: str) -> str:
             if name not in wheels:
                 raise importlib.metadata.PackageNotFoundError(name)
             return "14.2.0"
 
-        monkeypatch.setattr(availability, "read_driver", lambda: driver)
+        monkeypatch.setattr(driver, "read_driver", lambda: found)
         monkeypatch.setattr(importlib.metadata, "version", version)
 
     return pretend
 
 
 @pytest.mark.parametrize(
-    ("driver", "wheels", "what", "todo"),
+    ("found", "wheels", "what", "todo"),
     [
         (None, ("cupy-cuda13x",), "there is no NVIDIA driver", "Install the driver"),
         (Driver((13, 0), ()), ("cupy-cuda13x",), "the driver sees no GPU", "CUDA_VISIBLE_DEVICES"),
@@ -45,11 +45,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said_with_what_to_do(
-    machine: Machine, driver: Driver | None, wheels: tuple[str, ...], what: str, todo: str
+    machine: Machine, found: Driver | None, wheels: tuple[str, ...], what: str, todo: str
 ) -> None:
-    machine(driver, *wheels)
+    machine(found, *wheels)
     with pytest.raises(BackendUnavailable) as caught:
-        availability.require_gpu()
+        driver.require_gpu()
     assert what in caught.value.message
     assert todo in str(caught.value.hint)
     assert "--backend emulator" in str(caught.value.hint)
@@ -58,7 +58,7 @@ def test_what_is_missing_is_said_with_what_to_do(
 @pytest.mark.parametrize("wheel", ["cupy-cuda12x", "cupy-cuda13x"])
 def test_a_driver_with_a_gpu_and_a_cupy_it_can_serve_is_enough(machine: Machine, wheel: str) -> None:
     machine(Driver((13, 0), GPUS), wheel)
-    assert availability.missing_for_gpu() is None
+    assert driver.missing_for_gpu() is None
 
 
 def test_reading_the_driver_never_raises() -> None:

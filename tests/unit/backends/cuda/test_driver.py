@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelmate.backends.cuda.crosscheck import resource_disagreements
-from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.backend import resource_disagreements
 from kernelmate.backends.cuda.launching import LaunchAttribute, LaunchConfig, config_for
+from kernelmate.backends.cuda.loading import fault_of
 from kernelmate.backends.cuda.memory import DeviceMemory, variable_bytes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import DeviceFailed

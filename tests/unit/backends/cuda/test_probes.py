@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.cuda.probes import BLOCK, OLD_TENSOR_FLOPS, RATES, Rate, _power_below, calibrate, source
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
@@ -17,7 +17,7 @@ from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import read_listing
 from kernelmate.compiler.places import find_tool
 from kernelmate.errors import BackendUnavailable
-from kernelmate.measure.work import operations
+from kernelmate.measure.predict import operations
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
 from kernelmate.source import find_kernels, text_unit
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.backends.cuda.stamps import LEAST_US, TAIL, durations_of, empty_of, kept_ahead
+from kernelmate.backends.cuda.helpers import LEAST_US, TAIL, durations_of, empty_of, kept_ahead
 from kernelmate.backends.cuda.timing_device import placements_for
 
 

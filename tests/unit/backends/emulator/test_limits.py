@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelmate.backends import available_memory
+from kernelmate.backends import processes
 from kernelmate.backends.base import EmulationTooLarge
 
 Kernels = Callable[..., Any]
@@ -86,7 +86,7 @@ def test_two_hundred_kilobytes_of_shared_memory_are_watched(cuda: Kernels, run_c
 def test_what_there_is_no_memory_for_is_refused_before_it_is_taken(
     cuda: Kernels, run_cuda: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(available_memory, "_of_system", lambda: 100 << 20)
+    monkeypatch.setattr(processes, "_of_system", lambda: 100 << 20)
     with pytest.raises(EmulationTooLarge, match=r"MiB of memory to be emulated, and 100 MiB are free\.") as refused:
         run_cuda(cuda(COPY), *arrays(16 << 20))
     assert refused.value.limit == 100 << 20
@@ -94,7 +94,7 @@ def test_what_there_is_no_memory_for_is_refused_before_it_is_taken(
 
 
 def test_free_memory_is_read_from_the_system_or_left_open() -> None:
-    left = available_memory.room()
+    left = processes.available_memory()
     assert left is None or left.size > 1 << 20
 
 
@@ -102,10 +102,10 @@ def test_free_memory_is_read_from_the_system_or_left_open() -> None:
 def test_the_tightest_of_system_group_and_process_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"_of_system": 9 << 30, "_of_group": 7 << 30, "_of_process": 5 << 30}
     for name in sizes:
-        monkeypatch.setattr(available_memory, name, lambda name=name: sizes[name])
+        monkeypatch.setattr(processes, name, lambda name=name: sizes[name])
     said = []
     for _ in sizes:
-        left = available_memory.room()
+        left = processes.available_memory()
         assert left is not None
         said.append((left.size >> 30, left.limit))
         sizes[min((size, name) for name, size in sizes.items() if size)[1]] = 99 << 30
@@ -116,7 +116,7 @@ def test_the_tightest_of_system_group_and_process_is_named(monkeypatch: pytest.M
 def test_a_limit_of_the_process_is_seen() -> None:
     code = """
 import resource
-from kernelmate.backends.available_memory import _of_process
+from kernelmate.backends.processes import _of_process
 assert _of_process() is None
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 assert 2 << 30 < _of_process() < 4 << 30

@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulator.footprints import MOST_LINES
+from kernelmate.backends.emulator.memory import MOST_LINES
 from kernelmate.compiler import compile_kernel
 from kernelmate.records import CompileOptions, LaunchShape, LineCounters, Target
 from kernelmate.source import find_kernels, text_unit

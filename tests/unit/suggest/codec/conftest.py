@@ -12,7 +12,7 @@ from kernelmate.records import Compiled, Contract, Counters, Kernel, Objective, 
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, Question
-from kernelmate.suggest.codec.tokens import read_tokens
+from kernelmate.suggest.codec.lines import read_tokens
 from kernelmate.suggest.recipes import ALL
 
 ROOT = Path(__file__).parents[4]

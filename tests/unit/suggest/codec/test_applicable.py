@@ -15,10 +15,10 @@ from kernelmate.suggest.codec.applicable import (
     choice_of,
     fits,
     offered,
+    taken,
     without_offers,
 )
 from kernelmate.suggest.codec.base import CodecLaunch, Question
-from kernelmate.suggest.codec.programs import taken
 from kernelmate.suggest.codec.requests import finding_of, words_on
 from kernelmate.suggest.codec.requests import question_of as question_of_request
 from tests.unit.suggest.codec.conftest import FILES, VERDICT, kernels_of, question_of

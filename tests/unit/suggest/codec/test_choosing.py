@@ -10,16 +10,18 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.suggest.codec.applicable import REWRITES, fits, offers_told
-from kernelmate.suggest.codec.choosing import (
+from kernelmate.suggest.codec.applicable import (
     MOST_OF_ONE,
     MOST_PAIRS,
+    REWRITES,
     UNNAMED,
     Choice,
     answers,
     choice_told,
     choices,
+    fits,
     in_order,
+    offers_told,
     texts_asked,
 )
 

@@ -17,8 +17,7 @@ from kernelmate.suggest.local.author import LocalModel, fitted
 from kernelmate.suggest.local.library import LocalModelFile
 from kernelmate.suggest.local.serving import Endpoint, ModelServer
 from kernelmate.suggest.prompts import RULES
-from kernelmate.suggest.proposals import proposed
-from kernelmate.suggest.replies import Review, Step
+from kernelmate.suggest.replies import Review, Step, proposed
 from kernelmate.suggest.router import Router
 
 SOURCE = """\

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.suggest.base import AuthorFailed
+from kernelmate.suggest.local.engine_settings import CONTEXTS, choose
 from kernelmate.suggest.local.library import LocalModelFile
-from kernelmate.suggest.local.presets import CONTEXTS, choose
 
 GIB = 1 << 30
 SEVEN_B = LocalModelFile(

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from kernelmate.suggest.recipes.bounds import Bounds
-from kernelmate.suggest.recipes.narrow_index import RECIPE
+from kernelmate.suggest.recipes.narrow_index import RECIPE, Bounds
 
 SOURCE = """
 // /// kernelmate

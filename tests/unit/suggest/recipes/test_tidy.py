@@ -10,8 +10,7 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, find_kernels, load_kernel, text_unit
-from kernelmate.suggest.recipes.named import named, warps
-from kernelmate.suggest.recipes.restructure import known
+from kernelmate.suggest.recipes.restructure import known, named, warps
 from kernelmate.suggest.recipes.tidy import changed_lines, tidied
 from kernelmate.suggest.syntax import Tree, read_tree
 

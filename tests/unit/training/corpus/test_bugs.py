@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from kernelmate_training.corpus.bugs import break_text
 from kernelmate_training.corpus.families import registry
+from kernelmate_training.corpus.flaws import break_text
 from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.study import draw_group
 

@@ -10,8 +10,7 @@ import pytest
 
 from kernelmate.compiler import find_target
 from kernelmate.decide.metrics import METRICS, metric_value
-from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered
-from kernelmate.suggest.codec.programs import taken
+from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered, taken
 from kernelmate_training.corpus.choosing import (
     CLOSE,
     MOST,

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.compiler import find_target
 from kernelmate_training.corpus.drafting import array
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.gpu import AGREE, SLACK, _fastest, apart, drawn_stretch
 from kernelmate_training.corpus.judging import Judge, Rounds
-from kernelmate_training.corpus.study import draw_group, study
-from kernelmate_training.corpus.verdicts import ratio_of, timing_of
+from kernelmate_training.corpus.study import draw_group, ratio_of, study, timing_of
 
 
 def test_inputs_follow_the_contracts_distribution_at_the_large_size() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.worker.nvidia.reports import ReportedPlace, read
+from kernelmate.worker.nvidia.sanitizer import ReportedPlace, read
 
 OUTPUTS = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["outputs"]
 

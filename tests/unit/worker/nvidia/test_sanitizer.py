@@ -7,8 +7,7 @@ import pytest
 
 from kernelmate.records import Finding, FindingCode, Judgement, Unit
 from kernelmate.worker.nvidia.examine import with_findings
-from kernelmate.worker.nvidia.reports import read
-from kernelmate.worker.nvidia.sanitizer import TOOLS, LaunchBuffer, conclude, findings_of
+from kernelmate.worker.nvidia.sanitizer import TOOLS, LaunchBuffer, conclude, findings_of, read
 from kernelmate.worker.nvidia.tool import ToolOutput
 
 OUTPUTS = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["outputs"]

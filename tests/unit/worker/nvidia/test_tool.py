@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelmate.backends.cuda.availability import missing_for_gpu
+from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.records import JudgeTask, Unit
 from kernelmate.worker.nvidia import tool
 from kernelmate.worker.nvidia.launch import LaunchJob

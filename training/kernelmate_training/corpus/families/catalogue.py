@@ -7,21 +7,17 @@ from random import Random
 
 from kernelmate_training.corpus.drafting import Family, Kind, Problem, array, draw_style, scalar
 from kernelmate_training.corpus.families import formulas, rows
-from kernelmate_training.corpus.families.attention import attention
-from kernelmate_training.corpus.families.counting import histogram, scans
 from kernelmate_training.corpus.families.formulas import Maker, formula_map, power_series
 from kernelmate_training.corpus.families.hardware import approximations, byte_products, pairs, vectors, votes
-from kernelmate_training.corpus.families.layouts import layouts, unpacking
 from kernelmate_training.corpus.families.maps import random_map, row_sizes
-from kernelmate_training.corpus.families.moves import gathers, transposes
-from kernelmate_training.corpus.families.neighbours import filters, volume
+from kernelmate_training.corpus.families.moves import gathers, layouts, transposes, unpacking
 from kernelmate_training.corpus.families.pointwise3d import bags, bits, cubes, ranks
-from kernelmate_training.corpus.families.products import product
+from kernelmate_training.corpus.families.products import attention, product
 from kernelmate_training.corpus.families.records import byte_records, dense, pooling
 from kernelmate_training.corpus.families.recurrences import decays, joint_counts, own_sorts, own_windows
 from kernelmate_training.corpus.families.rows import RowProgram, row_problem
-from kernelmate_training.corpus.families.stencils import window
-from kernelmate_training.corpus.families.totals import total, warp_integers
+from kernelmate_training.corpus.families.stencils import filters, volume, window
+from kernelmate_training.corpus.families.totals import histogram, scans, total, warp_integers
 from kernelmate_training.corpus.families.words import kernel_name, pick
 from kernelmate_training.corpus.templates import drafts
 

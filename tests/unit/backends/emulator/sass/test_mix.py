@@ -20,8 +20,7 @@ from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.sass import mix as mixing
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.measure.predict import explain
-from kernelmate.measure.work import operations
+from kernelmate.measure.predict import explain, operations
 from kernelmate.records import Compiled, CompileOptions, Counters, InstructionMix, LaunchShape
 from kernelmate.source import find_kernels, text_unit
 

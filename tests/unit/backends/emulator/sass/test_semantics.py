@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernelmate.backends.emulator.sass.code import taken_apart
 from kernelmate.backends.emulator.sass.graph import Unknown
 from kernelmate.backends.emulator.sass.operands import ConstantBank
-from kernelmate.backends.emulator.sass.semantics import step
+from kernelmate.backends.emulator.sass.walk import step
 from kernelmate.records import SassInstruction
 
 ALL = 0xFFFFFFFF

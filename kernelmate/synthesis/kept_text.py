@@ -1,0 +1,180 @@
+"""Text of the user's file that a generated kernel keeps.
+
+These are names of constants of a kernel and of its launches, and comments in its parameter list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernelmate.records import Kernel
+from kernelmate.source.folding import folded
+from kernelmate.synthesis.names import without_comments
+
+_GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
+_PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
+"""Numbers that are always written as literals, even if a constant has their value."""
+
+
+def has_own_block(kernel: Kernel) -> bool:
+    """Returns True if all launches use one constant above the kernel as block size, and nothing else uses that."""
+    text = kernel.unit.text
+    names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
+    name = names.pop() if len(names) == 1 else ""
+    head = rf"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int) {name} = \d+;"
+    given = list(re.finditer(head, text, re.MULTILINE)) if name.isidentifier() else []
+    if len(given) != 1 or given[0].end() > kernel.start:
+        return False
+    blank = text
+    for start, end in [given[0].span(), (kernel.start, kernel.end), *(site.block_span for site in kernel.launches)]:
+        blank = blank[:start] + re.sub(r"[^\n]", " ", blank[start:end]) + blank[end:]
+    return re.search(rf"\b{name}\b", without_comments(blank)) is None
+
+
+def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
+    """Returns the file-level integer constant with a value above a kernel, whose name contains one of some words.
+
+    `word` is a regular expression of alternatives.
+    """
+    text = without_comments(kernel.unit.text[: kernel.start])
+    head = r"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int|uint32_t|size_t)"
+    own = re.search(rf"{head} (\w*(?:{word})\w*) = {value}u?;", text, re.MULTILINE | re.IGNORECASE)
+    return None if own is None else own[1]
+
+
+def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
+    """Returns texts of floating numbers, by value: constants that the kernel uses, or 1 minus one of them."""
+    text = without_comments(kernel.unit.text)
+    used = {one.rpartition("::")[2]: one for one in re.findall(r"[A-Za-z_][\w:]*", without_comments(kernel.source))}
+    given = [(used[found[1]], float(found[2])) for found in _GIVEN.finditer(text) if found[1] in used]
+    single = real == "float"
+    exact = (lambda value: float(np.float32(value))) if single else float
+    found: dict[float, str] = {}
+    for name, value in given:
+        if sum(other == name for other, _ in given) == 1 and value not in _PLAIN:
+            value = exact(value)
+            found.setdefault(exact(1.0 - value), f"({'1.0f' if single else '1.0'} - {name})")
+            found[value] = name
+    return {value: name for value, name in found.items() if value not in _PLAIN}
+
+
+def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
+    """Return a generated kernel and its helpers with named constants for the warp size and the full lane mask.
+
+    The file's own constants are used if it has them, else new ones are declared above the helpers.
+    """
+    if not re.search(r"0xffffffffu|threadIdx\.x [%/] 32\b", definition + helpers):
+        return definition, helpers
+    declared: list[str] = []
+    for value, wanted, head, patterns in _WARP:
+        own = file_constant(kernel, value, "warp|mask|lane")
+        name = own or wanted
+        if own is None and re.search(rf"\b{name}\b", kernel.unit.text):
+            continue
+        before = definition, helpers
+        definition, helpers = (_renamed(one, patterns, name, width) for one in before)
+        if own is None and (definition, helpers) != before:
+            declared.append(f"{head} {name} = {value}{'u' if 'unsigned' in head else ''};")
+    if not declared:
+        return definition, helpers
+    gap = "\n" if helpers.startswith("constexpr") else "\n\n" if helpers else ""
+    return definition, "\n".join(declared) + gap + helpers
+
+
+def _renamed(text: str, patterns: tuple[tuple[str, str], ...], name: str, width: int) -> str:
+    lines: list[str] = []
+    for line in text.split("\n"):
+        new = line
+        for pattern, instead in patterns:
+            new = re.sub(pattern, instead.replace("@", name), new)
+        lines += [line] if new == line else folded(new, width)
+    return "\n".join(lines)
+
+
+_WARP = (
+    (
+        "32",
+        "kWarpSize",
+        "constexpr int",
+        (
+            (r"(threadIdx\.x [%/]|\bk\w+ /) 32\b", r"\1 @"),
+            (r"\+= 32\b", "+= @"),
+            (r"(\(i\w* \*|int \w+ =) 32\b(?= \* k|.*\b(?:lane|tid)\b)", r"\1 @"),
+            (r"\b(offset\w*) = 16; \1 >", r"\1 = @ / 2; \1 >"),
+            (r"\b(offset\w*) < 32;", r"\1 < @;"),
+            (r"(\blane\w* ==) 31\b", r"\1 @ - 1"),
+            (r"(% @ ==|_sync\(0xffffffffu, \w+,) 31\b".replace("@", r"\w+"), r"\1 @ - 1"),
+        ),
+    ),
+    ("0xffffffff", "kAllLanes", "constexpr unsigned int", ((r"\b0xffffffffu", "@"),)),
+)
+"""For the warp size and the full lane mask: value, usual name, declaration, and patterns of uses."""
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(slots=True)
+class ParameterNotes:
+    """Comments of one parameter: those on separate lines above it, and the one after it."""
+
+    above: list[str] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+
+
+def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
+    """Returns the comments of each parameter; empty if there are none, or if the list cannot be parsed.
+
+    Args:
+        source: the text that follows the list's opening parenthesis.
+        names: the names of the parameters, in order.
+    """
+    plain = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+    end = _closing(plain)
+    places, start = [], 0
+    for name in names:
+        found = re.compile(rf"\b{re.escape(name)}\b(?=[^\w]*?(?:,|\)))").search(plain, start, end + 1)
+        if found is None:
+            return []
+        places.append(found.start())
+        start = found.end()
+    notes = [ParameterNotes() for _ in names]
+    for comment in _COMMENT.finditer(source, 0, end):
+        line = source.rfind("\n", 0, comment.start()) + 1
+        before = [number for number, place in enumerate(places) if line <= place < comment.start()]
+        following = [number for number, place in enumerate(places) if place > comment.start()]
+        if before or not following:
+            notes[before[-1] if before else -1].behind.append(comment[0].rstrip())
+        elif "\n" in source[comment.end() : places[following[0]]]:
+            notes[following[0]].above.append(comment[0].rstrip())
+        else:
+            notes[following[0]].behind.append(comment[0].rstrip())
+    return notes if any(one.above or one.behind for one in notes) else []
+
+
+def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[ParameterNotes]) -> str:
+    """Returns a function's head with one parameter per line, and the comments after them aligned."""
+    indent = " " * (len(front) - front.rfind("\n") - 1)
+    codes = [f"{part}{',' if number + 1 < len(parts) else ')'}" for number, part in enumerate(parts)]
+    column = max((len(code) for code, note in zip(codes, notes, strict=True) if note.behind), default=0)
+    lines: list[str] = []
+    for code, note in zip(codes, notes, strict=True):
+        lines += [f"{indent}{one}" for one in note.above]
+        lines.append(f"{indent}{code.ljust(column)}  {' '.join(note.behind)}" if note.behind else f"{indent}{code}")
+    if notes[0].above:
+        return f"{front}\n" + "\n".join(lines)
+    return front + "\n".join(lines)[len(indent) :]
+
+
+def _closing(plain: str) -> int:
+    """Returns the offset of the list's closing parenthesis in a text without comments."""
+    depth = 0
+    for place, letter in enumerate(plain):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return place
+    return len(plain)
