@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,17 +46,30 @@ def movable(contract: Contract, arrays: Arrays) -> list[str]:
     ]
 
 
+FIRST = 64
+"""Elements that tell most arrays from ascending ones without a look at the others."""
+
+
+def is_ascending(array: Array) -> bool:
+    """Returns True if each row of an array ascends, as a table that is searched does; False for rows of one element."""
+    if array.ndim == 0 or array.shape[-1] < 2 or not array.size:
+        return False
+    start = array.reshape(-1)[: min(FIRST, array.shape[-1])]
+    return all(bool((one[..., :-1] <= one[..., 1:]).all()) for one in (start, array))
+
+
 @dataclass(frozen=True, slots=True)
 class PerturbedInputs:
     """Inputs that are perturbed repeatedly. Unperturbed arrays are shared, since references get copies.
 
     `wide` holds all inputs, perturbed ones in float64. `fixed` marks the elements of each array that are not perturbed:
     whole numbers up to `LARGEST_WHOLE`, which may be indices or classes stored as floats. Above it, numbers of a narrow
-    type are whole by chance and are perturbed.
+    type are whole by chance and are perturbed. `ascending` arrays are sorted after it, since references may refuse others.
     """
 
     wide: Arrays
     fixed: Arrays
+    ascending: frozenset[str] = frozenset()
 
     @staticmethod
     def of(arrays: Arrays, names: list[str]) -> PerturbedInputs:
@@ -66,11 +79,12 @@ class PerturbedInputs:
             return PerturbedInputs(
                 widened,
                 {n: (widened[n] == np.rint(widened[n])) & ~(np.abs(widened[n]) > LARGEST_WHOLE) for n in names},
+                frozenset(name for name in names if is_ascending(widened[name])),
             )
 
     def holding(self, edges: Arrays) -> PerturbedInputs:
         """Returns a copy in which the given elements are fixed as well."""
-        return PerturbedInputs(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
+        return replace(self, fixed={name: fixed | edges[name] for name, fixed in self.fixed.items()})
 
     def moved(self, move: float, rng: Any) -> dict[str, Array]:
         """Returns the inputs, each element perturbed by a normally distributed factor.
@@ -90,6 +104,8 @@ class PerturbedInputs:
                 factors[stay[part]] = 1.0
                 with np.errstate(all="ignore"):
                     moved[name].reshape(-1)[part] = held[part] * factors
+            if name in self.ascending:
+                moved[name].sort(axis=-1)
         return moved
 
 
@@ -109,11 +125,13 @@ def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array
 
 
 def with_one_moved(array: Array, place: int) -> Array:
-    """Returns a copy in which one element is changed by 1/64 of its magnitude, or by 0.001 if it is 0."""
+    """Returns a copy in which one element is changed by 1/64 of its magnitude, or by 0.001 if it is 0; ascending rows are sorted."""
     moved = array.copy()
     one = flat(moved)
     with np.errstate(all="ignore"):
         one[place] += abs(one[place]) / 64 + (1e-3 if one[place] == 0 else 0.0)
+    if is_ascending(array):
+        moved.sort(axis=-1)
     return moved
 
 

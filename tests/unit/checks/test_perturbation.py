@@ -63,3 +63,15 @@ def test_many_different_elements_are_no_near_ties() -> None:
     want = np.zeros(1000)
     assert perturbation.few_differ(np.where(np.arange(1000) < 10, 1, 0), want)
     assert not perturbation.few_differ(np.where(np.arange(1000) < 11, 1, 0), want)
+
+
+def test_ascending_arrays_stay_ascending_and_others_move_freely() -> None:
+    rng = np.random.default_rng(3)
+    arrays = {"table": np.sort(rng.normal(size=(3, 5000)), axis=-1), "x": rng.normal(size=5000), "one": np.ones(1) / 3}
+    moved = perturbation.PerturbedInputs.of(arrays, [*arrays]).moved(1e-3, rng)
+    assert (np.diff(moved["table"], axis=-1) >= 0).all()
+    assert all((moved[name] != arrays[name]).mean() > 0.9 for name in arrays)
+    assert (np.argsort(moved["x"]) != np.argsort(arrays["x"])).any()
+    shifted = perturbation.with_one_moved(arrays["table"], 7)
+    assert (np.diff(shifted, axis=-1) >= 0).all()
+    assert (shifted != arrays["table"]).any()
