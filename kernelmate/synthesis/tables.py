@@ -26,14 +26,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """
     if sorter is not None or side not in ("left", "right"):
         raise Untraceable("np.searchsorted with a sorter")
+    v = (a if isinstance(a, Array) else v).builder.lift(v)
     table = _table(a)
     if table is not None:
-        values = table.builder.lift(v)
-        if values.dtype.kind != table.dtype.kind:
-            raise Untraceable(f"a search for {values.dtype} among {table.dtype}")
+        if v.dtype.kind != table.dtype.kind:
+            raise Untraceable(f"a search for {v.dtype} among {table.dtype}")
         name = str(table.builder.nodes[table.node].data[0])
         data = ("searchsorted", name, side, text_of(_length(a)))
-        return cast(table.builder.add("map", [values], values.shape, np.int32, data), np.int64)
+        return cast(table.builder.add("map", [v], v.shape, np.int32, data), np.int64)
     count = _length(a)
     if isinstance(a, Array) and (text_of(count) != str(int(count)) or int(count) > MOST_BOUNDS):
         above = _is_after(a, v.view_of([*range(v.ndim), None]), side)

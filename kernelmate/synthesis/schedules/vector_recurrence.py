@@ -27,14 +27,13 @@ MOST_THREADS = 1024
 """Threads of a block (CUDA C++ Programming Guide, Technical Specifications)."""
 
 FEW_LANES = 4
-"""Lanes that share an element if neighbouring elements are neighbours in memory: eight of them fill a sector of 32 bytes."""
+"""Lanes that share an element if elements are neighbours in memory: a warp then reads eight of them, a sector of 32 bytes."""
 
 AHEAD = 4
 """Number of a sum's terms whose loads overlap."""
 
 _STARTS = {"sum": 0.0, "prod": 1.0}
 _WORDS = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
-
 
 _Target: TypeAlias = "tuple[str, str, str]"
 """A place to store a value to: the name of the array, empty for shared memory; the element; the value's dtype in NumPy."""
@@ -155,7 +154,7 @@ class _VectorText:
         sides = [side for axis, side in enumerate(shape) if axis != self.axis]
         self.outer = [axis for axis in range(len(sides)) if axis != vector]
         self.sides, self.vector = sides, vector
-        values = (len(carried.args)) // 2
+        values = len(carried.args) // 2
         self.starts, self.next = carried.args[:values], carried.args[values:]
         if {graph.nodes[one].dtype[:5] for one in carried.args} != {"float"}:
             raise Refused("it carries other than floating-point states")
@@ -174,7 +173,7 @@ class _VectorText:
         self.read = [str(node.data[0]) for node in graph.nodes if node.op == "input"]
         if {*self.read} & {*self.outputs}:
             raise Refused("it reads an array that it writes")
-        self.buffer = ""
+        self.buffer, self._steps = "", True
         self.uses_before = False
         self.same: list[list[_Target]] = [[] for _ in self.next]
 
@@ -412,8 +411,6 @@ class _VectorText:
         count = len(self.next)
         total = self.length if count == 1 else f"{count} * {self.length}"
         vector = self.at[self.vector]
-        self._steps = True
-
         index = [None if side == "1" else self.at[axis] for axis, side in enumerate(self.sides)]
         first = [(one, self._indexed(one, None, index)) for one in self.starts]
         starts = self._elements(vector, self.length, first, [[one] for one in self._places(names.now)])
@@ -448,7 +445,7 @@ class _VectorText:
         ]
         each = 2 * count * (8 if real == "double" else 4)
         shared = f"{each} * {self.sides[self.vector]}"
-        if evaluate(shared, kernel.contract.sizes[0]) > STATIC_BYTES:
+        if max(evaluate(shared, size) for size in kernel.contract.sizes) > STATIC_BYTES:
             raise Refused("its states need more than 48 KiB of shared memory")
         why = "a block for each sequence keeps its states in shared memory from step to step, of which each is computed from all."
         return WrittenKernel(
