@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernelmate.records import Direction, Kernel
-from kernelmate.source.tokens import Token, closing, lex
+from kernelmate.source.tokens import Token, closing, lex, opening_angle
 
 Poly = dict[tuple[str, ...], int]
 """Coefficients of products of names; the empty product is the constant."""
@@ -29,6 +29,8 @@ _BY_VALUE = re.compile(
     r"sqrt[fl]?|rsqrt[fl]?|tanh?[fl]?|sin[fl]?|cos[fl]?|erf[cl]?[fl]?|floor[fl]?|ceil[fl]?|round[fl]?|make_\w+|__\w+)\Z"
 )
 """Functions that change no argument."""
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\((\w+)\)[ \t]+(.*\S)", re.MULTILINE)
+"""Name, parameter and body of a macro of one parameter and one line."""
 _NESTED_POINTERS = 3
 _NESTED = 12
 """Maximum depth of variables within variables' definitions."""
@@ -71,7 +73,7 @@ class _KernelBody:
     def __init__(
         self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str]
     ) -> None:
-        tokens = [token for token in lex(kernel.source).tokens if not token.directive]
+        tokens = [token for token in lex(_with_casts(kernel)).tokens if not token.directive]
         opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
         self._tokens, self._extents = tokens[opening:], tuple(extents)
         self._definitions = {**constants, **self._defined()}
@@ -109,22 +111,30 @@ class _KernelBody:
                 continue
             name, offset = alias
             inner = self._uses(name, depth + 1)
-            found += [(None if text is None else f"{offset} + ({text})", kind, index) for text, kind, index in inner]
+            known = ((None if None in (text, offset) else text, kind, index) for text, kind, index in inner)
+            found += [(None if text is None else f"{offset} + ({text})", kind, index) for text, kind, index in known]
         return (
             [(None if text is None else f"{start} + ({text})", kind, at) for text, kind, at in found]
             if start
             else found
         )
 
-    def _alias(self, at: int) -> tuple[str, str] | None:
-        """The name and the offset of a pointer that is made of another one: `T* row = x + r * cols;`, `T* row = &x[r * cols];`."""
+    def _alias(self, at: int) -> tuple[str, str | None] | None:
+        """Returns the name and the offset of a pointer that is made of another one: `T* row = x + r * cols;`, `T* row = &x[r * cols];`.
+
+        The offset is None for a cast: `float4* wide = reinterpret_cast<float4*>(x);`.
+        """
         tokens = self._tokens
+        first, last, _ = self._around(*self._element(at))
+        cast = first < at - 1 and tokens[last + 1].text in (";", ",")
+        if cast and tokens[first - 1].text == "=" and tokens[first - 3].text in ("*", "__restrict__", "__restrict"):
+            return (tokens[first - 2].text, None) if self._is_defined_once(tokens[first - 2].text) else None
         address = tokens[at - 1].text == "&"
         equals = at - 2 if address else at - 1
         if tokens[equals].text != "=" or tokens[equals - 2].text not in ("*", "__restrict__", "__restrict"):
             return None
         name = tokens[equals - 1].text
-        if sum(token.text == name and following.text == "=" for token, following in pairwise(tokens)) != 1:
+        if not self._is_defined_once(name):
             return None
         if address:
             end = closing(tokens, at + 1) if tokens[at + 1].text == "[" else None
@@ -134,6 +144,63 @@ class _KernelBody:
         if tokens[at + 1].text == ";":
             return name, "0"
         return (name, f"({_text(self._until(at + 2, {';', ','}))})") if tokens[at + 1].text == "+" else None
+
+    def _is_defined_once(self, name: str) -> bool:
+        return sum(one.text == name and following.text == "=" for one, following in pairwise(self._tokens)) == 1
+
+    def _element(self, at: int) -> tuple[int, int, int]:
+        """Returns the first and last token of an element `x[...]`, or of a pointer `x` or `x + ...` in parentheses.
+
+        The last number is 0 for an element, and -1 for a pointer.
+        """
+        tokens = self._tokens
+        after = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        end = closing(tokens, at + 1) if after == "[" else None
+        if end is not None:
+            return at, end, 0
+        if tokens[at - 1].text == "(" and after == "+":
+            return at, at + 1 + len(self._until(at + 2, {",", ";"})), -1
+        return at, at, -1
+
+    def _around(self, first: int, last: int, level: int) -> tuple[int, int, int]:
+        """Returns an element or a pointer with the parentheses, casts, `&`, `*` and `[0]` around it."""
+        tokens = self._tokens
+        while last + 1 < len(tokens):
+            before, after = tokens[first - 1].text, tokens[last + 1].text
+            if before == "&" and level == 0 and self._is_unary(first - 1):
+                first, level = first - 1, -1
+            elif before == "*" and level == -1 and self._is_unary(first - 1):
+                first, level = first - 1, 0
+            elif level == -1 and [token.text for token in tokens[last + 1 : last + 4]] == ["[", "0", "]"]:
+                last, level = last + 3, 0
+            elif before == "(" and after == ")" and (start := self._opened(first - 1)) is not None:
+                first, last = start, last + 1
+            elif before == ")" and level == -1 and (start := self._cast(first - 1)) is not None:
+                first = start
+            else:
+                break
+        return first, last, level
+
+    def _is_unary(self, at: int) -> bool:
+        """Returns True for a `*` or `&` without a first operand; a cast before it is none."""
+        before = self._tokens[at - 1]
+        cast = before.text == ")" and self._cast(at - 1) is not None
+        return cast or before.text == "return" or (before.kind == "symbol" and before.text not in (")", "]"))
+
+    def _opened(self, at: int) -> int | None:
+        """Returns where an opening parenthesis begins, with a cast such as `reinterpret_cast<float4*>` before it; None for a call."""
+        before = self._tokens[at - 1]
+        angle = opening_angle(self._tokens, at - 1) if before.text == ">" else None
+        if angle is not None and self._tokens[angle - 1].text in ("reinterpret_cast", "const_cast"):
+            return angle - 1
+        return at if before.kind == "symbol" and before.text not in (")", "]", ">") else None
+
+    def _cast(self, end: int) -> int | None:
+        """Returns the opening parenthesis of a cast to a pointer, `(float4*)`, by its closing one; None for another text."""
+        at = end - 1
+        while self._tokens[at].kind == "word" or self._tokens[at].text in ("*", ":", "::"):
+            at -= 1
+        return at if self._tokens[at].text == "(" and self._tokens[end - 1].text == "*" else None
 
     def _moved(self, uses: list[int]) -> tuple[list[int], str]:
         """Returns the uses of a pointer without the one that moves it before all others, and by how much: `x += row * cols;`."""
@@ -152,18 +219,30 @@ class _KernelBody:
     def _access(self, index: int) -> tuple[str | None, str]:
         """Returns the subscript of a use of a pointer, and its kind: `read`, `write`, `update` or `other`."""
         tokens = self._tokens
-        end = closing(tokens, index + 1) if index + 1 < len(tokens) and tokens[index + 1].text == "[" else None
+        start = self._element(index)
+        first, last, level = self._around(*start)
+        if level == 0 and (first, last) != start[:2]:
+            # Through a cast several elements are read or written, of which the subscript names one.
+            cast = not {token.text for token in tokens[first:index]} <= {"(", "*"}
+            text = "0" if start[0] == start[1] else _text(tokens[index + 2 : start[1] - start[2]])
+            return None if cast else text, self._kind(first, last)
+        end = start[1] if start[2] == 0 else None
         address = tokens[index - 1].text == "&" and tokens[index - 2].text != "&"
         if end is None or address:
             called = tokens[index - 3 if address else index - 2].text
             return None, "update" if called.startswith("atomic") else "other"
-        after = [token.text for token in tokens[end + 1 : end + 3]] + ["", ""]
+        return _text(tokens[index + 2 : end]), self._kind(index, end)
+
+    def _kind(self, first: int, last: int) -> str:
+        """Returns what happens to an element from one token to another: `read`, `write`, `update` or `other`."""
+        after = [token.text for token in self._tokens[last + 1 : last + 3]] + ["", ""]
         kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", ".", "<<"} else "read"
-        if after[0] in set("+-*/%&|^") and after[1] in {"=", after[0]} and after[1] != "&":
+        twice = after[0] in ("+", "-") and after[1] == after[0]
+        if twice or (after[0] in set("+-*/%&|^") and after[1] == "="):
             kind = "update"
-        if kind == "read" and self._may_change(index, end):
-            kind = "update" if tokens[index - 1].text in ("+", "-") else "other"
-        return _text(tokens[index + 2 : end]), kind
+        if kind == "read" and self._may_change(first, last):
+            kind = "update" if self._tokens[first - 1].text in ("+", "-") else "other"
+        return kind
 
     def _may_change(self, index: int, end: int) -> bool:
         """Returns True for an element that is incremented, bound to a reference, shifted in place or passed to a function."""
@@ -365,6 +444,18 @@ class _KernelBody:
         if text is None or depth > _NESTED:
             return None
         return self._poly(text, depth + 1, bounds=bounds)
+
+
+def _with_casts(kernel: Kernel) -> str:
+    """Returns a kernel's text in which macros that cast an element are expanded: `FLOAT4(x[i])` of `*(float4*)&(v)`."""
+    text = kernel.source
+    for name, parameter, body in _MACRO.findall(kernel.unit.text):
+        uses = re.findall(rf"\b{parameter}\b", body)
+        if len(uses) != 1 or not re.search(r"\breinterpret_cast\b|\*\s*\)", body) or f"{name}(" not in text:
+            continue
+        argument = rf"\b{re.escape(name)}\(((?:[^()]|\([^()]*\))*)\)"
+        text = re.sub(argument, lambda call: re.sub(rf"\b{parameter}\b", lambda _: call[1], body), text)  # noqa: B023 -- called at once
+    return text
 
 
 def _text(tokens: Sequence[Token]) -> str:

@@ -21,6 +21,51 @@ def inferred(parameters: str, body: str) -> dict[str, str]:
     return {one.name: told(one) for one in infer_contract(kernel).args if one.direction is not None}
 
 
+WIDE = """#define FLOAT4(v) (reinterpret_cast<float4*>(&(v))[0])
+#define LOAD(v) (*(float4*)&(v))
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float4 v = FLOAT4(x[i]); v.x *= 2; FLOAT4(y[i]) = v;",
+        "float4 v = LOAD(x[4 * i]); LOAD(y[4 * i]) = v;",
+        "float4* a = reinterpret_cast<float4*>(x); float4* b = (float4*)y; b[i] = a[i];",
+        "float4 v = *reinterpret_cast<float4*>(x + 4 * i); *(float4*)(y + 4 * i) = v;",
+        "float4 v = *(float4*)&x[4 * i]; ((float4*)y)[0] = v;",
+        "float* p = x + i; float* q = &y[i]; *q = 2 * *p;",
+        "float v = *(x + i); *(y + i) = v * *(x + i);",
+        "*y = x[i] * *x;",
+        "(y[i]) = (x[i]);",
+    ],
+)
+def test_elements_that_are_read_through_casts_and_pointers_are_only_read(body: str) -> None:
+    text = f"{WIDE}__global__ void k(float* x, float* y, int n) {{ {I} if (i < n) {{ {body} }} }}"
+    (kernel,) = find_kernels(text_unit(text))
+    assert [one.direction for one in infer_contract(kernel).args[:2]] in (["in", "inout"], ["in", "out"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float4& v = FLOAT4(x[i]); v.x = 2; FLOAT4(y[i]) = v;",
+        "LOAD(x[4 * i]).x = 1; LOAD(y[4 * i]) = LOAD(x[4 * i]);",
+        "float4* a = (float4*)x; y[i] = a[i].x; a[i] = make_float4(0, 0, 0, 0);",
+        "*x += y[i]; y[i] = *x;",
+        "float* p = x + i; y[i] = *p; *p++ = 0;",
+        "float* p = x + i; y[i] = *p; change(p);",
+        "y[i] = (x[i])++;",
+        "y[i] = atomicAdd(x + i, 1.0f);",
+        "int v = *(x + i)--; y[i] = v;",
+    ],
+)
+def test_elements_that_are_changed_through_casts_and_pointers_are_not_only_read(body: str) -> None:
+    text = f"{WIDE}__global__ void k(float* x, float* y, int n) {{ {I} if (i < n) {{ {body} }} }}"
+    (kernel,) = find_kernels(text_unit(text))
+    assert infer_contract(kernel).args[0].direction == "inout"
+
+
 MATRIX, VECTOR = "const float* x, float* y, int rows, int cols", "const float* x, float* y, int n"
 
 
