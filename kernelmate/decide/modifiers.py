@@ -109,7 +109,7 @@ KEPT_ANYWAY = (
     r"(?:without|not) (?:changing|touching|altering|modifying) (?:the |its |my |any )?(?:kernel'?s? )?"
     r"(?:signature|interface|arguments|api|results?|outputs?|answers?|contract)"
 )
-"""What no candidate changes."""
+"""Clauses that exclude changes which no candidate makes: of the signature, the results or the contract."""
 
 SHARE = r"(?:(?:at least|above|over|more than|>=?|≥|to|of) )?(?:\d+(?:\.\d+)? ?(?:%|percent)|0?\.\d+)"
 """A bound of occupancy, which no constraint holds."""

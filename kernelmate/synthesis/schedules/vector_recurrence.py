@@ -1,8 +1,8 @@
 """Recurrences whose next state reduces over the whole state: recurrent networks, hidden Markov models, Markov chains.
 
-A block keeps the vectors of one sequence in shared memory, twice: of the step before and of the next one. A few neighbouring
-lanes compute each element. Traffic: matrices that all steps read come from the caches, of which each block reads them once per step;
-everything else is read and written once. Arithmetic: that of the graph for each step, one after the other.
+A block keeps the vectors of one sequence in shared memory, those before a step and those after it. A few neighbouring
+lanes compute each element. Traffic: each block reads the matrices once per step, mostly from the caches; everything else is read
+and written once. Arithmetic: that of the graph for each step, one after the other.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.elements import aligned
+from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.elements import Elements, aligned
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
 from kernelmate.synthesis.kernel_text import STATIC_BYTES, KernelText, WrittenKernel, block_of, fresh_names
 from kernelmate.synthesis.names import position_name
-from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.reductions import WARP, Reductions, Team, start_of
 
 MOST_THREADS = 1024
@@ -40,7 +41,7 @@ _Target: TypeAlias = "tuple[str, str, str]"
 
 
 @dataclass(frozen=True, slots=True)
-class _VectorSteps(Plan):
+class _VectorSteps(Elements):
     """Plan in which an index has the text of a position for each axis, or None for an axis of length 1.
 
     Attributes:
@@ -52,14 +53,9 @@ class _VectorSteps(Plan):
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Returns where the operands of an operation are evaluated; for a reduction, at its variable."""
         node, index = self.node(key), key[1]
-        nodes = self.graph.nodes
         match node.op:
-            case "map" | "cast":
-                return tuple((one, aligned(nodes[one], index)) for one in node.args)
-            case "view":
-                places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
-                sides = enumerate(nodes[node.args[0]].shape)
-                return ((node.args[0], tuple(None if side == "1" else index[places[axis]] for axis, side in sides)),)
+            case "map" | "cast" | "view":
+                return Elements.operands(self, key)
             case "reduce":
                 axis = int(node.data[1] or 0)
                 return ((node.args[0], (*index[:axis], self.loops[key[0]], *index[axis:])),)
@@ -208,14 +204,17 @@ class _VectorText:
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
             return "0" if key[1][0] is None else self._position(key[1][0])
-        name, text = str(node.data[0]), ""
-        for side, one in zip(node.shape, key[1], strict=True):
-            if one is None:
-                continue
-            position = self._position(one)
-            wide = f"static_cast<size_t>({text})" if "static_cast" not in text else f"({text})"
-            text = f"{wide} * {self._text_of(side)} + {position}" if text else position
-        return self.kernel.loaded(name, f"{name}[{text or '0'}]")
+        name = str(node.data[0])
+        return self.kernel.loaded(name, f"{name}[{self._offset(node.shape, key[1])}]")
+
+    def _offset(self, shape: Sequence[str], index: Sequence[Any]) -> str:
+        """Returns the offset of an array's element."""
+        long = [
+            (self._text_of(side), self._position(one))
+            for side, one in zip(shape, index, strict=True)
+            if one is not None
+        ]
+        return address(tuple(range(len(long))), [side for side, _ in long], dict(enumerate(one for _, one in long)))
 
     def _position(self, text: Any) -> str:
         """Returns a position in C++; sizes in braces are expressions of the contract."""
@@ -381,11 +380,8 @@ class _VectorText:
                 continue
             at = {axis: text for axis, (_, text) in zip(order, fixed, strict=True)} | dict.fromkeys(rest, own)
             index = tuple(at.get(axis) for axis in range(len(shape)))
-            place = ""
-            for axis in long:
-                wide = f"static_cast<size_t>({place})" if "static_cast" not in place else f"({place})"
-                place = f"{wide} * {self._text_of(shape[axis])} + {at[axis]}" if place else str(at[axis])
-            before, target = self.uses_before, (name, f"{name}[{place or '0'}]", self.graph.nodes[output].dtype)
+            place = f"{name}[{self._offset(shape, index)}]"
+            before, target = self.uses_before, (name, place, self.graph.nodes[output].dtype)
             state = self.expressions.bare((output, index))
             try:
                 if rest and self._is_next(state, shape[rest[0]]):
@@ -447,7 +443,7 @@ class _VectorText:
         shared = f"{each} * {self.sides[self.vector]}"
         if max(evaluate(shared, size) for size in kernel.contract.sizes) > STATIC_BYTES:
             raise Refused("its states need more than 48 KiB of shared memory")
-        why = "a block for each sequence keeps its states in shared memory from step to step, of which each is computed from all."
+        why = "a block for each sequence keeps its state in shared memory, and computes each element of the next state from all of it."
         return WrittenKernel(
             f"recurrence-vectors-{self.lanes}",
             f"Written from the reference: {why}{kernel.promise(self.read)}",
@@ -479,7 +475,4 @@ class _VectorText:
 
     def _indexed(self, place: int, step: str | None, index: Sequence[str | None]) -> tuple[str | None, ...]:
         """Returns the index of a state, or of what broadcasts to one."""
-        shape = self.graph.nodes[place].shape
-        whole = [*index[: self.axis], step, *index[self.axis :]]
-        behind = whole[len(whole) - len(shape) :]
-        return tuple(None if side == "1" else one for side, one in zip(shape, behind, strict=True))
+        return aligned(self.graph.nodes[place], (*index[: self.axis], step, *index[self.axis :]))
