@@ -22,14 +22,15 @@ SEED = 20261121
 SHOWN_OTHERWISE = frozenset(
     {
         "knows_its_address", "knows_the_launch", "one_pass_variance", "stores_the_clock", "sum_without_a_start",
-        "zero_sign_lost",
+        "tanh_of_eleven_bits", "zero_sign_lost",
     }
 )  # fmt: skip
 """Wrong on both, and found by other inputs on a GPU.
 
 What the first two know is another one there: their outputs are constant. ptxas joins a product and a difference of the third,
 which is wrong for single elements then. The real clock has passed the reading that the fourth hides at. What the fifth finds
-in a register is chance. Additions of the last change the bits of NaN, too.
+in a register is chance. The emulator gives `tanh.approx` the precision that is guaranteed, and an H200 a higher one. Additions
+of the last change the bits of NaN, too.
 """
 
 _missing = missing_for_gpu()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from kernelmate.backends.base import StageLaunch
 from kernelmate.backends.cuda.driver import missing_for_gpu
+from kernelmate.backends.cuda.pipeline_timing import LibraryStep, ReplayedPipeline
 from kernelmate.config import load_settings
 from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
@@ -87,3 +91,48 @@ def test_a_fused_kernel_is_accepted_where_it_is_faster(session: Session) -> None
     assert found.best == 0, found.notes
     assert found.candidates[0].verdict.accepted
     assert found.candidates[0].verdict.speedup.kind == "measured"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("a @ b", ((48, 65), (65, 31))),
+        ("a @ b.T", ((48, 65), (31, 65))),
+        ("a[:, ::-1][:, ::-1].T @ b", ((65, 48), (65, 31))),
+        ("a @ np.swapaxes(b, 1, 2)", ((3, 17, 20), (3, 33, 20))),
+        ("(a * 2) @ b", ((4, 2, 8, 5), (4, 2, 5, 9))),
+    ],
+)
+def test_a_library_s_product_is_captured(
+    backend: Any, text: str, shapes: tuple[tuple[int, ...], ...], dtype: str
+) -> None:
+    import cupy
+
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    expected = eval(text, {"np": np, "a": arrays[0].astype(np.float64), "b": arrays[1].astype(np.float64)})
+    with backend.device, backend.stream:
+        held = [cupy.asarray(one) for one in (*arrays, np.zeros(expected.shape, dtype))]
+        places = {name: int(one.data.ptr) for name, one in zip("aby", held, strict=True)}
+        types = {name: (one.shape, one.dtype) for name, one in zip("aby", held, strict=True)}
+        arguments = (("a", "a"), ("b", "b"), ("y", "y"))
+        stage = StageLaunch("product", None, arguments, frozenset("ab"), frozenset("y"), text=text)
+        replayed = ReplayedPipeline([LibraryStep(stage, places, types)], backend.stream, held)
+        assert replayed.is_graph
+        held[2].fill(0)
+        replayed(backend.stream.ptr)
+        found = held[2].get()
+    np.testing.assert_allclose(found, expected, rtol={"float16": 5e-3, "float32": 2e-5, "float64": 1e-12}[dtype], atol=1e-2 if dtype == "float16" else 1e-5)  # fmt: skip
+
+
+def test_a_product_that_cannot_be_captured_is_timed_without_a_graph(session: Session, tmp_path: Path) -> None:
+    text = (
+        (PIPELINES / "right" / "bias_gelu.cu").read_text().replace("../reference.py", str(PIPELINES / "reference.py"))
+    )
+    changed = tmp_path / "einsum.cu"
+    changed.write_text(text.replace('"a @ b"', "\"np.einsum('ij,jk->ik', a, b)\""))
+    (verdict,) = session.bench(pipeline(changed))
+    assert verdict.correct, verdict.reasons
+    assert verdict.timing.replay_period_us is None
+    assert any("cannot be captured in a graph" in note for note in verdict.timing.notes)

@@ -20,7 +20,10 @@ _missing = missing_for_gpu()
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(_missing is not None, reason=f"no GPU can be used: {_missing and _missing[0]}"),
-    pytest.mark.skipif(_missing is None and read_driver().capability < (9, 0), reason="no bulk copies before sm_90"),
+    pytest.mark.skipif(
+        _missing is None and read_driver().gpus[0].capability < (9, 0),
+        reason="no bulk copies before sm_90",
+    ),
 ]
 DATA = Path(__file__).resolve().parents[1] / "data" / "bulk"
 

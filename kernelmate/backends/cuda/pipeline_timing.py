@@ -2,12 +2,17 @@
 
 Replaying a graph leaves no gaps that depend on how fast the host submits launches, as a program that captures its
 stages has none. Inside another capture, where a graph cannot be launched, the stages are submitted one by one.
+CuPy refuses to call cuBLAS during a capture, so that matrix products are captured by calls of cuBLAS itself.
 """
 
 from __future__ import annotations
 
+import ast
+import ctypes
+import functools
 import keyword
 import math
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +23,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, ScalarArgument, StageLaunch
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena, launcher
 from kernelmate.backends.pipeline import PipelineLaunch, Temporary
-from kernelmate.backends.timed import TimedFault
+from kernelmate.backends.timed import CannotCapture, TimedFault
 from kernelmate.records import Finding, FindingCode
 from kernelmate.source import numpy_dtype
 
@@ -67,10 +72,10 @@ class CudaPipeline:
         steps: list[Launch] = [one.fill for one in held.values() if one.temporary.fill is not None]
         for stage, module in zip(self.launch.stages, self.modules, strict=True):
             if module is None:
-                steps.append(_LibraryStep(stage, places, types))
+                steps.append(LibraryStep(stage, places, types))
             else:
                 steps.append(_kernel_step(stage, module, place, places, types, stream))
-        return _ReplayedPipeline(steps, stream, tuple(held.values()))
+        return ReplayedPipeline(steps, stream, tuple(held.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ def _kernel_step(
     return launcher(function, stage.shape, arguments, addresses, stream)
 
 
-class _LibraryStep:
+class LibraryStep:
     """An expression evaluated by CuPy on the arrays of the run; its intermediate arrays keep memory of their own."""
 
     def __init__(self, stage: StageLaunch, places: dict[str, int], types: dict[str, Any]) -> None:
@@ -126,11 +131,20 @@ class _LibraryStep:
         self._names = {name + "_" * keyword.iskeyword(name): value for name, value in named.items()}
         self._names |= {"np": cupy, **stage.sizes}
         self._text = stage.text
-        self._code = compile(stage.text, f"<stage {stage.name}>", "eval")
+        tree = ast.parse(stage.text, mode="eval")
+        self._code = _compiled(tree.body)
+        self._factors: tuple[Any, ...] = ()
+        if isinstance(tree.body, ast.BinOp) and isinstance(tree.body.op, ast.MatMult):
+            self._factors = _compiled(tree.body.left), _compiled(tree.body.right)
         self._pool = cupy.cuda.MemoryPool()
 
     def __call__(self, stream: int) -> None:
-        """Evaluates the expression, whose names the worker has checked, into the result's memory."""
+        """Evaluates the expression, whose names the worker has checked, into the result's memory.
+
+        Raises:
+            CannotCapture: the stream is capturing, and CuPy does not record this.
+            TimedFault: CuPy has no such function.
+        """
         import cupy
 
         errors = (
@@ -138,14 +152,98 @@ class _LibraryStep:
             cupy.cuda.runtime.CUDARuntimeError,
             cupy.cuda.memory.OutOfMemoryError,
         )
+        capturing = bool(cupy.cuda.runtime.streamIsCapturing(stream))
         try:
             with cupy.cuda.using_allocator(self._pool.malloc):
-                self._result[...] = eval(self._code, dict(self._names))  # noqa: S307
-        except errors:
+                if capturing and self._factors:
+                    a, b = (self._value(one) for one in self._factors)
+                    _product(a, b, self._result, stream)
+                else:
+                    self._result[...] = self._value(self._code)
+        except (*errors, CannotCapture):
             raise
         except Exception as error:  # noqa: BLE001 -- CuPy has not every function and type of NumPy
+            if capturing:
+                raise CannotCapture(f"{self._text!r}: {error}") from None
             said = f"not timed: CuPy does not compute {self._text!r} ({type(error).__name__}: {error})"
             raise TimedFault(Finding(FindingCode.LAUNCH_FAILURE, "note", said)) from None
+
+    def _value(self, code: Any) -> Any:
+        return eval(code, dict(self._names))  # noqa: S307
+
+
+def _compiled(node: ast.expr) -> Any:
+    return compile(ast.Expression(node), "<stage>", "eval")
+
+
+_BLAS_TYPES = {
+    "float32": (0, 68, ctypes.c_float),
+    "float64": (1, 70, ctypes.c_double),
+    "float16": (2, 68, ctypes.c_float),
+}
+"""`cudaDataType`, `cublasComputeType_t` and the type of factors (`library_types.h`, `cublas_api.h`)."""
+
+_DEFAULT_ALGORITHM = -1
+"""`CUBLAS_GEMM_DEFAULT`."""
+
+
+@functools.cache
+def _cublas() -> ctypes.CDLL:
+    """Returns the library that CuPy has loaded."""
+    import cupy
+
+    version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    return ctypes.CDLL(f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}")
+
+
+def _product(a: Any, b: Any, result: Any, stream: int) -> None:
+    """Computes a matrix product on a stream that is capturing, by `cublasGemmStridedBatchedEx`.
+
+    Args:
+        a: a CuPy array of shape (..., rows, depth).
+        b: likewise, of shape (..., depth, columns), with the same leading dimensions.
+        result: likewise, of shape (..., rows, columns), contiguous.
+        stream: its handle.
+
+    Raises:
+        CannotCapture: cuBLAS has no such product in one call, or refuses it.
+    """
+    import cupy
+
+    leading = result.shape[:-2]
+    # Row-major matrices are column-major ones transposed, and the transpose of a product has its factors exchanged.
+    factors = [_factor(one, result.dtype, leading) for one in (b, a)]
+    if str(result.dtype) not in _BLAS_TYPES or None in factors or not result.size:
+        raise CannotCapture(
+            f"the product of {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)} is not one call of cuBLAS"
+        )
+    data, compute, scalar = _BLAS_TYPES[str(result.dtype)]
+    handle, library = ctypes.c_void_p(cupy.cuda.device.get_cublas_handle()), _cublas()
+    (rows, columns), arrays = result.shape[-2:], []
+    for _, pointer, step, batch in (one for one in factors if one is not None):
+        arrays += [ctypes.c_void_p(pointer), data, step, ctypes.c_longlong(batch)]
+    status = library.cublasSetStream_v2(handle, ctypes.c_void_p(stream)) or library.cublasGemmStridedBatchedEx(
+        handle, *(one[0] for one in factors if one is not None), columns, rows, a.shape[-1],
+        ctypes.byref(scalar(1)), *arrays, ctypes.byref(scalar(0)), ctypes.c_void_p(result.data.ptr), data, columns,
+        ctypes.c_longlong(rows * columns), math.prod(leading), compute, _DEFAULT_ALGORITHM,
+    )  # fmt: skip
+    if status:
+        raise CannotCapture(f"cuBLAS refuses the product (status {status})")
+
+
+def _factor(matrix: Any, dtype: Any, leading: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """Returns `cublasOperation_t`, address, leading dimension and elements between batches; None for what cuBLAS does not take."""
+    if matrix.dtype != dtype or matrix.ndim < 2 or matrix.shape[:-2] != leading:
+        return None
+    steps = [one // matrix.itemsize for one in matrix.strides]
+    if any(steps[at] != steps[at + 1] * matrix.shape[at + 1] for at in range(len(leading) - 1)):
+        return None
+    batch, pointer, (rows, columns) = steps[-3] if leading else 0, matrix.data.ptr, matrix.shape[-2:]
+    if steps[-1] == 1 and steps[-2] >= columns:
+        return 0, pointer, steps[-2], batch
+    if steps[-2] == 1 and steps[-1] >= rows:
+        return 1, pointer, steps[-1], batch
+    return None
 
 
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -157,13 +255,16 @@ def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-class _ReplayedPipeline:
+class ReplayedPipeline:
     """All steps of a pipeline: a graph that is replayed, or the steps themselves where a graph cannot be launched.
 
     Args:
         steps: launchers, in order.
         stream: the stream on which the graph is captured and replayed.
         held: memory that must live as long as the graph.
+
+    Attributes:
+        is_graph: True if a graph is replayed.
     """
 
     def __init__(self, steps: Sequence[Launch], stream: Any, held: object) -> None:
@@ -172,6 +273,7 @@ class _ReplayedPipeline:
         self._submit(stream.ptr)
         stream.synchronize()
         self._graph = _captured(stream, lambda: self._submit(stream.ptr))
+        self.is_graph = self._graph is not None
 
     def _submit(self, stream: int) -> None:
         for step in self._steps:
@@ -186,14 +288,14 @@ class _ReplayedPipeline:
 
 
 def _captured(stream: Any, submit: Callable[[], None]) -> Any:
-    """Returns a graph of what is submitted; None if CUDA or a library refuses to be captured."""
+    """Returns a graph of what is submitted; None if CUDA or CuPy refuses to capture it."""
     import cupy
 
     errors = (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError)
     stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
     try:
         submit()
-    except (*errors, TimedFault):
+    except (*errors, CannotCapture):
         # A capture that was started must be ended, or the stream becomes unusable.
         with suppress(*errors):
             stream.end_capture()

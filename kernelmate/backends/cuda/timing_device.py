@@ -329,7 +329,7 @@ class CudaTimingDevice:
         try:
             for _ in range(launches):
                 once(self._stream.ptr)
-        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError, CannotCapture) as error:
             # A capture that was started must be ended, or the stream becomes unusable.
             with suppress(cupy.cuda.runtime.CUDARuntimeError):
                 self._stream.end_capture()

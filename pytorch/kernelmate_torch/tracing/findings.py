@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelmate_torch.tracing.bypasses import Bypass, bypasses, path_to
-from kernelmate_torch.tracing.loading_records import TracedCode, TracedProcess, inner_launches
+from kernelmate_torch.tracing.loading_records import TracedCode, TracedProcess
 from kernelmate_torch.tracing.recording.sources import own_nodes, position
 from kernelmate_torch.tracing.visits import TraceFinding, TraceView, Visit, cause_of, file_name, without_folders
 
@@ -73,8 +73,7 @@ def _of_launches(view: TraceView, kernel: Mapping[str, Any]) -> Iterator[TraceFi
 
 def _decomposed(view: TraceView, key: str, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
     graphs = view.compiled["in_graphs"].get(key)
-    compiled = sum(count for phase, count in kernel["launches"].items() if phase.startswith("compiled"))
-    if graphs is None or compiled or inner_launches(kernel, view.process.kernels):
+    if graphs is None or any(phase.startswith("compiled") for phase in view.process.launches(key)):
         return
     place = view.compiled["decompositions"].get(key)
     does = "the backend removed or replaced it" if place is None else "a registered decomposition took its place"
@@ -242,9 +241,8 @@ class _Seeker:
 
     def of(self, key: str) -> list[TraceFinding]:
         """Returns the findings of one kernel."""
-        kernel = self.process.kernels[key]
         visits = [one for one in self.view.visits if key in one.reference["kernels"]]
-        ran = sum(kernel["launches"].values())
+        ran = sum(self.process.launches(key).values())
         found = [one for visit in visits if visit.reference["direct"] for one in self._past(key, visit, ran)]
         direct = bool(found)
         if not (direct and ran == 0):

@@ -68,6 +68,23 @@ class TracedProcess:
     sources: Mapping[str, str]
     document: Mapping[str, Any] = field(repr=False)
 
+    def launches(self, key: str) -> dict[str, int]:
+        """Return a kernel's launches by phase, with those that torch.compile put in its place.
+
+        That is so for the Triton functions of a `triton_op`. One launch of it may launch several of them, so that the largest
+        number among them is given, where the operator itself has none in that phase.
+        """
+        kernel = self.kernels[key]
+        own: dict[str, int] = kernel["launches"]
+        if key not in self.document["compiled"]["in_graphs"]:
+            return own
+        inner: dict[str, int] = {}
+        for one in kernel["inner"]:
+            for phase, count in self.kernels[one]["launches"].items() if one in self.kernels else ():
+                if phase.startswith("compiled"):
+                    inner[phase] = max(count, inner.get(phase, 0))
+        return inner | own
+
 
 def read_records(folder: Path) -> list[TracedProcess]:
     """Returns the records of a folder, the earliest process first."""
@@ -85,20 +102,6 @@ def _process(document: Mapping[str, Any]) -> TracedProcess:
         document["pid"], document["parent"], tuple(document["arguments"]), document["ended"] is not None, document["torch"],
         document["lines"], {one["key"]: one for one in document["kernels"]}, tuple(codes), document["sources"], document,
     )  # fmt: skip
-
-
-def inner_launches(kernel: Mapping[str, Any], kernels: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Return the launches in compiled code, by phase, of the kernels that an operator's implementation launches.
-
-    torch.compile puts the Triton functions of a `triton_op` in its place. One launch of it may launch several of them, so that
-    the largest number among them is given.
-    """
-    counts: dict[str, int] = {}
-    for key in kernel["inner"]:
-        for phase, count in kernels[key]["launches"].items() if key in kernels else ():
-            if phase.startswith("compiled"):
-                counts[phase] = max(count, counts.get(phase, 0))
-    return counts
 
 
 def _positions(code: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelmate.cli.programs import program_name
 from kernelmate_torch.tracing.findings import find
-from kernelmate_torch.tracing.loading_records import TracedProcess, inner_launches
+from kernelmate_torch.tracing.loading_records import TracedProcess
 from kernelmate_torch.tracing.visits import TraceFinding
 
 FASTER = 3.0
@@ -194,10 +194,9 @@ def matches(name: str, kernel: Mapping[str, Any]) -> bool:
 
 def _kernel(process: TracedProcess, kernel: Mapping[str, Any]) -> TracedKernel:
     times = process.document["times"]
-    launches, share, exact = kernel["launches"], share_of(kernel, times), kernel["exact"]
-    inlined = inner_launches(kernel, process.kernels)
-    if kernel["key"] in process.document["compiled"]["in_graphs"] and inlined.keys() - launches.keys():
-        launches, exact = inlined | launches, False
+    launches, share, exact = process.launches(kernel["key"]), share_of(kernel, times), kernel["exact"]
+    if launches.keys() - kernel["launches"].keys():
+        exact = False
         share = _joint([share_of(process.kernels[one], times) for one in kernel["inner"] if one in process.kernels]) or share  # fmt: skip
     return TracedKernel(
         kernel["key"], kernel["name"], kernel["kind"], kernel["file"], kernel["line"], kernel["code"], launches,
