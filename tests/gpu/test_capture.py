@@ -95,7 +95,7 @@ def captured(folder: Path, kernel: str, source: str, *program: str) -> dict[str,
     assert not document["emulated"]
     assert read_capture(folder / f"{kernel}.captured" / "launches", 4).damaged == ()
     (verdict,) = kernelmate.bench(folder / source, backend="cuda")
-    assert verdict.correct is True, (document["contract"], verdict.findings)
+    assert verdict.correct is True, "\n".join([document["contract"], *(one.message for one in verdict.findings)])
     return document
 
 

@@ -32,12 +32,12 @@ COPY = """
 #include <cuda/ptx>
 namespace ptx = cuda::ptx;
 __global__ void copy(const __grid_constant__ CUtensorMap x, unsigned char* y, const __grid_constant__ CUtensorMap z, int c0, int c1,
-                     int bytes) {
+                     int d0, int d1, int bytes) {
   __shared__ alignas(1024) unsigned char tile[4096];
   __shared__ uint64_t full;
   if (threadIdx.x == 0) { ptx::mbarrier_init(&full, 1); ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster); }
   __syncthreads();
-  const int32_t at[2] = {c0, c1};
+  const int32_t at[2] = {c0, c1}, to[2] = {d0, d1};
   if (threadIdx.x == 0) {
     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &full, bytes);
     ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, tile, &x, at, &full);
@@ -47,7 +47,7 @@ __global__ void copy(const __grid_constant__ CUtensorMap x, unsigned char* y, co
   ptx::fence_proxy_async(ptx::space_shared);
   __syncthreads();
   if (threadIdx.x == 0) {
-    ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &z, at, tile);
+    ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, &z, to, tile);
     ptx::cp_async_bulk_commit_group();
     ptx::cp_async_bulk_wait_group(ptx::n32_t<0>{});
   }
@@ -75,7 +75,8 @@ def test_kernels_with_bulk_copies_are_judged_right(name: str) -> None:
 def test_the_emulator_copies_boxes_as_the_gpu_does(
     backend, dtype: str, box: tuple[int, int], options: dict, corner: tuple[int, int]
 ) -> None:
-    """`box` and `corner` are columns and rows."""
+    """`box` and `corner` are columns and rows. Only loads may begin at negative coordinates."""
+    stored = [max(one, 0) for one in corner]
     kernel = find_kernels(text_unit(COPY, "k.cu"))[0]
     compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
     assert compiled.ok, compiled.diagnostics
@@ -93,7 +94,7 @@ def test_the_emulator_copies_boxes_as_the_gpu_does(
         ScalarArgument("z_map", empty, tensor_map=maps[1]),
         *(
             ScalarArgument(name, np.int32(value))
-            for name, value in (("c0", corner[0]), ("c1", corner[1]), ("bytes", nbytes))
+            for name, value in zip(("c0", "c1", "d0", "d1", "bytes"), (*corner, *stored, nbytes), strict=True)
         ),
     )
     run = Run(LaunchShape((1, 1, 1), (128, 1, 1)), arguments)

@@ -263,6 +263,8 @@ def bind_tensor_copy(
             if not _suits(operation, box, machine, position, lanes[mine]):
                 continue
             kept = good[mine]
+            if not operation.loads:
+                kept &= _begins_inside(corners, machine, position, lanes[mine])
             if kept.any():
                 _move(operation, ports, box, lanes[mine][kept], corners[kept], starts[mine][kept])
         completion.end(lanes, sizes)
@@ -284,6 +286,21 @@ def _suits(operation: TensorCopy, box: _Box, machine: Machine, position: Positio
     if text:
         machine.findings.report(FindingCode.ILLEGAL_ADDRESS, position, lanes, lambda: text)
     return not text
+
+
+def _begins_inside(corners: Array, machine: Machine, position: Position | None, lanes: Array) -> Array:
+    """Returns the lanes whose box may be stored, and reports the others.
+
+    A box that is stored may end outside of the array, but not begin before it (CUDA C++ Programming Guide, tensor memory access,
+    negative indices and out of bounds); an H200 stops with an illegal instruction.
+    """
+    before = (corners < 0).any(axis=1)
+    if before.any():
+        at = tuple(int(one) for one in corners[before][0])
+        text = f"stores a box that begins at the negative coordinates {at}, innermost first, where only loads may begin"
+        machine.findings.report(FindingCode.TRAP, position, lanes[before], lambda: text)
+    inside: Array = ~before
+    return inside
 
 
 def _move(operation: TensorCopy, ports: _TensorPorts, box: _Box, lanes: Array, corners: Array, starts: Array) -> None:
