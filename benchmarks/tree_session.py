@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernelmate.records import Judged, Verdict
+    from kernelmate.records import Judged, SearchState, Verdict
     from kernelmate.session import Session
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -244,13 +244,19 @@ def _optimize(
             "speedup": None if verdict.speedup is None else verdict.speedup.median, "reasons": verdict.reasons,
         })  # fmt: skip
 
-    found = session.optimize(kernel, prompt, sizes, 1000, on_judged, budget_s=budget_s)
+    tried = 0
+
+    def on_trying(state: SearchState) -> None:
+        nonlocal tried
+        tried = state.tried + 1
+
+    found = session.optimize(kernel, prompt, sizes, 1000, on_judged, budget_s=budget_s, on_trying=on_trying)
     best = None if found.best is None else found.candidates[found.best]
     ratio = None if best is None else best.verdict.speedup
     return {
         "s": time.perf_counter() - began,
         "judged": judged,
-        "binaries": len({one.verdict.binary for one in found.candidates if one.verdict.binary is not None}),
+        "binaries": tried,
         "candidates": len(found.candidates),
         "best": None if best is None else best.candidate.author,
         "best_accepted": None if best is None else best.verdict.accepted,
