@@ -83,8 +83,13 @@ class _Box:
     nan: bool
 
     @property
+    def shared_pitch(self) -> int:
+        """Bytes from one row of the box to the next in shared memory: rows that are narrower than the swizzle's span fill one each."""
+        return max(self.item * int(self.counts[0]), self.swizzle)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of the box in shared memory."""
+        """Bytes of the box that are copied."""
         return self.item * int(math.prod(self.counts.tolist()))
 
     def unit(self, first: Array) -> int:
@@ -145,7 +150,8 @@ def _pieces(box: _Box, lanes: Array, corners: Array, starts: Array, width: int) 
             at = corners[:, axis : axis + 1] + index * box.steps[axis]
             inside &= (at >= 0) & (at < box.extents[axis])
             places += at * box.pitches[axis]
-    shared = starts[:, None] + number * width
+    row, column = np.divmod(number, counts[0])
+    shared = starts[:, None] + row * box.shared_pitch + column * width
     if box.swizzle:
         # Of each span of the swizzle, the chunks of 16 bytes change places by the number of the row of 128 bytes.
         shared ^= (shared >> 3) & (box.swizzle - CHUNK)
@@ -262,9 +268,7 @@ def bind_tensor_copy(
             corners = _corners(coordinates, lanes)[mine]
             if not _suits(operation, box, machine, position, lanes[mine]):
                 continue
-            kept = good[mine]
-            if not operation.loads:
-                kept &= _begins_inside(corners, machine, position, lanes[mine])
+            kept = good[mine] & _legal_corners(operation, box, corners, machine, position, lanes[mine])
             if kept.any():
                 _move(operation, ports, box, lanes[mine][kept], corners[kept], starts[mine][kept])
         completion.end(lanes, sizes)
@@ -288,19 +292,27 @@ def _suits(operation: TensorCopy, box: _Box, machine: Machine, position: Positio
     return not text
 
 
-def _begins_inside(corners: Array, machine: Machine, position: Position | None, lanes: Array) -> Array:
-    """Returns the lanes whose box may be stored, and reports the others.
+def _legal_corners(
+    operation: TensorCopy, box: _Box, corners: Array, machine: Machine, position: Position | None, lanes: Array
+) -> Array:
+    """Returns the lanes whose boxes begin where they may, and reports the others, where an H200 stops with an illegal instruction.
 
-    A box that is stored may end outside of the array, but not begin before it (CUDA C++ Programming Guide, tensor memory access,
-    negative indices and out of bounds); an H200 stops with an illegal instruction.
+    Each box begins at a multiple of 16 bytes in its row. One that is stored may end outside of the array, but not begin before
+    it (CUDA C++ Programming Guide, tensor memory access, negative indices and out of bounds).
     """
-    before = (corners < 0).any(axis=1)
+    bytes_in = corners[:, 0] * box.item
+    uneven = bytes_in % CHUNK != 0
+    before = np.zeros_like(uneven) if operation.loads else (corners < 0).any(axis=1) & ~uneven
+    if uneven.any():
+        first = int(corners[uneven][0, 0])
+        text = f"copies a box that begins at element {first} of its rows, byte {first * box.item}, which is no multiple of {CHUNK}"
+        machine.findings.report(FindingCode.TRAP, position, lanes[uneven], lambda: text)
     if before.any():
         at = tuple(int(one) for one in corners[before][0])
-        text = f"stores a box that begins at the negative coordinates {at}, innermost first, where only loads may begin"
-        machine.findings.report(FindingCode.TRAP, position, lanes[before], lambda: text)
-    inside: Array = ~before
-    return inside
+        said = f"stores a box that begins at the coordinates {at}, innermost first: only a load may begin at a negative one"
+        machine.findings.report(FindingCode.TRAP, position, lanes[before], lambda: said)
+    legal: Array = ~(uneven | before)
+    return legal
 
 
 def _move(operation: TensorCopy, ports: _TensorPorts, box: _Box, lanes: Array, corners: Array, starts: Array) -> None:

@@ -43,6 +43,11 @@ mov.u32 %r1, tile; mov.u32 %r2, bar; mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 
 {body}
 }}
 """
+CLEAR = """
+mov.u32 %r6, %r3; mov.u32 %r5, 0;
+FILL: setp.ge.u32 %p3, %r6, {bytes}; @%p3 bra DONE; add.u32 %r4, %r1, %r6; st.shared.u8 [%r4], %r5; add.u32 %r6, %r6, 32; bra FILL;
+DONE: fence.proxy.async.shared::cta; bar.sync 0;
+"""
 LOAD = """
 @!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {expected};
 .loc 1 7 3
@@ -72,6 +77,9 @@ class Box:
         self.nan_fill = nan_fill
         self.counts = tuple(-(-size // step) for size, step in zip(box, self.steps, strict=True))
         self.bytes = int(np.prod(self.counts)) * self.dtype.itemsize
+        # A row that is narrower than the swizzle's span has a span for itself.
+        self.pitch = max(self.counts[-1] * self.dtype.itemsize, swizzle)
+        self.span = self.bytes // (self.counts[-1] * self.dtype.itemsize) * self.pitch
 
     def map(self, name: str) -> TensorMap:
         reverse = (part[::-1] for part in (self.shape, self.box, self.steps))
@@ -83,11 +91,12 @@ class Box:
         for number, index in enumerate(itertools.product(*map(range, self.counts))):
             at = tuple(c + i * s for c, i, s in zip(corner, index, self.steps, strict=True))
             inside = all(0 <= one < extent for one, extent in zip(at, self.shape, strict=True))
-            byte = number * self.dtype.itemsize
+            row, column = divmod(number, self.counts[-1])
+            byte = row * self.pitch + column * self.dtype.itemsize
             if self.swizzle:
                 # The chunk's number in its span, exclusive-or the number of its row of 128 bytes.
-                chunk, row = byte // 16 % 8, byte // 128
-                byte += 16 * ((chunk ^ (row % (self.swizzle // 16))) - chunk)
+                chunk, line = byte // 16 % 8, byte // 128
+                byte += 16 * ((chunk ^ (line % (self.swizzle // 16))) - chunk)
             found.append((byte, at if inside else None))
         return found
 
@@ -106,8 +115,8 @@ def launched(box: Box, corner: tuple[int, ...], array: np.ndarray, out: np.ndarr
         "action": "",
     }
     options |= {"expected": box.bytes} | parts
-    text = body.format(bytes=box.bytes, rank=len(corner), names=", ".join(names), **options)
-    ptx = KERNEL.format(bytes=box.bytes, coordinates=coordinates, body=text)
+    text = body.format(bytes=box.span, rank=len(corner), names=", ".join(names), **options)
+    ptx = KERNEL.format(bytes=box.span, coordinates=coordinates, body=text)
     arguments = (
         ScalarArgument("map", np.void(bytes(TENSOR_MAP_BYTES)), tensor_map=box.map("array")),
         ArrayArgument("array", array),
@@ -133,24 +142,27 @@ def drawn(box: Box, seed: int = 3) -> np.ndarray:
 CASES = [
     (Box((200,), (64,)), (-8,)),
     (Box((200,), (64,)), (164,)),
-    (Box((20, 24), (8, 16)), (3, 5)),
+    (Box((20, 24), (8, 16)), (3, 4)),
     (Box((20, 24), (8, 16)), (-2, 12)),
-    (Box((20, 24), (8, 16)), (16, -3)),
+    (Box((20, 24), (8, 16)), (16, -4)),
     (Box((20, 24), (8, 16)), (40, 40)),
     (Box((20, 24), (8, 8), swizzle=32), (0, 0)),
-    (Box((20, 24), (16, 16), swizzle=64), (1, 2)),
-    (Box((40, 36), (20, 32), swizzle=128), (10, 7)),
+    (Box((20, 24), (16, 16), swizzle=64), (1, 4)),
+    (Box((40, 36), (20, 32), swizzle=128), (10, 8)),
     (Box((20, 64), (16, 64), np.float16, swizzle=128), (0, 0)),
-    (Box((20, 48), (9, 32), np.uint8), (12, 17)),
+    (Box((20, 48), (9, 32), np.uint8), (12, 16)),
     (Box((12, 10), (4, 2), np.float64), (9, 8)),
-    (Box((20, 24), (8, 16), steps=(3, 1)), (4, 2)),
-    (Box((6, 7, 16), (2, 3, 8), np.int32), (4, 5, 3)),
-    (Box((6, 7, 16), (2, 4, 16), ml_dtypes.bfloat16, nan_fill=True), (5, -2, 6)),
-    (Box((20, 24), (8, 16), nan_fill=True), (15, 13)),
-    (Box((20, 24), (8, 16), np.float16, nan_fill=True), (15, 13)),
-    (Box((3, 4, 5, 16), (2, 2, 3, 8), np.int64), (2, 3, 3, 9)),
-    (Box((2, 3, 4, 5, 16), (2, 1, 2, 3, 16), np.uint16), (1, 2, 3, -1, 4)),
-    (Box((2, 3, 4, 5, 16), (2, 3, 4, 3, 8), np.float32, steps=(1, 2, 1, 2, 1)), (0, 1, 0, 1, 2)),
+    (Box((20, 24), (8, 16), steps=(3, 1)), (4, 4)),
+    (Box((6, 7, 16), (2, 3, 8), np.int32), (4, 5, 4)),
+    (Box((6, 7, 16), (2, 4, 16), ml_dtypes.bfloat16, nan_fill=True), (5, -2, 8)),
+    (Box((20, 24), (8, 16), nan_fill=True), (15, 12)),
+    (Box((20, 24), (8, 16), np.float16, nan_fill=True), (15, 16)),
+    (Box((3, 4, 5, 16), (2, 2, 3, 8), np.int64), (2, 3, 3, 10)),
+    (Box((2, 3, 4, 5, 16), (2, 1, 2, 3, 16), np.uint16), (1, 2, 3, -1, 8)),
+    (Box((2, 3, 4, 5, 16), (2, 3, 4, 3, 8), np.float32, steps=(1, 2, 1, 2, 1)), (0, 1, 0, 1, 4)),
+    (Box((20, 48), (9, 16), np.uint8, swizzle=128), (12, 16)),
+    (Box((20, 24), (8, 4), swizzle=64), (3, -4)),
+    (Box((6, 20, 16), (3, 5, 8), np.float16, swizzle=32), (1, 17, 8)),
 ]  # fmt: skip
 
 
@@ -158,7 +170,7 @@ CASES = [
 @pytest.mark.parametrize(("box", "corner"), CASES, ids=lambda part: getattr(part, "box", part).__repr__())
 def test_a_box_is_loaded_as_the_model_says(box: Box, corner: tuple[int, ...], tools: tuple[Make, Target]) -> None:
     x = drawn(box)
-    want = np.zeros(box.bytes, np.uint8)
+    want = np.zeros(box.span, np.uint8)
     sectors = set()
     for byte, at in box.places(corner):
         fill = (
@@ -168,7 +180,8 @@ def test_a_box_is_loaded_as_the_model_says(box: Box, corner: tuple[int, ...], to
         want[byte : byte + len(raw)] = np.frombuffer(raw, np.uint8)
         if at is not None:
             sectors.add(np.ravel_multi_index(at, box.shape) * box.dtype.itemsize // 32)
-    found = launched(box, corner, x, np.zeros(box.bytes, np.uint8), LOAD, tools)
+    body = (CLEAR if box.span > box.bytes else "") + LOAD
+    found = launched(box, corner, x, np.zeros(box.span, np.uint8), body, tools)
     assert not found.findings
     assert np.array_equal(found.arrays["out"], want)
     assert found.counters is not None
@@ -178,7 +191,7 @@ def test_a_box_is_loaded_as_the_model_says(box: Box, corner: tuple[int, ...], to
 @pytest.mark.instruction("cp")
 @pytest.mark.parametrize(("box", "corner"), CASES, ids=lambda part: getattr(part, "box", part).__repr__())
 def test_a_box_is_stored_as_the_model_says(box: Box, corner: tuple[int, ...], tools: tuple[Make, Target]) -> None:
-    x, values = drawn(box), drawn(Box((box.bytes // box.dtype.itemsize,), (1,), box.dtype), 4)
+    x, values = drawn(box), drawn(Box((box.span // box.dtype.itemsize,), (1,), box.dtype), 4)
     want = x.copy()
     for byte, at in box.places(corner):
         if at is not None:
@@ -206,12 +219,22 @@ def test_boxes_are_reduced(action: str, dtype: Any, model: np.ufunc, tools: tupl
     box = Box((20, 24), (8, 8), dtype, swizzle=64 if np.dtype(dtype).itemsize == 8 else 0)
     x, values = drawn(box), drawn(Box((64,), (1,), dtype), 4)
     want = x.copy()
-    for byte, at in box.places((15, 18)):
+    for byte, at in box.places((15, 16)):
         if at is not None:
             want[at] = model(want[at], values[byte // box.dtype.itemsize])
-    found = launched(box, (15, 18), x, values, STORE, tools, reduce="reduce.", action=f".{action}")
+    found = launched(box, (15, 16), x, values, STORE, tools, reduce="reduce.", action=f".{action}")
     assert not found.findings
     assert np.array_equal(found.arrays["array"], want)
+
+
+@pytest.mark.parametrize("corner", [(3, 5), (3, -3), (-1, 2)])
+@pytest.mark.parametrize("body", [LOAD, STORE])
+def test_a_box_begins_at_a_multiple_of_16_bytes(body: str, corner: tuple[int, int], tools: tuple[Make, Target]) -> None:
+    box = Box((20, 24), (8, 16))
+    x, other = drawn(box), np.zeros(box.bytes, np.uint8)
+    findings = launched(box, corner, x, other, body, tools).findings
+    assert [one.code for one in findings][0] == "trap"
+    assert f"element {corner[1]} of its rows, byte {4 * corner[1]}," in findings[0].message
 
 
 def test_cache_hints_and_prefetches_are_ignored(tools: tuple[Make, Target]) -> None:
@@ -220,7 +243,7 @@ def test_cache_hints_and_prefetches_are_ignored(tools: tuple[Make, Target]) -> N
     x = drawn(box)
     found = launched(
         box,
-        (3, 5),
+        (3, 4),
         x,
         np.zeros(512, np.uint8),
         prefetch + "mov.u64 %d5, 0;" + LOAD,
@@ -229,19 +252,19 @@ def test_cache_hints_and_prefetches_are_ignored(tools: tuple[Make, Target]) -> N
         policy=", %d5",
     )
     assert not found.findings
-    assert np.array_equal(found.arrays["out"].view(np.float32).reshape(8, 16), x[3:11, 5:21])
+    assert np.array_equal(found.arrays["out"].view(np.float32).reshape(8, 16), x[3:11, 4:20])
 
 
 def test_a_box_that_is_stored_without_a_proxy_fence_is_a_race(tools: tuple[Make, Target]) -> None:
     box = Box((20, 24), (8, 16))
-    (finding,) = launched(box, (3, 5), drawn(box), drawn(box).reshape(-1)[:128], STORE, tools, fence="").findings
+    (finding,) = launched(box, (3, 4), drawn(box), drawn(box).reshape(-1)[:128], STORE, tools, fence="").findings
     assert (finding.code, finding.line) == ("shared-race", 7)
     assert "fence.proxy.async" in finding.message
 
 
 def test_a_box_whose_bytes_are_miscounted_is_a_hang(tools: tuple[Make, Target]) -> None:
     box = Box((20, 24), (8, 16))
-    (finding,) = launched(box, (3, 5), drawn(box), np.zeros(512, np.uint8), LOAD, tools, expected=500).findings
+    (finding,) = launched(box, (3, 4), drawn(box), np.zeros(512, np.uint8), LOAD, tools, expected=500).findings
     assert finding.code == "hang"
     assert "of the 500 bytes that it expects 512 have arrived" in finding.message
 
@@ -258,7 +281,7 @@ def test_misuse_of_a_tensor_map_is_found(old: str, new: str, code: str, said: st
     box = Box((20, 24), (8, 16))
     body = LOAD.replace(old.replace("2d", "{rank}d").replace(".tile", "{tile}"), new.replace(".tile", "{tile}"))
     body = body.replace("{{{names}}}", "{{%r10}}") if new.startswith("1d") else body
-    found = launched(box, (3, 5), drawn(box), np.zeros(512, np.uint8), body, tools).findings
+    found = launched(box, (3, 4), drawn(box), np.zeros(512, np.uint8), body, tools).findings
     assert (found[0].code, found[0].line) == (code, 7)
     assert said in found[0].message
 
@@ -266,7 +289,7 @@ def test_misuse_of_a_tensor_map_is_found(old: str, new: str, code: str, said: st
 def test_other_modes_are_refused_by_name(tools: tuple[Make, Target]) -> None:
     box = Box((20, 24), (8, 16))
     with pytest.raises(UnsupportedInstruction, match=r"tensor\.2d.*gather4"):
-        launched(box, (3, 5), drawn(box), np.zeros(512, np.uint8), LOAD, tools, tile=".tile::gather4")
+        launched(box, (3, 4), drawn(box), np.zeros(512, np.uint8), LOAD, tools, tile=".tile::gather4")
 
 
 @pytest.mark.parametrize("name", ["transpose", "row_sums"])
