@@ -84,8 +84,15 @@ def high_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     return drawn
 
 
+ONE_BIT_OFF = 0.1
+"""Fraction of the integers of a row that differ from the rest in one bit."""
+
+
 def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int], rng: Any) -> Array:
-    """Keeps half of the rows; of the others a third each become neighbours, equal integers, or sorted."""
+    """Keeps half of the rows; of the others a third each become neighbours, equal integers, or sorted.
+
+    In every other row of equal integers some differ from the rest in a single bit, the highest ones included.
+    """
     along = _row(shape)
     rows = -(-drawn.size // max(along, 1))
     padded: Array = np.resize(drawn, (rows, along)) if drawn.size else drawn.reshape(0, along)
@@ -96,6 +103,9 @@ def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int],
         np.minimum(near[:, :1], drawn.dtype.type(high - NEIGHBOURS if high > 2 * NEIGHBOURS else high // 2)) + apart
     )
     equal[:] = equal[:, :1]
+    bits = (np.uint64(1) << rng.integers(0, 8 * drawn.dtype.itemsize, equal[1::2].shape, np.uint64)).astype(drawn.dtype)
+    flipped = np.where(rng.random(bits.shape) < ONE_BIT_OFF, equal[1::2] ^ bits, equal[1::2])
+    equal[1::2] = np.where((flipped >= low) & (flipped <= high), flipped, equal[1::2])
     rising.sort(axis=1)
     return padded.reshape(-1)[: drawn.size]
 

@@ -49,6 +49,18 @@ def test_some_rows_of_integers_are_equal_sorted_or_of_neighbours(dtype, shape) -
     assert sum(spread > span // 2 for spread in spreads) >= len(rows) // 3
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint64])
+def test_rows_of_equal_integers_with_single_bits_flipped(dtype: type) -> None:
+    bits = 8 * np.dtype(dtype).itemsize
+    seen = set()
+    for row in wide_integers(np.dtype(dtype), (600, 40), rng(), 64, signed=True)[9::12].view(f"u{bits // 8}"):
+        values, counts = np.unique(row, return_counts=True)
+        usual = values[counts.argmax()]
+        seen |= {int(one ^ usual).bit_length() - 1 for one in values if int(one ^ usual).bit_count() == 1}
+    assert len(seen) > bits / 2
+    assert bits - 1 in seen
+
+
 def test_narrower_integers_stay_within_their_bits_and_sign() -> None:
     values = wide_integers(np.dtype(np.int64), (4000,), rng(), 15, signed=False)
     assert (values.min(), values.max()) == (0, 2**15 - 1)
