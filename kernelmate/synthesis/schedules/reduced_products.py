@@ -25,7 +25,8 @@ from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.online import online_of
 from kernelmate.synthesis.plan import Key, Plan, Refused, behind, free_plan, plan_of, sorted_graph, walk
 from kernelmate.synthesis.reductions import EXTREMES, LOWEST, Reductions, Team, is_extreme, start_of
-from kernelmate.synthesis.schedules.contraction import BLOCK, ENOUGH_BLOCKS, TILES, ContractionTile, TiledContraction
+from kernelmate.synthesis.schedules.contraction import ENOUGH_BLOCKS
+from kernelmate.synthesis.tiled_contraction import BLOCK, TILES, ContractionTile, TiledContraction
 
 PRODUCT = "@product"
 """Name of the array that stands for the product in the plan of the reductions."""
