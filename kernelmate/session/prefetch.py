@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeAlias
@@ -118,10 +119,13 @@ class EarlyCandidates:
     Args:
         context: judges.
         objective: the objective.
-        suggester: an instance of its own, whose notes nobody reads; None begins nothing.
+        suggester: returns an instance of its own, whose notes nobody reads, and is called in the thread, since importing the
+            schedules takes a second; None begins nothing.
     """
 
-    def __init__(self, context: JudgingContext, objective: Objective, suggester: Suggester | None) -> None:
+    def __init__(
+        self, context: JudgingContext, objective: Objective, suggester: Callable[[], Suggester] | None
+    ) -> None:
         self._context, self._objective, self._suggester = context, objective, suggester
         self._prefetcher: Prefetcher | None = None
         self._closed = threading.Event()
@@ -166,10 +170,10 @@ class EarlyCandidates:
         if self._prefetcher is not None:
             self._prefetcher.close()
 
-    def _write(self, suggester: Suggester, request: SuggestRequest) -> None:
+    def _write(self, suggester: Callable[[], Suggester], request: SuggestRequest) -> None:
         # Whatever fails here fails in the search again, which says so.
         with suppress(Exception):
-            next(suggester.propose(request), None)
+            next(suggester().propose(request), None)
 
     def _expect(self, candidate: Candidate, *, full: bool = False) -> None:
         assert self._prefetcher is not None

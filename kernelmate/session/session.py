@@ -282,10 +282,9 @@ class Session:
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
-        suggesters = _recipes(kernel) if suggesters is None else suggesters
         # Only with a GPU are the cores idle while the baseline is judged.
         begins = self._backend == "cuda" and said.metric == "time"
-        early = EarlyCandidates(context, said, _first_writer(suggesters) if begins else None)
+        early = EarlyCandidates(context, said, _first_writer(kernel, suggesters) if begins else None)
         try:
             before = time.monotonic()
             baselines = context.baselines(wrong=said.metric == "correct", begin=early.begin)
@@ -299,6 +298,7 @@ class Session:
             judged, earlier = self._recorded(kernel, context, baselines, aim, on_judged)
             budget = TimeBudget(budget_s, baseline_s, began)
             prefetcher = early.prefetcher()
+            suggesters = _recipes(kernel) if suggesters is None else suggesters
             search = Search(
                 context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, prefetcher
             )
@@ -456,11 +456,21 @@ def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())  # rewrites change one kernel
 
 
-def _first_writer(suggesters: Sequence[Suggester]) -> Suggester | None:
-    """Returns a new suggester like the first one that writes kernels from references; None if there is none."""
-    from kernelmate.suggest.synthesis import Synthesis
+def _first_writer(kernel: Kernel, suggesters: Sequence[Suggester] | None) -> Callable[[], Suggester] | None:
+    """Returns what makes a new suggester like the first one that writes kernels from references; None if there is none.
 
-    return next((Synthesis(most=one.most) for one in suggesters if isinstance(one, Synthesis)), None)
+    Without suggesters it is that of `_recipes`, which is not loaded before.
+    """
+    like = next((one for one in suggesters or () if one.name == "synthesis"), None)
+    if like is None and (suggesters is not None or kernel.unit.language == "triton"):
+        return None
+
+    def writer() -> Suggester:
+        from kernelmate.suggest.synthesis import Synthesis
+
+        return Synthesis(most=getattr(like, "most", None))
+
+    return writer
 
 
 def _guess(kernel: Kernel) -> Contract | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -215,7 +217,7 @@ def test_the_first_candidates_are_compiled_while_the_baseline_is_judged(
     worker.trace = lambda task, timeout_s: traced_text(task.candidate.contract, Path(task.directory))
     worker.announce = announced.append
     context = replace(session._context(kernel, (), None), backend="cuda")
-    early = EarlyCandidates(context, read_objective("make it faster"), Synthesis())
+    early = EarlyCandidates(context, read_objective("make it faster"), Synthesis)
     (trial,) = context.baselines(begin=early.begin)
     prefetcher = early.prefetcher()
     assert prefetcher is not None
@@ -239,8 +241,24 @@ def test_a_reference_that_cannot_be_traced_begins_nothing(
     session, _ = scripted(backend="emulator")
     context = session._context(load(scale), (), None)
     (trial,) = context.baselines()
-    for suggester in (Synthesis(), None):
+    for suggester in (Synthesis, None):
         early = EarlyCandidates(context, read_objective("make it faster"), suggester)
         early.begin(trial.prepared)
         assert early.prefetcher() is None
         early.close()
+
+
+def test_the_suggesters_are_loaded_while_the_baseline_is_judged() -> None:
+    """They import the schedules, which takes a second that no search should wait for before its baseline."""
+    code = (
+        "import sys\n"
+        "from kernelmate.session.session import _first_writer\n"
+        "from kernelmate.source import find_kernels, text_unit\n"
+        "(kernel,) = find_kernels(text_unit('__global__ void k(float* x) { x[0] = 1; }'))\n"
+        "loaded = [sorted(one for one in sys.modules if one.startswith('kernelmate.synthesis'))]\n"
+        "writer = _first_writer(kernel, None)\n"
+        "loaded.append(sorted(one for one in sys.modules if one.startswith('kernelmate.synthesis')))\n"
+        "assert loaded[0] == loaded[1] and 'kernelmate.suggest.synthesis' not in sys.modules\n"
+        "assert writer().name == 'synthesis'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
