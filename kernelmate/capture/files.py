@@ -30,7 +30,7 @@ import numpy as np
 FOLDER = Path(__file__).resolve().parent / "{launches}"
 
 ARRAYS = {arrays}
-"""By name: the number of the parameter, the dtype, and True if the kernel writes it."""
+"""By name: the number of the parameter, the dtype, and the direction as in the contract."""
 
 CASES = {cases}
 """Sizes, shapes at them, and the records of their launches."""
@@ -47,7 +47,7 @@ def expected(**given):
     """Return what the kernel left in its outputs in the launch that had the given inputs."""
     shapes, records = _case(given)
     record = max(records, key=lambda one: _agreement(one, shapes, given))
-    found = [_array(record, name, shapes[name], "after") for name, (_, _, writes) in ARRAYS.items() if writes]
+    found = [_array(record, name, shapes[name], "after") for name, (_, _, way) in ARRAYS.items() if way != "in"]
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -59,11 +59,11 @@ def _case(given):
 
 
 def _agreement(record, shapes, given):
-    """Return how many elements of the given arrays are those of a record."""
+    """Return how many elements of the given arrays that the kernel reads are those of a record."""
     return sum(
         int(np.sum(_array(record, name, shape, "before").astype(given[name].dtype) == given[name]))
         for name, shape in shapes.items()
-        if name in given
+        if name in given and ARRAYS[name][2] != "out"
     )
 
 
@@ -87,7 +87,7 @@ def _dtype(name):
 def reference_text(captured: CapturedContract, program: str) -> str:
     """Returns the Python file with `inputs` and `expected`, which read the records in the folder beside it."""
     arrays = {
-        one.name: (captured.parameters[one.name], one.dtype, one.direction != "in")
+        one.name: (captured.parameters[one.name], one.dtype, one.direction)
         for one in captured.contract.args
         if one.shape is not None
     }

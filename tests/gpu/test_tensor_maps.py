@@ -71,6 +71,7 @@ def test_kernels_with_bulk_copies_are_judged_right(name: str) -> None:
     [
         ("float32", (32, 16), {"swizzle": 128}), ("float32", (16, 16), {"swizzle": 64}), ("float32", (8, 16), {"swizzle": 32}),
         ("float16", (32, 16), {"nan_fill": True}), ("uint8", (64, 8), {}), ("float64", (16, 12), {"steps": (1, 3)}),
+        ("float32", (16, 16), {"nan_fill": True}), ("float64", (8, 16), {"nan_fill": True}),
         ("bfloat16", (8, 16), {"swizzle": 128}), ("bfloat16", (64, 16), {"swizzle": 128, "nan_fill": True}),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernelmate.capture.contract import LONGEST_REQUIRE, CapturedContract, captured_contract
+from kernelmate.capture.files import reference_text
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, text_unit
@@ -190,3 +191,16 @@ def test_one_size_and_single_launches_are_told(records: Records, floats: Floats)
     notes = captured_contract(kernel_of(SCALE), records.read()).notes
     assert "all launches have one size: expressions that fit it may be coincidences" in notes
     assert any("1 of 1 sizes have one recorded launch (n = 1000)" in one for one in notes)
+
+
+def test_expected_outputs_are_those_of_the_launch_with_the_same_inputs(records: Records, floats: Floats) -> None:
+    """What an output held before the launch tells nothing: here the first launch found the zeros that a judge passes, too."""
+    xs = [floats(1000), floats(1000)]
+    for x, before in zip(xs, (np.zeros(1000, np.float32), floats(1000)), strict=True):
+        y = Passed(before, np.float32(2) * x, read=False, written=True)
+        records.add([Passed(x), y, Passed(np.float32(2)), Passed(np.int32(1000))], (4, 1, 1))
+    text = reference_text(captured_contract(kernel_of(SCALE), records.read()), "program")
+    names = {"__file__": str(records.folder.parent / "reference.py")}
+    exec(compile(text, "reference.py", "exec"), names)
+    for x in xs:
+        assert np.array_equal(names["expected"](x=x, y=np.zeros(1000, np.float32), a=2.0, n=1000), 2 * x)
