@@ -94,15 +94,15 @@ class Watched:
     """Functions and settings at the time of its creation."""
 
     def __init__(self) -> None:
-        self._functions = {name: _callables(owner) for name, owner in _owners()}
+        self._functions = [(name, owner, _callables(owner)) for name, owner in _owners()]
         self._flags = {name: read() for name, read in _flags().items()}
 
     def findings(self) -> list[TaskFinding]:
         """Returns what has changed since."""
         found = [
             TaskFinding("torch-patched", "error", f"{owner_name}.{name} was replaced.")
-            for owner_name, owner in _owners()
-            for name, old in self._functions[owner_name].items()
+            for owner_name, owner, functions in self._functions
+            for name, old in functions.items()
             if (new := _raw(owner, name)) is not old and not _by_a_library(new)
         ]
         for name, read in _flags().items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from kernelmate_torch.kernelbench.records import (
     TimedCandidate,
 )
 from kernelmate_torch.kernelbench.running import BenchmarkRunner, BenchmarkSettings, with_times
-from kernelmate_torch.kernelbench.tasks import BenchmarkTask
+from kernelmate_torch.kernelbench.tasks import BenchmarkTask, candidate_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make train-tools")  # fmt: skip
 
@@ -66,6 +68,27 @@ def test_right_candidates_are_right(name: str, judged: Callable[[Path], Candidat
     assert verdict.compared == 9
     assert 0 < verdict.deviation < 1e-5
     assert verdict.time_us is None
+
+
+def test_what_kernelmate_port_writes_is_a_candidate(tmp_path: Path, judged: Callable[[Path], CandidateVerdict]):
+    command = [
+        sys.executable,
+        "-m",
+        "kernelmate",
+        "port",
+        str(TASK.path),
+        "--to",
+        str(tmp_path / "2_gelu_new"),
+        "--backend",
+        "emulator",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    candidate = candidate_of(TASK, tmp_path)
+    assert candidate is not None
+    verdict = judged(candidate)
+    assert (verdict.passes, verdict.right) == (True, True), verdict.findings
+    assert [one for one in verdict.findings if one.severity == "error"] == []
 
 
 @pytest.mark.exhaustive(share=0.25)
