@@ -37,7 +37,7 @@ LONGEST_S = 200
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Ports the tasks of the shard, and scores them; the exit code of `kernelmate kernelbench`."""
+    """Ports the tasks of the shard, and scores them if there is time for it; the exit code of `kernelmate kernelbench`."""
     tasks = find_tasks(asked.tasks)
     if asked.shard is not None:
         number, count = map(int, asked.shard.split("/"))
