@@ -119,7 +119,7 @@ def _is_vector(node: Node, result: Node) -> bool:
 
 
 def _of_cut(graph: Graph, index: int, cut: Cut, size: Size) -> KnownFunction | None:
-    source, weights, numbers = cut
+    source, weights, _ = cut
     try:
         given, values, result = _evaluated(graph, index, cut, size)
     except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, MemoryError):
@@ -128,7 +128,7 @@ def _of_cut(graph: Graph, index: int, cut: Cut, size: Size) -> KnownFunction | N
         return None
     vectors = {one: given[place + 1] for place, one in enumerate(weights)}
     found = None if vectors else _of_one(given[0], source, result)
-    return found or _of_rows(given[0], source, vectors, {None: 0.0, **values}, result)
+    return found or _of_rows(given[0], source, vectors, ((None, 0.0), *values.items()), result)
 
 
 def _of_one(x: Array, source: int, result: Array) -> KnownFunction | None:
@@ -146,10 +146,10 @@ def _of_one(x: Array, source: int, result: Array) -> KnownFunction | None:
 
 
 def _of_rows(
-    x: Array, source: int, vectors: Mapping[int, Array], numbers: Mapping[int | None, float], result: Array
+    x: Array, source: int, vectors: Mapping[int, Array], numbers: Sequence[tuple[int | None, float]], result: Array
 ) -> KnownFunction | None:
     """Returns the normalisation of an array's rows that a result is, with `vectors` as weight and bias in one of their orders."""
-    for eps, number in numbers.items():
+    for eps, number in numbers:
         for name, value in _normalised(x, number):
             for order in permutations(vectors) if name == "layer_norm" or len(vectors) < 2 else ():
                 if _same(_affine(value, [vectors[one] for one in order]), result):
