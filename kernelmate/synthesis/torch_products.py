@@ -23,7 +23,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """A sum of products of two arrays along one axis, in which at least one of them lacks an axis."""
 
     factors: tuple[Factor, Factor]
@@ -35,7 +35,7 @@ class Product:
         return self.factors[0].base, self.factors[1].base
 
 
-def product_of(nodes: Sequence[Node], index: int) -> Product | None:
+def product_of(nodes: Sequence[Node], index: int) -> MatrixProduct | None:
     """Returns the matrix product that a node is; None if it is none."""
     node = nodes[index]
     if node.op != "reduce" or node.data[0] != "sum":
@@ -48,7 +48,7 @@ def product_of(nodes: Sequence[Node], index: int) -> Product | None:
     if left is None or right is None or left.axes[axis] is None or right.axes[axis] is None:
         return None
     whole = None not in (*left.axes, *right.axes)  # an element-wise product of two whole arrays
-    return None if whole else Product((left, right), axis)
+    return None if whole else MatrixProduct((left, right), axis)
 
 
 def is_pure(nodes: Sequence[Node], index: int) -> bool:
@@ -84,7 +84,7 @@ def _axis(view: Node, axis: int) -> int | None:
     return None if datum is None else int(datum)
 
 
-def call_of(product: Product, texts: Sequence[str]) -> tuple[str, list[str]]:
+def call_of(product: MatrixProduct, texts: Sequence[str]) -> tuple[str, list[str]]:
     """Returns the function of torch for a product, `matmul` or `einsum`, and the texts of its arguments.
 
     Args:

@@ -10,6 +10,7 @@ import inspect
 import os
 import pickle
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,7 @@ def main(folder: str) -> int:
     job: AgainstJob = pickle.loads((scratch / JOB).read_bytes())  # noqa: S301 -- the worker wrote it
     os.environ |= dict.fromkeys(CACHES, folder)
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # its pool of processes needs sockets
+    tempfile.tempdir = None
     (scratch / ANSWER).write_bytes(msgspec.json.encode(_answer(job, scratch)))
     sys.stdout.flush()
     # Freeing arrays of a lost context would print an error for each.
@@ -134,7 +136,8 @@ def _opened(kernel: TimedKernel) -> Any:
 
     try:
         backend = CudaBackend(kernel.device)
-        torch.zeros(1, device=f"cuda:{kernel.device}")
+        torch.cuda.set_device(kernel.device)
+        torch.zeros(1, device="cuda")
     except (KernelmateError, RuntimeError, AssertionError) as error:
         return error
     return backend

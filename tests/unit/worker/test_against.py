@@ -64,6 +64,7 @@ USERS = {
 """Texts of a user's file, and what is said of the computation."""
 
 
+@pytest.mark.exhaustive(share=0.4)
 @pytest.mark.parametrize("text", USERS)
 def test_a_function_of_the_user_runs_confined_and_its_fault_is_said(text: str, tmp_path: Path) -> None:
     outside = tmp_path / "written"
