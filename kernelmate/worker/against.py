@@ -43,15 +43,16 @@ def measure_against(
     Args:
         task: the task.
         launch: the headline's launch of the candidate.
-        backend: the GPU; no other process of KernelMate uses it meanwhile.
+        backend: the GPU.
         budget_s: seconds for timing each.
     """
     module: CudaModule | IsolatedModule = launch.module  # type: ignore[assignment]
-    kernel = TimedKernel(int(backend.device.id), module.compiled, module.target, launch.restored, budget_s)
-    with backend.turns.alone():
-        return tuple(
-            _measured(job_of(one, launch.version.contract, launch.size, launch.run(), task.directory, kernel)) for one in task.against
-        )  # fmt: skip
+    device = int(backend.device.id)
+    kernel = TimedKernel(device, backend.gpu.uuid, module.compiled, module.target, launch.restored, budget_s)
+    return tuple(
+        _measured(job_of(one, launch.version.contract, launch.size, launch.run(), task.directory, kernel))
+        for one in task.against
+    )
 
 
 def job_of(

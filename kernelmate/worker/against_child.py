@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run
+from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.processes import die_with_parent
 from kernelmate.confinement import ancestors, confine
 from kernelmate.errors import KernelmateError
@@ -41,6 +42,7 @@ class TimedKernel:
 
     Attributes:
         device: the GPU's number.
+        gpu: its UUID, which names its lock.
         compiled: the kernel.
         target: what it is compiled for.
         restored: arrays that are reset before each launch.
@@ -48,6 +50,7 @@ class TimedKernel:
     """
 
     device: int
+    gpu: str
     compiled: Compiled
     target: Target
     restored: frozenset[str]
@@ -117,9 +120,10 @@ def _answer(job: AgainstJob, scratch: Path) -> AgainstAnswer:
     torch.set_num_threads(1)  # threads are started on first use, and would not be confined
     opened: list[Any] = []
     kernel = job.kernel
+    lock = None if kernel is None else GpuLock(kernel.gpu)  # its files cannot be opened later
     confine(scratch, ancestors(), None if kernel is None else lambda: opened.append(_opened(kernel)))
     try:
-        return _measured(job, scratch, opened[0] if opened else None)
+        return _measured(job, scratch, opened[0] if opened else None, lock)
     except KernelmateError as error:
         return AgainstAnswer(error.message)
     except Unusable as reason:
@@ -143,7 +147,7 @@ def _opened(kernel: TimedKernel) -> Any:
     return backend
 
 
-def _measured(job: AgainstJob, scratch: Path, backend: Any) -> AgainstAnswer:
+def _measured(job: AgainstJob, scratch: Path, backend: Any, lock: GpuLock | None) -> AgainstAnswer:
     """Computes the results once, then times the computation, whose results in the end must be of the same form.
 
     Raises:
@@ -169,10 +173,12 @@ def _measured(job: AgainstJob, scratch: Path, backend: Any) -> AgainstAnswer:
         _leave(results, job, scratch)
         return AgainstAnswer("needs a GPU", precision=precision)
     assert job.kernel is not None
+    assert lock is not None
+    backend.turns = lock
     answer, results = _timed(job.run, job.kernel, backend, function, arrays)
-    _leave(results, job, scratch)
     if _precision(torch) != precision:
         raise Unusable("the function changes the precision settings of torch")
+    _leave(results, job, scratch)
     return msgspec.structs.replace(answer, precision=precision)
 
 
@@ -197,7 +203,8 @@ def _timed(
     versions = [(other, run.shape), (ReplayedKernel(module, run.shape), run.shape)]
     try:
         with backend.timer(versions, run, kernel.restored) as timer:
-            seen = measure(timer, kernel.budget_s, full=True, outputs=False)
+            with backend.turns.alone() as alone:  # torch has compiled by now
+                seen = measure(timer, kernel.budget_s, full=True, alone=alone, outputs=False)
             timer.launch(0, 1)
             results = tuple(one.clone() for one in other.results)
             changed = [name for name in arrays if name not in kernel.restored and timer.changed(name)]
