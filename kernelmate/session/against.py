@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kernelmate.errors import BackendUnavailable, EnvironmentFailed, UsageError
+from kernelmate.errors import BackendUnavailable, EnvironmentFailed, ReferenceFailed, UsageError
 from kernelmate.records import AlternativeName, Computation, Contract, Kernel
 from kernelmate.session.judging import JudgingContext, instances_of
 from kernelmate.synthesis.graph import Graph
@@ -29,7 +29,7 @@ def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName],
 
     Raises:
         BackendUnavailable: there is no GPU. EnvironmentFailed: PyTorch is missing here.
-        UsageError: the kernel's computation cannot be made of the contract. ReferenceFailed: the reference cannot be traced.
+        UsageError: the kernel's computation cannot be made of the contract.
     """
     if not names:
         return context
@@ -69,7 +69,11 @@ def computations(
         if contract.reference_kind not in ("function", "expression"):
             what = f"--against {' and '.join(asked)} needs a reference in Python or a function of PyTorch, which the contract lacks"
             raise _refused(kernel, contract, what, _hint(kernel))
-        graph = trace()
+        try:
+            graph = trace()
+        except ReferenceFailed as error:
+            hint = _hint(kernel) if contract.torch is None else "Use --against torch."
+            raise UsageError(f"--against: {error.message}", file=error.file, line=error.line, hint=hint) from None
     return tuple(_computation(kernel, contract, name, graph) for name in asked)
 
 

@@ -77,6 +77,12 @@ def test_what_has_no_counterpart_is_said_with_the_remedy(of: Callable[..., Any])
     assert none.value.hint == "Use --against torch."
 
 
+def test_a_reference_that_cannot_be_traced_is_said_with_the_remedy(of: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"--against: .*cannot be traced") as refused:
+        of(load_kernel(ROOT / "benchmarks" / "large" / "nbody.cu"), "compile")
+    assert 'Add torch = "reference.py:nbody_torch"' in (refused.value.hint or "")
+
+
 def test_a_contract_without_a_reference_in_python_says_what_to_add(
     load: Load, scale: str, of: Callable[..., Any]
 ) -> None:
