@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
-from kernelmate.records import Computation, LaunchShape
+from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
+from kernelmate.backends.cuda.torch_timing import ReplayedKernel, TorchVersion
+from kernelmate.records import Computation, LaunchShape, Speedup, Timing
 from kernelmate.worker.against import run_job
-from kernelmate.worker.against_child import AgainstJob
+from kernelmate.worker.against_child import AgainstAnswer, AgainstJob
 
 pytest.importorskip("torch")
 
@@ -81,3 +85,16 @@ def test_a_function_that_does_not_end_is_killed(tmp_path: Path) -> None:
     answer, results = run_job(job(Computation("torch", "f", None, "reference.py:f"), tmp_path), limit_s=0.5)
     assert answer.why == "it did not end within 0.5 s"
     assert not results
+
+
+def test_times_pass_through_the_answers_file_unchanged() -> None:
+    timing = Timing("measured", 12.1, (12.0, 12.2), 14.0, None, 400, 1980, False, None, 41, ("a note",))
+    answer = AgainstAnswer(None, timing, timing, Speedup("measured", 1.42, (1.40, 1.44)), "TF32 off")
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=AgainstAnswer) == answer
+
+
+def test_versions_of_torch_and_replayed_kernels_stand_among_those_of_a_timer() -> None:
+    plain = SimpleNamespace(traps=False)
+    assert isinstance(TorchVersion(lambda given: (), {}), ReplayedVersion)
+    assert isinstance(ReplayedKernel(plain, LaunchShape((1, 1, 1), (32, 1, 1))), ReplayedVersion)
+    assert not isinstance(plain, ReplayedVersion)
