@@ -26,7 +26,7 @@ from pydantic_settings import (
 
 from kernelmate.errors import UsageError
 from kernelmate.flags import allowed
-from kernelmate.records import CompileOptions, Device, parse_device
+from kernelmate.records import AlternativeName, CompileOptions, Device, parse_device
 
 _USERS_OWN = frozenset({"ssh_options", "remote_worker", "model_url", "model_key_variable"})
 """Settings that start commands or reach other machines.
@@ -119,6 +119,7 @@ class Settings(BaseSettings):
         timing_budget_s: seconds for timing one version on a GPU; 0 disables timing.
         sanitize: run compute-sanitizer around each version's listed launches (GPU).
         profile: read hardware counters of each version's headline launch by ncu (GPU).
+        against: libraries whose time of the same computation stands beside a verdict's (GPU): `torch`, `compile`, `cublas`.
         seed: seed of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
@@ -175,6 +176,7 @@ class Settings(BaseSettings):
     timing_budget_s: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     sanitize: bool = False
     profile: bool = False
+    against: Annotated[tuple[AlternativeName, ...], NoDecode, BeforeValidator(_split)] = ()
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     std: Literal["c++11", "c++14", "c++17", "c++20", "c++23"] = "c++17"
     defines: Words = ()

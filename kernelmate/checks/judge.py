@@ -35,7 +35,7 @@ from kernelmate.checks.size_plan import PlannedSize, check_memory, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.stages import StageJudge
 from kernelmate.checks.styles import narrow_inputs
-from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
+from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
@@ -410,6 +410,7 @@ class _Judge:
         lines = None if counted.counters is None else lines_placed(counted.lines, self.version.unit)
         launch = self._timed_launch(record, headline=headline, sizes=sizes)
         timed = self.timer(launch) or Timed(None)
+        against = tuple(compared(one, self.contract, record.size, record.kept) for one in timed.against)
         self._hold_to_judged(record, timed)
         work, predicted = (None, None) if self.model is None else self.model(self.version, shape, counted)
         return SizeMetrics(
@@ -423,6 +424,7 @@ class _Judge:
             work,
             predicted,
             () if self.stages is None else self.stages.verdicts(record.size, counted.stages, timed.stages),
+            against,
         )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
@@ -439,7 +441,7 @@ class _Judge:
         )
         return TimedLaunch(
             self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
-            sizes, self.bench.module, partial(self._run, self.bench, record), beside, restored, baseline_run,
+            sizes, self.bench.module, partial(self._run, self.bench, record), beside, restored, baseline_run, size,
         )  # fmt: skip
 
     def _run(self, bench: Bench, record: CaseRecord) -> Run:

@@ -11,6 +11,7 @@ from kernelmate.cli.options import (
     KernelSpec,
     Output,
     SweepRange,
+    against_option,
     compile_options,
     judging_options,
     output_of,
@@ -36,6 +37,7 @@ Examples:
   kernelmate bench softmax.cu::softmax_rows --size "rows=37,cols=853" --size "rows=1,cols=1"
   kernelmate bench softmax.cu --lines
   kernelmate bench softmax.cu --sanitize --profile
+  kernelmate bench softmax.cu --against torch --against compile
   kernelmate bench softmax.cu --nvcc               what nvcc builds, after a change was accepted
   kernelmate bench softmax.cu --sweep rows=1..65536 --with faster.cu --html sweep.html
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
@@ -59,6 +61,7 @@ Examples:
 @click.option("--with", "others", type=KernelSpec(), multiple=True, metavar="FILE[::KERNEL]", help="Another version of the kernel, beside it in a sweep; repeatable.")  # fmt: skip
 @click.option("--html", "page", metavar="OUT", help="Write a page with the chart of a sweep.")
 @click.option("--dispatch", metavar="OUT", help="Write a CUDA file with the versions of a sweep and a host function that launches the right one.")  # fmt: skip
+@against_option
 @judging_options
 @compile_options
 @output_options()
@@ -73,6 +76,8 @@ def bench(
     output, asked = output_of(options), {name: options.pop(name) for name in ("others", "page", "dispatch")}
     settings = settings_of(options)
     if sweep is not None:
+        if settings.against:
+            raise UsageError("A sweep times versions of the kernel alone.", hint="Leave out --against or --sweep.")
         return _sweep(file, sweep, sizes, reference, settings, output, **asked)
     if any(asked.values()):
         raise UsageError("--with, --html and --dispatch belong to a sweep.", hint="Add --sweep NAME=A..B.")

@@ -10,6 +10,7 @@ import click
 
 from kernelmate.cli.options import (
     KernelSpec,
+    against_option,
     compile_options,
     judging_options,
     output_of,
@@ -29,11 +30,13 @@ Examples:
   kernelmate compare softmax.cu softmax_new.cu
   kernelmate compare softmax.cu softmax_new.cu --for "reduce memory usage"
   kernelmate compare softmax.cu softmax_new.cu --sanitize
+  kernelmate compare matmul.cu matmul_new.cu --against cublas
   kernelmate compare ops.cu::softmax ops.cu::softmax_v2 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
 @click.argument("candidate", type=KernelSpec(), metavar="CANDIDATE[::KERNEL]")
 @click.option("--for", "prompt", metavar="PROMPT", help="Also decide whether it meets this prompt, as in `optimize`.")
+@against_option
 @judging_options
 @compile_options
 @output_options()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelmate.cli.options import KernelSpec
+from kernelmate.cli.options import KernelSpec, against_option
 from kernelmate.cli.search import search, search_options, write_best
 from kernelmate.errors import UsageError
 
@@ -22,6 +22,7 @@ Examples:
   kernelmate optimize softmax.cu "reduce memory usage"
   kernelmate optimize softmax.cu "reduce memory usage" --accept --html softmax.html
   kernelmate optimize transpose.cu "make it faster" --accept-predicted
+  kernelmate optimize softmax.cu "make it faster" --against compile
   kernelmate optimize softmax.cu "make it faster" --author local --samples 8
   kernelmate optimize ops.cu::rope "fewer registers" --max-candidates 8 --json"""
 )
@@ -32,6 +33,7 @@ Examples:
 @click.option(
     "--objective", type=click.Choice(METRIC_NAMES), help="The metric that the prompt means, if it was misread."
 )
+@against_option
 @search_options(page="charts, diffs and verdicts", most=32, first="kernels written from the reference, then recipes,")
 def optimize(
     file: str, prompt: str, accept: bool, accept_predicted: bool, objective: MetricName | None, **options: Any

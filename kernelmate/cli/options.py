@@ -163,6 +163,14 @@ compile_options = together(
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
 """Option that selects a GPU; `settings_of` reads it."""
 
+against_option = click.option(
+    "--against",
+    type=click.Choice(["torch", "compile", "cublas"]),
+    multiple=True,
+    help="Time the same computation by this library beside it, in the same run (GPU): PyTorch eager, torch.compile, cuBLAS; repeatable.",
+)
+"""Option that names libraries to compare times with; `settings_of` reads it."""
+
 judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
     device_option,
@@ -198,6 +206,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
         "timing_budget_s",
         "sanitize",
         "profile",
+        "against",
     )
     given = {name: options.pop(name, None) for name in names}
     timeout = options.pop("timeout", None)

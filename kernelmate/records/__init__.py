@@ -44,6 +44,7 @@ from kernelmate.records.judging import (
     MOSTLY_LAUNCHING,
     NO_RACE_SEEN,
     BuildVariant,
+    Computation,
     Judgement,
     JudgeTask,
     SizeMetrics,
@@ -74,6 +75,8 @@ from kernelmate.records.suggestions import (
     TunedVersion,
 )
 from kernelmate.records.verdict import (
+    Alternative,
+    AlternativeName,
     BackendName,
     Bound,
     CacheEstimate,
@@ -101,6 +104,8 @@ __all__ = [
     "WITH_VALUES",
     "WRONG_OUTPUTS",
     "Allowance",
+    "Alternative",
+    "AlternativeName",
     "Anchor",
     "Argument",
     "BackendName",
@@ -116,6 +121,7 @@ __all__ = [
     "CommandName",
     "CompileOptions",
     "Compiled",
+    "Computation",
     "Confirmation",
     "ConfirmationReport",
     "Constraint",

@@ -134,6 +134,7 @@ class Contract:
         stages: of a pipeline, its steps in order; empty for a kernel. A pipeline has neither grid nor block of its own.
         temporaries: of a pipeline, the arrays that its stages share and its caller does not see; each is poisoned before
             every run, or filled as its distribution says.
+        torch: a function of PyTorch that computes the same, as `path:function`; None when absent. Only `--against` calls it.
     """
 
     kernel: str
@@ -160,6 +161,7 @@ class Contract:
     passing: tuple[Passed, ...] = ()
     stages: tuple[Stage, ...] = ()
     temporaries: tuple[Argument, ...] = ()
+    torch: str | None = None
 
     @property
     def parameters(self) -> tuple[Argument | None, ...]:

@@ -10,7 +10,18 @@ from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.findings import Finding
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, StageVerdict, Timing, Work
+from kernelmate.records.verdict import (
+    Alternative,
+    AlternativeName,
+    BackendName,
+    Case,
+    Counters,
+    HardwareProfile,
+    Speedup,
+    StageVerdict,
+    Timing,
+    Work,
+)
 
 MOSTLY_LAUNCHING = "mostly launching"
 """Prefix of the note on a time that consists mostly of launch overhead."""
@@ -47,6 +58,25 @@ class BuildVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class Computation:
+    """A kernel's computation in PyTorch, to be timed beside the kernel.
+
+    Attributes:
+        name: whether it is called as it is, or compiled.
+        words: what is called, for people.
+        source: text of a Python file with the function `computation`; None if `function` names one.
+        function: a function of the user, as `path:function`.
+        tf32: products of float32 arrays may round their operands to TF32.
+    """
+
+    name: AlternativeName
+    words: str
+    source: str | None = None
+    function: str | None = None
+    tf32: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeTask:
     """A task of the worker: judge and time `candidate` on one backend for one target.
 
@@ -67,6 +97,7 @@ class JudgeTask:
         count: count the memory requests of listed launches; with a GPU backend the emulator does the counting.
         glance: make only the first launch of each size. A wrong candidate is then recognised, a right one is not yet
             proved; only the first size is timed, with warm L2 alone.
+        against: computations that are timed beside the candidate at the headline size (cuda).
     """
 
     backend: BackendName
@@ -89,6 +120,7 @@ class JudgeTask:
     count: bool = True
     glance: bool = False
     twins: tuple[BuildVariant, ...] = ()
+    against: tuple[Computation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +131,8 @@ class SizeMetrics:
 
     For measured times, `beside` is the baseline's time from the same timing blocks, and `speedup` the ratio over those
     blocks. If the emulator counted the launch, `work` holds its operations and traffic, and `predicted` the model's
-    time next to a measured one. `stages` are those of a pipeline, as far as the worker knows them.
+    time next to a measured one. `stages` are those of a pipeline, as far as the worker knows them. `against` are
+    computations by libraries beside the candidate, at the headline size.
     """
 
     size: Mapping[str, int]
@@ -112,6 +145,7 @@ class SizeMetrics:
     work: Work | None = None
     predicted: Timing | None = None
     stages: tuple[StageVerdict, ...] = ()
+    against: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

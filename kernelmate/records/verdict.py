@@ -189,6 +189,36 @@ class Speedup:
     weighted: bool = False
 
 
+AlternativeName = Literal["torch", "compile", "cublas"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The kernel's computation by a library, timed beside the kernel at the headline size on the same inputs.
+
+    Attributes:
+        name: `torch` in eager mode, `compile` by torch.compile, `cublas` for a matrix product by cuBLAS.
+        computation: what was called: a function of the contract, or the functions of torch that the reference becomes.
+        precision: settings of the library on which the precision depends.
+        correct: its results agree with the expected ones within the kernel's tolerance; None if they were not compared.
+        max_error: the largest error over its tolerance: up to 1 passes; None if nothing was compared.
+        timing: its time; None unless its results are right.
+        kernel: the kernel's time from the same blocks, both replayed as CUDA graphs.
+        speedup: its time over the kernel's, from the blocks' ratios.
+        why: the reason that it has no time; None if it has one.
+    """
+
+    name: AlternativeName
+    computation: str
+    precision: str
+    correct: bool | None = None
+    max_error: float | None = None
+    timing: Timing | None = None
+    kernel: Timing | None = None
+    speedup: Speedup | None = None
+    why: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
     """Estimated cache behaviour of a launch with cold caches, by a model of the target's caches; not counted.
@@ -359,7 +389,8 @@ class Verdict:
 
     `trade_offs` are sentences about figures that got worse than the baseline's without rejecting the version. `assumes` are
     conditions over sizes, in the form of the contract's `require`, without which the version fails. For the headline size, `lines` are counters by source line, `roofline` its position in the roofline model, `predicted` the
-    model's time if `timing` is measured, and `hardware` the hardware counters. `stages` are those of a pipeline.
+    model's time if `timing` is measured, `hardware` the hardware counters, and `against` the same computation by libraries, None unless asked for.
+    `stages` are those of a pipeline.
     """
 
     kernel: str
@@ -390,6 +421,7 @@ class Verdict:
     hardware: HardwareProfile | None = None
     assumes: tuple[str, ...] = ()
     stages: tuple[StageVerdict, ...] | None = None
+    against: tuple[Alternative, ...] | None = None
 
     @property
     def undecided(self) -> bool:

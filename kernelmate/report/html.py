@@ -102,6 +102,7 @@ def figure_rows(verdict: Verdict) -> list[tuple[str, str]]:
             )
     if verdict.speedup is not None:
         rows.append(("against the baseline", predicted(words.speedup_words(verdict.speedup), verdict.speedup.kind)))
+    rows += [(name, text(said)) for name, said in words.alternative_rows(verdict)]
     resources_ = verdict.resources
     if resources_ is not None:
         rows += [

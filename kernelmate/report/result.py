@@ -156,7 +156,11 @@ def optimization_parts(
         return [*parts, *_others(optimization, None, opened=True), *_folded("notes", "Notes", notes)]
     judged = optimization.candidates[number - 1]
     changed = changed_table(optimization.baseline, judged.verdict)
-    why = [f'<p class="why">{text(judged.candidate.why)}</p>', *_trade_offs(judged.verdict)]
+    why = [
+        f'<p class="why">{text(judged.candidate.why)}</p>',
+        *_trade_offs(judged.verdict),
+        *_alternatives(judged.verdict),
+    ]
     why += _why_first(optimization, number)
     parts += ['<div class="columns"><div>', *changed, *why, *_others(optimization, number), "</div>"]
     parts += [*changes(baseline, judged.candidate.kernel), "</div>"]
@@ -250,6 +254,11 @@ def _why_first(optimization: Optimization, number: int) -> list[str]:
     if not any(other.speedup is not None and other.speedup.median > best.median for other in others):
         return []
     return ['<p class="faint">Others have shorter times, by less than the error of these; the simplest is first.</p>']
+
+
+def _alternatives(verdict: Verdict) -> list[str]:
+    """Returns a line for each library that computes the same."""
+    return [f'<p class="against">{text(name)}: {text(said)}</p>' for name, said in words.alternative_rows(verdict)]
 
 
 def _trade_offs(verdict: Verdict) -> list[str]:
@@ -350,7 +359,14 @@ def verdict_parts(
             *stages,
             *_folded("all", "Charts, figures and sizes", [*drawn, *figures]),
         ]
-    return [*head, *_flat(found), *stages, *drawn, *_folded("all", "All figures and sizes", figures)]
+    return [
+        *head,
+        *_flat(found),
+        *_alternatives(verdict),
+        *stages,
+        *drawn,
+        *_folded("all", "All figures and sizes", figures),
+    ]
 
 
 def alone(verdict: Verdict, *, counted: bool = True) -> str:

@@ -20,6 +20,7 @@ from kernelmate.report.words import (
     COUNTER_WORDS,
     METRIC_WORDS,
     Tone,
+    alternative_rows,
     beside_words,
     byte_words,
     case_time_words,
@@ -235,6 +236,7 @@ def _figures(verdict: Verdict) -> list[tuple[str, Text | str]]:
     if verdict.speedup is not None:
         style = "italic" if verdict.speedup.kind == "predicted" else ""
         rows.append(("against the baseline", Text(speedup_words(verdict.speedup), style=style)))
+    rows += [(name, toned(said)) for name, said in alternative_rows(verdict)]
     resources = verdict.resources
     if resources is not None:
         spilled = {None: "spills unknown", 0: "no spills"}.get(

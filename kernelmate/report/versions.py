@@ -19,6 +19,7 @@ from kernelmate.report.words import (
     COUNTER_WORDS,
     LIMITER_WORDS,
     METRIC_WORDS,
+    alternative_rows,
     byte_words,
     case_time_words,
     case_words,
@@ -83,6 +84,7 @@ def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[Rendera
     if after.speedup is not None:
         style = "italic" if after.speedup.kind == "predicted" else ""
         parts.append(indented(Text(f"against the baseline: {speedup_words(after.speedup)}", style=style)))
+    parts += _alternatives(after)
     reasons = further_reasons(after)
     if reasons:
         parts += ["", indented(lines(reasons))]
@@ -112,6 +114,11 @@ def changed_rows(before: Verdict, after: Verdict) -> list[Row]:
         for row in all_rows(before, after)
         if row[1] != row[2] and "unknown" not in row and not row[0].startswith(repeated)
     ]
+
+
+def _alternatives(verdict: Verdict) -> list[RenderableType]:
+    """Returns a line for each library that computes the same."""
+    return [indented(toned(f"{name}: {said}")) for name, said in alternative_rows(verdict)]
 
 
 def all_rows(before: Verdict, after: Verdict) -> list[Row]:
@@ -341,6 +348,7 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
     if best.verdict.speedup is not None:
         style = "italic" if best.verdict.speedup.kind == "predicted" else ""
         parts.append(indented(Text(f"against the baseline: {speedup_words(best.verdict.speedup)}", style=style)))
+    parts += _alternatives(best.verdict)
     reasons = best.verdict.reasons + trade_off_lines(best.verdict)
     if reasons:
         parts += ["", indented(lines(reasons))]

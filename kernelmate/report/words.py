@@ -10,6 +10,7 @@ from typing import Literal
 
 from kernelmate.records import (
     NO_RACE_SEEN,
+    Alternative,
     Case,
     Counters,
     FindingCode,
@@ -189,6 +190,24 @@ def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
     if undecided:
         return f"{ratio} undecided{by}"
     return f"{ratio} {'faster' if low > 1 else 'as fast: slower'}{by}"
+
+
+ALTERNATIVES = {"torch": "torch", "compile": "torch.compile", "cublas": "cuBLAS"}
+"""Display names of libraries that a verdict's time stands beside."""
+
+
+def alternative_words(one: Alternative) -> str:
+    """Format `1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from reference.py:softmax; TF32 off)`."""
+    called = "; ".join(part for part in (one.computation, one.precision) if part)
+    if one.timing is None or one.kernel is None or one.speedup is None:
+        return f"not timed: {one.why or 'unknown'} ({called})"
+    times = f"it takes {time_words(one.timing.median_us)}, the kernel {time_words(one.kernel.median_us)}"
+    return f"{speedup_words(one.speedup)}: {times} ({called})"
+
+
+def alternative_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    """Returns a name and a sentence for each library that computes the same."""
+    return [(f"against {ALTERNATIVES[one.name]}", alternative_words(one)) for one in verdict.against or ()]
 
 
 def ratio_words(speedup: Speedup) -> str:

@@ -83,8 +83,9 @@ def _python_files(contract: Contract) -> Iterator[str]:
     """Yields files from which the contract reads functions."""
     if contract.reference_kind == "function" and contract.reference is not None:
         yield contract.reference.rpartition(":")[0]
-    if contract.inputs is not None:
-        yield contract.inputs.rpartition(":")[0]
+    for named in (contract.inputs, contract.torch):
+        if named is not None:
+            yield named.rpartition(":")[0]
 
 
 def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:

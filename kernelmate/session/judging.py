@@ -14,6 +14,7 @@ from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED, RatioError
 from kernelmate.records import (
     BackendName,
+    Computation,
     Contract,
     Finding,
     FindingCode,
@@ -52,6 +53,9 @@ from kernelmate.worker.nvidia.tool import TIMEOUT_S
 HANGS = frozenset({FindingCode.HANG, FindingCode.TIME_LIMIT})
 """Findings of a version that has used up a whole time limit."""
 
+AGAINST_S = 190.0
+"""Seconds for timing one computation of a library; its process is killed a little earlier."""
+
 COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
 """Metrics that are known after compilation."""
 
@@ -80,6 +84,7 @@ class JudgingContext:
         executed: count executed SASS instructions of listed launches; a search does not.
         quick_timeout_s: time limit of a quick evaluation; None for the verdict's.
         variants: False leaves out builds with other options, which take most of a heavy kernel's verdict on a GPU.
+        against: computations of libraries that versions are timed beside.
     """
 
     kernel: Kernel
@@ -100,6 +105,7 @@ class JudgingContext:
     executed: bool = False
     quick_timeout_s: float | None = None
     variants: bool = True
+    against: tuple[Computation, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -341,6 +347,7 @@ class JudgingContext:
             profile=self.profile,
             # With a GPU, a disassembler would take longer than everything else.
             executed=self.executed and (self.backend == "emulator" or self.profile),
+            against=self.against,
         )
 
     def _whole(self, prepared: Prepared, baseline: Trial | None, *, alone: bool) -> JudgeTask:
@@ -355,7 +362,7 @@ class JudgingContext:
     def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
         """Returns the task of a quick evaluation; with a GPU, counters are only emulated if the objective needs them."""
         task, sizes = self._task(prepared, baseline), self.contract.sizes[:1]
-        task = replace(task, own_sizes=False, sanitize=False, profile=False, glance=True)
+        task = replace(task, own_sizes=False, sanitize=False, profile=False, glance=True, against=())
         if self.backend == "emulator":
             return replace(task, sizes=sizes)
         named = () if objective is None else (objective.metric, *objective.limits)
@@ -392,8 +399,10 @@ class JudgingContext:
         return place(headline.work, self.roofs, timing, self.target.l2_bytes)
 
     def _tools_s(self) -> float:
-        """Returns the additional seconds for NVIDIA's tools, which have a limit of their own."""
-        return TIMEOUT_S * (self.sanitize + self.profile) if self.backend == "cuda" else 0.0
+        """Returns the additional seconds for NVIDIA's tools and for libraries, which have limits of their own."""
+        if self.backend != "cuda":
+            return 0.0
+        return TIMEOUT_S * (self.sanitize + self.profile) + AGAINST_S * len(self.against)
 
     def _without_tools(self) -> tuple[str, ...]:
         """Returns notes on requested tools that need a GPU."""

@@ -71,6 +71,8 @@ def _named(contract: Contract) -> Iterator[str]:
         yield contract.reference.rpartition(":")[0]
     if contract.inputs is not None:
         yield contract.inputs.rpartition(":")[0] or contract.inputs
+    if contract.torch is not None:
+        yield contract.torch.rpartition(":")[0]
     for argument in contract.args:
         if argument.distribution is not None:
             path = parse_distribution(argument.distribution).path

@@ -13,6 +13,7 @@ from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Candidate,
+    Computation,
     Judged,
     MetricName,
     Objective,
@@ -74,6 +75,7 @@ class Search:
         earlier: versions of earlier searches for this kernel, best first.
         on_trying: called before each version is tried.
         prefetcher: compiles versions ahead, and may have begun some; None for a new one.
+        against: computations of libraries that the best version is timed beside.
     """
 
     context: JudgingContext
@@ -86,6 +88,7 @@ class Search:
     earlier: Callable[[], Sequence[Judged]] = tuple
     on_trying: OnTrying | None = None
     prefetcher: Prefetcher | None = None
+    against: tuple[Computation, ...] = ()
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
     _evaluated_quickly: dict[str, Judged] = field(default_factory=dict)
@@ -339,7 +342,7 @@ class Search:
         time for the first repetition; if the best loses its rank, the next version is timed again if the budget allows.
         """
         again: set[str] = set()
-        context = replace(self.context, seed=other_seed(self.context.seed))
+        context = replace(self.context, seed=other_seed(self.context.seed), against=self.against)
         baselines: tuple[Trial, ...] = ()
         while self._judged and len(again) < MOST_TIMED_AGAIN:
             best = self.versions()[0]
@@ -351,7 +354,7 @@ class Search:
                 break
             try:
                 with self.budget.spent_on("final"):
-                    if context is not self.context:
+                    if context.seed != self.context.seed:
                         context.worker.renew()
                     baselines = baselines or self._baselines_again(context)
                     one = self._judged[key].candidate
@@ -359,16 +362,20 @@ class Search:
             except KernelmateError as error:
                 # The search's results stay: a reference may fail on some inputs and not on others.
                 self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
-                if context is self.context or self._context_of(best.candidate).variants:
+                if context.seed == self.context.seed or self._context_of(best.candidate).variants:
                     break
                 # Its builds are still to be judged, on the inputs of the search.
-                context, baselines = self.context, self.baselines
+                context, baselines = replace(self.context, against=self.against), self.baselines
                 continue
             again.add(key)
             self._judged[key] = Judged(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
-        if again and context is not self.context:
+        if self.against and not again:
+            self.notes.append(
+                "No version was timed again at the end, so none stands beside a library's time (--against)."
+            )
+        if again and context.seed != self.context.seed:
             self.notes.append(
                 "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
             )
@@ -377,7 +384,7 @@ class Search:
         """Returns the baseline's trials on that context's inputs, if a limit compares input-dependent metrics or there is time."""
         if SEEDED.isdisjoint(self.objective.limits) and not self.budget.fits("final", "full"):
             return self.baselines
-        return context.baselines()
+        return replace(context, against=()).baselines()
 
     def _final(self) -> tuple[Step, ...]:
         """Returns the final steps of a search after the last version is tried."""

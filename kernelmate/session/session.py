@@ -31,6 +31,7 @@ from kernelmate.records import (
     Target,
     Verdict,
 )
+from kernelmate.session.against import with_alternatives
 from kernelmate.session.budget import TimeBudget
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
@@ -192,7 +193,7 @@ class Session:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are unavailable.
         """
-        context = replace(self._context(kernel, sizes, reference, contract), executed=True)
+        context = self._beside(replace(self._context(kernel, sizes, reference, contract), executed=True))
         trials = context.baselines()
         self._look_ahead(context, trials)
         verdicts = tuple(trial.verdict for trial in trials)
@@ -229,9 +230,10 @@ class Session:
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
         in_force = context.contract if own is None else own
+        beside = self._beside(context)
         baselines = context.baselines()
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
-        trials = context.candidates(candidate, in_force, baselines, objective)
+        trials = beside.candidates(candidate, in_force, baselines, objective)
         remarks = ignored_keys(candidate, context.contract) if own is not None else ()
         before = tuple(trial.verdict for trial in baselines)
         after = tuple(replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
@@ -282,6 +284,7 @@ class Session:
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
+        beside = self._beside(context).against
         # Only with a GPU are the cores idle while the baseline is judged.
         begins = self._backend == "cuda" and said.metric == "time"
         early = EarlyCandidates(context, said, _first_writer(kernel, suggesters) if begins else None)
@@ -300,8 +303,9 @@ class Session:
             prefetcher = early.prefetcher()
             suggesters = _recipes(kernel) if suggesters is None else suggesters
             search = Search(
-                context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, prefetcher
-            )
+                context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, prefetcher,
+                beside,
+            )  # fmt: skip
             return search.run(suggesters)
         finally:
             early.close()
@@ -400,6 +404,10 @@ class Session:
         contract = with_sizes(contract or contract_for(kernel), tuple(sizes))
         contract = with_reference(contract, kernel, reference or self.settings.reference)
         return self._context_for(kernel, contract, self._preparer(kernel))
+
+    def _beside(self, context: JudgingContext) -> JudgingContext:
+        """Returns the context with the computations of libraries that the settings ask for; raises as `with_alternatives`."""
+        return with_alternatives(context, self.settings.against, remote=self._place.host is not None)
 
     def _context_for(self, kernel: Kernel, contract: Contract, preparer: KernelPreparer) -> JudgingContext:
         return JudgingContext(

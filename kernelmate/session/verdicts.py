@@ -208,6 +208,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
         hardware=judgement.hardware,
         assumes=judgement.assumes,
         stages=_judged_stages(verdict.stages, judgement, headline),
+        against=None if headline is None else headline.against or None,
     )
 
 

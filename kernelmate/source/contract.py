@@ -31,7 +31,7 @@ from kernelmate.source.launch import (
     scalar_value,
 )
 from kernelmate.source.pipelines import read_pipeline_arguments, read_stages, with_stages
-from kernelmate.source.reference import read_inputs, read_reference
+from kernelmate.source.reference import read_reference, with_functions
 from kernelmate.source.triton_contract import completed, is_triton, read_options, refuse_keys, with_entries
 
 
@@ -201,7 +201,7 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
         contract = completed(contract)
     check_instances(document, kernel, contract)
     reference, kind = read_reference(document, kernel, args, names)
-    return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
+    return with_functions(document, replace(contract, reference=reference, reference_kind=kind))
 
 
 def _pipeline(document: Document, kernel: Kernel) -> Contract:
@@ -226,7 +226,7 @@ def _pipeline(document: Document, kernel: Kernel) -> Contract:
     contract = replace(contract, stages=read_stages(document, kernel, contract, _contract_of_stage))
     _check_at_sizes(document, contract)
     reference, kind = read_reference(document, kernel, args, tuple(sizes[0]))
-    return replace(contract, reference=reference, reference_kind=kind, inputs=read_inputs(document))
+    return with_functions(document, replace(contract, reference=reference, reference_kind=kind))
 
 
 def _contract_of_stage(kernel: Kernel) -> Contract | None:

@@ -26,6 +26,7 @@ KEYS = (
     "options",
     "require",
     "inputs",
+    "torch",
     "accumulate",
     "deterministic",
     "cooperative",

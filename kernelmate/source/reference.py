@@ -7,9 +7,10 @@ import keyword
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from kernelmate.records import Argument, Kernel
+from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source.blocks import find_kernels
 from kernelmate.source.document import Document
 from kernelmate.source.expressions import nearest_hint
@@ -89,15 +90,20 @@ def check_array_expression(
     return frozenset(name[:-1] if keyword.iskeyword(name[:-1]) else name for name in used)
 
 
-def read_inputs(document: Document) -> str | None:
-    """Return the value of the key `inputs`; None if it is absent.
+def with_functions(document: Document, contract: Contract) -> Contract:
+    """Return a contract with the Python functions of its keys `inputs` and `torch`.
 
     Raises:
-        ContractError: it is not path:function.
+        ContractError: one of them is not path:function.
     """
-    value = document.data.get("inputs")
+    made, torch = _function(document, "inputs", "make"), _function(document, "torch", "softmax_torch")
+    return replace(contract, inputs=made, torch=torch)
+
+
+def _function(document: Document, key: str, example: str) -> str | None:
+    value = document.data.get(key)
     if value is None:
         return None
     if not isinstance(value, str) or not _FUNCTION.match(value.strip()):
-        document.fail(("inputs",), f"{value!r} is not path:function.", 'Write inputs = "reference.py:make".')
+        document.fail((key,), f"{value!r} is not path:function.", f'Write {key} = "reference.py:{example}".')
     return value.strip()

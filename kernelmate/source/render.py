@@ -60,7 +60,7 @@ def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
     lines.append(f"block = {side_list(contract.block)}")
     if contract.shared != "0":
         lines.append(f"shared = {number_or_text(contract.shared)}")
-    for key in ("reference", "inputs", "accumulate"):
+    for key in ("reference", "inputs", "torch", "accumulate"):
         value = getattr(contract, key)
         if value is not None:
             lines.append(f"{key} = {quoted(value)}")

@@ -20,6 +20,7 @@ from kernelmate.compiler.targets import peaks_of, raised
 from kernelmate.measure.predict import operations, predict, predict_library, predict_sequence, work_of
 from kernelmate.measure.timing import measure
 from kernelmate.records import JudgeTask, LaunchShape, Target, Timing, Version, Work
+from kernelmate.worker.against import measure_against
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
@@ -52,10 +53,13 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
         gpu = cast("CudaBackend | IsolatedCuda", backend)
         budget_s = budget_of(launch, task.timing_budget_s)
         timed = _measure(gpu, launch, budget_s, quick=task.glance)
+        own = gpu.own if isinstance(gpu, IsolatedCuda) else gpu
+        beside = bool(task.against) and launch.headline and timed.timing is not None
         return replace(
             timed,
+            against=measure_against(task, launch, own, budget_s) if beside else (),
             stages=stage_times(task.target, launch.version, launch.result),
-            doubt=_doubt(gpu.own if isinstance(gpu, IsolatedCuda) else gpu, task.target, launch, timed.timing),
+            doubt=_doubt(own, task.target, launch, timed.timing),
         )
 
     return predicted if backend.name == "emulator" else measured

@@ -48,6 +48,7 @@ class UnpackedFiles:
             candidate=self._moved(task.candidate),
             baseline=None if task.baseline is None else self._moved(task.baseline),
             reference_version=None if task.reference_version is None else self._moved(task.reference_version),
+            against=tuple(replace(one, function=one.function and self._here(one.function)) for one in task.against),
         )
 
     def homeward(self, error: KernelmateError, task: JudgeTask) -> KernelmateError:
@@ -66,6 +67,7 @@ class UnpackedFiles:
             contract,
             reference=self._reference(contract),
             inputs=contract.inputs and self._here(contract.inputs),
+            torch=contract.torch and self._here(contract.torch),
             args=tuple(self._argument(argument) for argument in contract.args),
         )
         return replace(version, contract=moved)

@@ -47,6 +47,16 @@ def capture(loaded: LoadedModule) -> Captured:
             model(*inputs)
     except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
         raise refusal_of(error, loaded.path, "The module failed") from None
+    try:
+        return _captured(loaded)
+    except Exception as error:
+        if not _depends_on_values(error):
+            raise
+        raise _refused(loaded, error) from None
+
+
+def _captured(loaded: LoadedModule) -> Captured:
+    """Returns the exported module; raises as `capture`, and what torch raises for a shape that depends on values."""
     raw = _exported(loaded, loaded.model)
     same = _same_in_training(loaded, raw)
     exported = _known_operations(raw)
@@ -83,16 +93,26 @@ def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.Expo
         except Exception as error:  # noqa: BLE001 -- torch raises many kinds; the second attempt's is reported
             first = error
     assert first is not None
-    name = type(first).__name__
-    refusal = refusal_of(first, loaded.path, "The module cannot be exported")
-    if name in _DATA_DEPENDENT or "data-dependent" in str(first).lower() or "data dependent" in str(first).lower():
-        raise Refusal(
-            "The control flow depends on the values of a tensor, so there is no one graph.",
+    raise _refused(loaded, first)
+
+
+def _refused(loaded: LoadedModule, error: Exception) -> Refusal:
+    """Returns what is said of a module that has no graph."""
+    refusal = refusal_of(error, loaded.path, "The module cannot be exported")
+    if _depends_on_values(error):
+        return Refusal(
+            "The control flow or a shape depends on the values of a tensor, so there is no one graph.",
             file=refusal.failure.file,
             line=refusal.failure.line,
             hint="Write the choice as torch.where, or port the module's parts.",
         )
-    raise refusal
+    return refusal
+
+
+def _depends_on_values(error: Exception) -> bool:
+    """Returns True for an error of torch.export that a choice or a shape by a tensor's values causes."""
+    said = str(error).lower()
+    return type(error).__name__ in _DATA_DEPENDENT or "data-dependent" in said or "data dependent" in said
 
 
 def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -276,7 +276,7 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
     """Refuses tensors for which there are no kernels.
 
     Raises:
-        Refusal: one is complex, sparse or empty, or they are on several devices.
+        Refusal: one is complex, sparse, nested, quantized or empty, or they are on several devices.
     """
     tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=False) if torch.is_tensor(one)]
     if not tensors:
@@ -286,6 +286,14 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
     tensors += [(f"the parameter {name}", one) for name, one in model.named_parameters()]
     tensors += [(f"the buffer {name}", one) for name, one in model.named_buffers()]
     for what, one in tensors:
+        kind = "nested" if one.is_nested else "quantized" if one.is_quantized else None
+        if kind is not None:
+            hint = (
+                "Pass it padded (torch.nested.to_padded_tensor)."
+                if kind == "nested"
+                else "Pass it dequantized (Tensor.dequantize)."
+            )
+            raise Refusal(f"{_capital(what)} is {kind}.", file=str(path), hint=hint)
         if one.layout != torch.strided:
             raise Refusal(f"{_capital(what)} is sparse.", file=str(path), hint="Pass it dense (Tensor.to_dense).")
         if one.dtype.is_complex:

@@ -25,7 +25,7 @@ PROPERTIES: dict[str, dict[str, Any]] = {
     for name, value in group["properties"].items()
 }
 CLIENT_ONLY = {"interpreter", "importStrategy", "path", "logLevel", "trace.server"}
-NOT_OF_THE_EDITOR = {"ci", "accept_into", "offer_judging"}
+NOT_OF_THE_EDITOR = {"against", "ci", "accept_into", "offer_judging"}
 """Settings of commands and of notebooks, which no editor has."""
 
 

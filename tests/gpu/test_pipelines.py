@@ -11,7 +11,7 @@ import pytest
 
 from kernelmate.backends.base import StageLaunch
 from kernelmate.backends.cuda.driver import missing_for_gpu
-from kernelmate.backends.cuda.pipeline_timing import LibraryStep, ReplayedPipeline
+from kernelmate.backends.cuda.pipeline_timing import LibraryStep, ReplayedSteps
 from kernelmate.config import load_settings
 from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
@@ -118,7 +118,7 @@ def test_a_library_s_product_is_captured(
         types = {name: (one.shape, one.dtype) for name, one in zip("aby", held, strict=True)}
         arguments = (("a", "a"), ("b", "b"), ("y", "y"))
         stage = StageLaunch("product", None, arguments, frozenset("ab"), frozenset("y"), text=text)
-        replayed = ReplayedPipeline([LibraryStep(stage, places, types)], backend.stream, held)
+        replayed = ReplayedSteps([LibraryStep(stage, places, types)], backend.stream, held)
         assert replayed.is_graph
         held[2].fill(0)
         replayed(backend.stream.ptr)

@@ -54,6 +54,12 @@ class KernelmateMagics(Magics):
     @argument("--target", help="The GPU that figures are for, as in H100 or sm_90.")
     @argument("--backend", choices=["auto", "cuda", "emulator"], help="The backend that runs the kernel.")
     @argument("--seed", type=int, help="Seed of the inputs; drawn and reported if not given.")
+    @argument(
+        "--against",
+        action="append",
+        choices=["torch", "compile", "cublas"],
+        help="Time the same computation by this library beside the kernel (GPU); repeatable.",
+    )
     @argument("--prompt", help="Ask for a better version once the kernel is judged, as in --prompt 'make it faster'.")
     @argument("-p", "--panel", action="store_true", help="Show the panel for prompts and candidates.")
     @argument("--replace", action="store_true", help="Bind NAME even if it is something other than a kernel.")
@@ -76,6 +82,7 @@ class KernelmateMagics(Magics):
         chosen = {
             key: getattr(options, key) for key in ("target", "backend", "seed") if getattr(options, key) is not None
         }
+        chosen |= {"against": tuple(options.against)} if options.against else {}
         wanted = LineArguments(options.args, options.grid, options.block, options.shared, options.ref)
         folder = self.notebook.folder() if wanted.anything else None
         try:

@@ -21,7 +21,7 @@ from kernelmate.backends.cuda.initial_state import prepared
 from kernelmate.backends.cuda.launching import launch_in_clusters, launched_arguments
 from kernelmate.backends.cuda.loading import CodeCopy, fault_of, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory, fill_variables
-from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
+from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
 from kernelmate.backends.emulator import EmulatorBackend
@@ -151,7 +151,7 @@ class CudaBackend:
 
     @contextmanager
     def timer(
-        self, versions: Sequence[tuple[Module | CudaPipeline, LaunchShape]], run: Run, restored: frozenset[str]
+        self, versions: Sequence[tuple[Module | ReplayedVersion, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
         """Return a timer of loaded versions for the arguments of `run`.
 
@@ -164,7 +164,7 @@ class CudaBackend:
             TimedFault: the GPU's memory does not suffice.
         """
         timer = CudaTimingDevice(
-            self, [(cast("CudaModule | CudaPipeline", module), shape) for module, shape in versions], run, restored
+            self, [(cast("CudaModule | ReplayedVersion", module), shape) for module, shape in versions], run, restored
         )
         try:
             yield timer

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,20 @@ from kernelmate.source import numpy_dtype
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
+
+
+@runtime_checkable
+class ReplayedVersion(Protocol):
+    """A version of a timing device that launches several kernels, or other than by one plain launch."""
+
+    @property
+    def traps(self) -> bool:
+        """True if a kernel contains a trap instruction."""
+        ...
+
+    def placed(self, arena: TimingArena, place: int, stream: Any) -> Launch:
+        """Returns a launcher on an arena's arrays; `place` is the number of the placement, `stream` the current CuPy stream."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +89,7 @@ class CudaPipeline:
                 steps.append(LibraryStep(stage, places, types))
             else:
                 steps.append(_kernel_step(stage, module, place, places, types, stream))
-        return ReplayedPipeline(steps, stream, tuple(held.values()))
+        return ReplayedSteps(steps, stream, tuple(held.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class _HeldTemporary:
         if one.fill == 0:
             cupy.cuda.runtime.memsetAsync(self.memory.ptr, 0, one.nbytes, stream)
         else:
-            _view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
+            memory_view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
 
 
 def _kernel_step(
@@ -124,7 +138,7 @@ class LibraryStep:
 
         assert stage.text is not None
         arrays = [one for one in stage.arguments if not isinstance(one, ScalarArgument)]
-        named: dict[str, Any] = {name: _view(places[source], *types[source]) for name, source in arrays}
+        named: dict[str, Any] = {name: memory_view(places[source], *types[source]) for name, source in arrays}
         self._result = next(named[name] for name, source in arrays if source in stage.writes)
         named |= {one.name: one.value.item() for one in stage.arguments if isinstance(one, ScalarArgument)}
         # A keyword of Python has a trailing underscore in expressions.
@@ -246,7 +260,7 @@ def _factor(matrix: Any, dtype: Any, leading: tuple[int, ...]) -> tuple[int, int
     return None
 
 
-def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def memory_view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """Returns device memory as a CuPy array."""
     import cupy
 
@@ -255,8 +269,8 @@ def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-class ReplayedPipeline:
-    """All steps of a pipeline: a graph that is replayed, or the steps themselves where a graph cannot be launched.
+class ReplayedSteps:
+    """Steps that are launched together: a graph that is replayed, or the steps themselves where a graph cannot be launched.
 
     Args:
         steps: launchers, in order.

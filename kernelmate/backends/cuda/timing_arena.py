@@ -146,6 +146,17 @@ class TimingArena:
 
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
+    def changed(self, name: str) -> bool:
+        """Returns True if an array does not hold the bytes that it was filled with."""
+        from cupy.cuda import runtime
+
+        item = next(one for one in self.arguments if isinstance(one, ArrayArgument) and one.name == name)
+        now = np.empty(item.data.nbytes, np.uint8)
+        if now.nbytes:
+            runtime.memcpyAsync(now.ctypes.data, self._places[name], now.nbytes, TO_HOST, self._stream.ptr)
+            self._stream.synchronize()
+        return not np.array_equal(now, np.ascontiguousarray(item.data).reshape(-1).view(np.uint8))
+
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
         """Returns writable arrays, copied to the host."""
         from cupy.cuda import runtime

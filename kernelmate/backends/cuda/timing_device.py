@@ -23,7 +23,7 @@ import numpy.typing as npt
 from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
 from kernelmate.backends.cuda.helpers import EMPTY_PLACES, durations_of, helper_launch, helpers, kept_ahead
-from kernelmate.backends.cuda.pipeline_timing import CudaPipeline
+from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
 from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
@@ -93,7 +93,7 @@ class CudaTimingDevice:
     def __init__(
         self,
         backend: CudaBackend,
-        versions: Sequence[tuple[CudaModule | CudaPipeline, LaunchShape]],
+        versions: Sequence[tuple[CudaModule | ReplayedVersion, LaunchShape]],
         run: Run,
         restored: frozenset[str],
     ) -> None:
@@ -180,8 +180,8 @@ class CudaTimingDevice:
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
         """As `Rig.traced`."""
-        if any(isinstance(self._modules[version], CudaPipeline) for version in order):
-            raise Untraced("a pipeline has several kernels in each run")
+        if any(isinstance(self._modules[version], ReplayedVersion) for version in order):
+            raise Untraced("it has several kernels in each run")
         tracer = cupti.tracer()
         with self._guarded():
             tracer.on()
@@ -210,6 +210,11 @@ class CudaTimingDevice:
         """As `Rig.outputs`."""
         with self._guarded():
             return self._stages[0].outputs()
+
+    def changed(self, name: str) -> bool:
+        """Returns True if the contents of an array in the first placement are not those that it was filled with."""
+        with self._guarded():
+            return self._stages[0].changed(name)
 
     def launch(self, version: int, times: int, stream: int | None = None, placement: int = 0) -> None:
         """Launch a version repeatedly without timing, for external tools.
@@ -266,7 +271,7 @@ class CudaTimingDevice:
         found: dict[int, Launch] = {}
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
-            if isinstance(module, CudaPipeline):
+            if isinstance(module, ReplayedVersion):
                 found[version] = module.placed(self._stages[place], place, self._stream)
                 continue
             function = module.ready_elsewhere(shape, place) if place else module.ready(shape)

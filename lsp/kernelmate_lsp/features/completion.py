@@ -36,6 +36,10 @@ KEY_HELP: dict[str, tuple[str, str]] = {
     "options": ('options = ["${1:-use_fast_math}"]', "Further options of NVRTC."),
     "require": ('require = ["${1:n % 4 == 0}"]', "What sizes must fulfil; others are not judged."),
     "inputs": ('inputs = "${1:inputs.py:function}"', "A function that makes the input arrays."),
+    "torch": (
+        'torch = "${1:reference.py:function_torch}"',
+        "A function of PyTorch that computes the same; `--against torch` times it beside the kernel.",
+    ),
     "accumulate": ('accumulate = "${1:float32}"', "The dtype that sums are kept in, for the derived tolerance."),
     "deterministic": ("deterministic = true", "Two equal launches must give equal bits."),
     "cooperative": ("cooperative = true", "The launch is cooperative: all blocks are resident, grid sync is allowed."),

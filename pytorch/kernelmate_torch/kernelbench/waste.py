@@ -25,6 +25,8 @@ SMALLEST = 8
 """Smallest side of a matrix whose structure is looked at."""
 EQUAL = 1e-5
 """Deviation, relative to the largest magnitude, up to which two results of an operation are the same."""
+READ_BY_PYTHON = "aten._local_scalar_dense.default"
+"""Operation by which Python reads a value: `item`, `bool` and `int` of a tensor."""
 DRAWS = ("dropout", "rand", "bernoulli", "normal", "uniform", "multinomial", "exponential")
 
 
@@ -55,7 +57,7 @@ def _names(tape: Tape, places: Sequence[int]) -> str:
 
 def _unused(tape: Tape) -> list[TaskFinding]:
     live = tape.live()
-    kept = _state_writers(tape)
+    kept = _state_writers(tape) | _read_by_python(tape)
     used = {tape.operations[place].call for place in live}  # of several results of one call some may be needless
     dead = [
         one.place
@@ -73,6 +75,11 @@ def _state_writers(tape: Tape) -> set[int]:
     """Returns the places of operations that change buffers, and of those that they need: statistics, counters."""
     external = set(tape.externals)
     return tape.needed(one.place for one in tape.operations if one.writes and external.intersection(one.reads))
+
+
+def _read_by_python(tape: Tape) -> set[int]:
+    """Returns the places of operations on whose values Python code depends: control flow, `item`, lists."""
+    return tape.needed(one.place for one in tape.operations if str(one.target) == READ_BY_PYTHON)
 
 
 def _repeated(tape: Tape) -> list[TaskFinding]:

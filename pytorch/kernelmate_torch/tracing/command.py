@@ -113,7 +113,7 @@ def _notes(ended: FinishedProgram, processes: Sequence[TracedProcess]) -> list[s
             "no Python process of the program was recorded: Python ignores PYTHONPATH with -I and -E, and -S loads no hooks"
         )
     elif not any(one.torch or one.kernels for one in processes):
-        notes.append("the program never imported PyTorch, so that there is nothing to trace")
+        notes.append("the program never imported PyTorch or CuPy, so that there is nothing to trace")
     for one in processes:
         if one.complete or not (one.torch or one in own):
             continue

@@ -311,7 +311,7 @@ def document(
 def _process_document(one: ProcessReport) -> dict[str, Any]:
     process = one.process
     return {
-        "pid": process.pid, "arguments": list(process.arguments), "torch": process.torch, "complete": process.complete,
+        "pid": process.pid, "role": process.document["role"] or None, "arguments": list(process.arguments), "torch": process.torch, "complete": process.complete,
         "kernels": [_kernel_document(kernel) for kernel in one.kernels],
         "findings": [asdict(finding) for finding in one.findings],
         "graphs": process.document["compiled"]["graphs"],
@@ -354,7 +354,7 @@ def lines(
     several = len(made) > 1
     for one in made:
         if several and (one.kernels or one.findings):
-            shown.append(f"process {one.process.pid}: {program_name(one.process.arguments)}")
+            shown.append(f"process {one.process.pid}: {_process_words(one.process)}")
         if not quiet:
             shown += [text for kernel in one.kernels for text in _kernel_lines(kernel)]
         shown += [text for finding in one.findings for text in _finding_lines(finding)]
@@ -373,6 +373,12 @@ def lines(
             *(f"process {each.process.pid}: {text}" for each in made for text in each.process.document["notes"]),
         )
     ]
+
+
+def _process_words(process: TracedProcess) -> str:
+    """Returns a process's program with its rank, or the worker that it is; a worker's own command line says nothing."""
+    role, program = process.document["role"], program_name(process.arguments)
+    return role if role.startswith("pytest-xdist") else f"{role}, {program}" if role else program
 
 
 def _kernel_lines(kernel: TracedKernel) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kernelmate.records import Diagnostic, Finding, FindingCode, LineCounters
+from kernelmate.records import Alternative, Diagnostic, Finding, FindingCode, LineCounters
 
 Run = Callable[..., Result]
 Documents = Callable[[str], Any]
@@ -312,3 +312,26 @@ def test_a_prompt_that_nothing_can_be_done_for_is_an_error(script: Any, run: Run
     assert done.exit_code == 2
     assert said in done.stderr
     assert "optimize" not in [name for name, *_ in script.asked]
+
+
+@pytest.mark.parametrize(
+    "line", [("bench", "twice.cu"), ("compare", "twice.cu", "twice.cu"), ("optimize", "twice.cu", "make it faster")]
+)
+def test_libraries_to_compare_times_with_reach_the_session_and_are_shown(
+    script: Any, run: Run, line: tuple[str, ...]
+) -> None:
+    one = Alternative("compile", "add, from twice.py:f", "TF32 off", why="it cannot be captured in a CUDA graph")
+    script.verdict = replace(script.verdict, against=(one,))
+    done = run(*line, "--against", "torch", "--against", "compile")
+    assert script.settings.against == ("torch", "compile")
+    if line[0] != "optimize":
+        assert "against torch.compile" in done.stdout
+        assert "not timed: it cannot be captured in a CUDA graph" in " ".join(done.stdout.split())
+
+
+def test_another_library_and_a_sweep_beside_libraries_are_usage_errors(script: Any, run: Run) -> None:
+    assert run("bench", "twice.cu", "--against", "tvm").exit_code == 2
+    done = run("bench", "twice.cu", "--sweep", "n=1..4", "--against", "torch")
+    assert done.exit_code == 2
+    assert "Leave out --against or --sweep." in done.stderr
+    assert script.asked == []

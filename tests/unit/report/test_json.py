@@ -59,6 +59,7 @@ DESIGN_KEYS = [
     "hardware",
     "assumes",
     "stages",
+    "against",
 ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kernelmate.records import (  # fmt: skip
     WITH_VALUES,
+    Alternative,
     Finding,
     FindingCode,
     Kernel,
@@ -98,6 +99,21 @@ def test_it_is_said_why_another_with_a_shorter_time_is_not_first(optimization: O
     slower = replace(optimization.candidates[1], verdict=replace(optimization.candidates[1].verdict, speedup=None))
     alone = replace(timed, candidates=(optimization.candidates[0], slower))
     assert "the simplest is first" not in seen(optimization_parts(alone, kernel))
+
+
+def test_a_library_that_computes_the_same_is_in_view(
+    optimization: Optimization, kernel: Kernel, measured: Verdict
+) -> None:
+    assert measured.timing is not None
+    beside = Alternative(
+        "torch", "softmax, from <ref>", "TF32 off", True, 0.1, measured.timing, measured.timing, measured.speedup
+    )
+    verdict = replace(measured, against=(beside,))
+    best = replace(optimization.candidates[0], verdict=verdict)
+    shown = replace(optimization, candidates=(best, *optimization.candidates[1:]), best=0)
+    said = "against torch: 1.42x [1.40, 1.44] faster: it takes 12.1 us, the kernel 12.1 us (softmax, from &lt;ref&gt;; TF32 off)"
+    assert said in seen(optimization_parts(shown, kernel))
+    assert said in seen(verdict_parts(verdict, SourceLines({})))
 
 
 def test_another_candidate_can_be_in_view(optimization: Optimization, kernel: Kernel) -> None:

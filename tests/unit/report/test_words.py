@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.records import Finding, FindingCode, LaunchShape, ObjectiveResult, Occupancy, Speedup, Timing, Verdict
+from kernelmate.records import (
+    Alternative,
+    Finding,
+    FindingCode,
+    LaunchShape,
+    ObjectiveResult,
+    Occupancy,
+    Speedup,
+    Timing,
+    Verdict,
+)
 from kernelmate.report import words
 
 
@@ -178,3 +188,14 @@ def test_trade_offs_stand_after_the_reasons(verdict: Verdict) -> None:
     traded = dataclasses.replace(verdict, reasons=("it is faster",), trade_offs=("slower at n=1",))
     assert words.further_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
     assert words.telling_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
+
+
+def test_a_library_beside_the_kernel_is_one_line_with_both_times_and_its_precision() -> None:
+    times = [Timing("measured", us, (us, us), None, None, 100, None, False) for us in (24.1, 18.2)]
+    one = Alternative(
+        "torch", "softmax, from ref.py:f", "TF32 off", True, 0.1, *times, Speedup("measured", 1.32, (1.30, 1.34))
+    )
+    said = "1.32x [1.30, 1.34] faster: it takes 24.1 us, the kernel 18.2 us (softmax, from ref.py:f; TF32 off)"
+    assert words.alternative_words(one) == said
+    untimed = Alternative("compile", "softmax, from ref.py:f", "", why="it did not end within 180 s")
+    assert words.alternative_words(untimed) == "not timed: it did not end within 180 s (softmax, from ref.py:f)"

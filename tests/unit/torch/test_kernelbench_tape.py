@@ -12,6 +12,7 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: make
 from kernelmate_torch.kernelbench.subject import misses  # noqa: E402 -- it needs torch
 from kernelmate_torch.kernelbench.tape import Tape, record  # noqa: E402
 from kernelmate_torch.kernelbench.timing import Rotation, sets_needed  # noqa: E402
+from kernelmate_torch.kernelbench.waste import static_findings  # noqa: E402
 
 
 class Chain(torch.nn.Module):
@@ -109,3 +110,17 @@ def test_contents_of_inputs_change_between_legs() -> None:
     assert [one[0][0].item() for one in rotation.sets] == [1.0, 0.0, 1.0]
     assert [one[0].data_ptr() for one in rotation.sets] == addresses
     assert len(set(addresses)) == 3
+
+
+class Chosen(torch.nn.Module):
+    """A choice in Python by the values of a tensor."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x * int(x.max().item())
+
+
+def test_a_value_that_python_code_reads_is_used() -> None:
+    for sign in (1, -1):
+        tape, _ = record(Chosen(), [sign * torch.ones(3, 4)], Path(__file__))
+        assert {"sum", "gt"} <= {one.name for one in tape.operations}
+        assert [one.code for one in static_findings(tape) if one.code == "unused-work"] == []

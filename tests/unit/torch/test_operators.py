@@ -56,6 +56,7 @@ def test_the_second_derivative_is_refused_and_not_zero(operator: Operator) -> No
         (lambda: (torch.zeros(3, 4, dtype=torch.float64), torch.zeros(4)), r"x is torch\.float64, and torch\.float32 is needed"),
         (lambda: (torch.zeros(3, 4), torch.zeros(4, dtype=torch.float16)), r"weight is torch\.float16"),
         (lambda: (torch.zeros(4, 3).t(), torch.zeros(4)), r"x has strides \(1, 3\), and a contiguous tensor is needed: pass x\.contiguous\(\)"),
+        (lambda: (torch.zeros(3, 4).to_sparse(), torch.zeros(4)), r"x is torch\.sparse_coo, and a dense tensor is needed: pass x\.to_dense\(\)"),
         (lambda: (torch.zeros(3, 8)[:, ::2], torch.zeros(4)), r"x has strides \(8, 2\)"),
         (lambda: (torch.zeros(3, 4), torch.zeros(4, device="meta")), r"weight is on meta, and x on cpu: all tensors must be on one device"),
         (lambda: (torch.zeros(3, 4), torch.zeros(5)), r"weight has shape \(5,\), and \[cols\] = \(4,\) is needed"),

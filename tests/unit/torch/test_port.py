@@ -196,6 +196,19 @@ def test_the_budget_ends_further_parts(process: ModuleProcess, session: Session,
 
 ERRORS = {
     "control flow on values": ("if x.sum() > 0:\n    return x\nreturn -x", "torch.randn(4, 6)", "control flow", 8),
+    "a shape that depends on values": (
+        "return F.gelu(x[x > 0] + 1)",
+        "torch.randn(4, 6)",
+        "a shape depends on the values",
+        None,
+    ),
+    "a nested input": ("return x + x", "torch.nested.nested_tensor([torch.ones(3, 4)])", "The input x is nested", None),
+    "a quantized input": (
+        "return x + x",
+        "torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)",
+        "is quantized",
+        None,
+    ),
     "an input in place": ("x += 1\nreturn x * 2", "torch.randn(4, 6)", "changes its input x in place", 8),
     "a complex input": ("return x.abs()", "torch.randn(4, 6, dtype=torch.complex64)", "complex", None),
     "complex numbers inside": ("return torch.fft.fft(x).abs()", "torch.randn(4, 6)", "complex", 8),

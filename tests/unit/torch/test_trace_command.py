@@ -68,6 +68,84 @@ def test_a_program_without_torch_keeps_its_streams_and_status_and_is_told_so(tmp
     assert "never imported PyTorch" in done.stderr
 
 
+CUPY = """\
+class RawKernel:
+    def __new__(cls, code, name, options=()):
+        return object.__new__(cls)
+
+    def __call__(self, grid, block, args):
+        pass
+
+
+class RawModule:
+    pass
+
+
+class Array:
+    def __init__(self, size):
+        self.dtype, self.shape = "float32", (size,)
+
+    def __mul__(self, number):
+        return Array(*self.shape)
+"""
+"""What a program takes of CuPy, whose kernels need a GPU."""
+
+OF_CUPY = """\
+import cupy
+
+scale = cupy.RawKernel('extern "C" __global__ void scale(float* x, int n) {}', "scale")
+
+
+def doubled(x):
+    if x.shape[0] % 4 == 0:
+        scale((1,), (32,), (x, x.shape[0]))
+        return x
+    return x * 2
+
+
+for size in (8, 7, 4):
+    doubled(cupy.Array(size))
+"""
+
+
+def test_a_program_of_cupy_alone_is_followed_too(tmp_path: Path) -> None:
+    (tmp_path / "cupy").mkdir()
+    (tmp_path / "cupy" / "__init__.py").write_text(CUPY)
+    (tmp_path / "program.py").write_text(OF_CUPY)
+    path = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
+    done = trace(tmp_path, "--require", "scale", "--", sys.executable, "program.py", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "scale (program.py:3): launched (forward 2)" in done.stderr
+    assert (
+        "program.py:7: scale did not run here: doubled went to line 10 by `x.shape[0] % 4 == 0`, 1 time" in done.stderr
+    )
+    assert "required: scale: met" in done.stderr
+
+
+RANKS = (
+    OPERATOR
+    + """
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+softmax(torch.randn(4, 8 + dist.get_rank()))
+dist.destroy_process_group()
+"""
+)
+
+
+@needs_torch
+@pytest.mark.slow
+def test_each_rank_of_torchrun_is_named(tmp_path: Path) -> None:
+    (tmp_path / "step.py").write_text(RANKS)
+    run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "step.py")
+    done = trace(tmp_path, "--require", "softmax", "--", sys.executable, *run)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert f": rank {rank}, -u step.py" in done.stderr
+    assert done.stderr.count("rows::softmax (step.py:3): launched (forward 1)") == 2
+
+
 def test_a_program_that_python_starts_without_hooks_is_told_so(tmp_path: Path) -> None:
     done = trace(tmp_path, "--", sys.executable, "-I", "-c", "print('runs')")
     assert (done.returncode, done.stdout) == (0, "runs\n")

@@ -191,6 +191,14 @@ def test_bad_arguments_are_usage_errors_with_what_to_do(notebook, line, said) ->
     assert "scale" not in notebook.names
 
 
+def test_libraries_to_compare_times_with_need_a_gpu_and_their_names_are_known(notebook) -> None:
+    ran = notebook.run(
+        "%%kernelmate --backend emulator --against torch --against compile\n" + notebook.SCALE, fails=True
+    )
+    assert "--against needs a GPU" in str(ran.error)
+    assert isinstance(notebook.run("%%kernelmate --against tvm\n" + notebook.SCALE, fails=True).error, UsageError)
+
+
 @pytest.mark.parametrize(
     "line", ["%kernelmate frobnicate", "%kernelmate optimize", "%kernelmate accept nothing", "%kernelmate compare a"]
 )

@@ -42,6 +42,7 @@ class ProcessRecord:
         replacements: reports of `kernelmate_torch.replace`.
         backwards: backward passes.
         uncaught: identity of the exception that ended the program.
+        followed: executed lines are followed, since a library of kernels was imported.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +55,7 @@ class ProcessRecord:
         self.uncaught = 0
         self.ended = False
         self.torch = ""
-        self.lines = False
+        self.lines = self.followed = False
         self._lock = threading.Lock()
 
     @property
@@ -78,9 +79,15 @@ class ProcessRecord:
             "version": VERSION, "pid": self.pid, "parent": os.getppid(), "arguments": sys.orig_argv, "started": self.started,
             "ended": time.time() if ended else None, "torch": self.torch, "python": sys.version.split()[0],
             "cuda": bool(self.torch and getattr(torch, "cuda", None) is not None and TIMES.kernels), "lines": self.lines and not STEPPER.replaced,
-            "notes": self.notes, "replacements": self.replacements, "backwards": self.backwards, "uncaught": self.uncaught,
+            "role": _role(), "notes": self.notes, "replacements": self.replacements, "backwards": self.backwards, "uncaught": self.uncaught,
             **record_of(COMPILATIONS, TIMES, ended=ended),
         }  # fmt: skip
+
+
+def _role() -> str:
+    """Returns what the process is among several: a rank of torchrun, or a worker of pytest-xdist; empty for neither."""
+    worker, rank = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("RANK")
+    return f"pytest-xdist worker {worker}" if worker else f"rank {rank}" if rank else ""
 
 
 _RECORD: ProcessRecord | None = None
@@ -105,7 +112,7 @@ def start(folder: Path) -> ProcessRecord:
         "torch": functools.partial(_torch_imported, record, "torch" in sys.modules),
         "triton.runtime.jit": follow_triton, "triton.runtime.interpreter": follow_triton,
         "triton.runtime.autotuner": follow_autotuner, "torch._inductor.runtime.triton_heuristics": follow_inductor,
-        "cupy": follow_cupy, "torch._dynamo.symbolic_convert": follow_translation, "torch._dynamo.output_graph": follow_graphs,
+        "cupy": functools.partial(_cupy_imported, record), "torch._dynamo.symbolic_convert": follow_translation, "torch._dynamo.output_graph": follow_graphs,
         "torch._dynamo.convert_frame": follow_frames, "kernelmate_torch.replacing": functools.partial(_replacing, record),
     }  # fmt: skip
     for name, function in follow.items():
@@ -131,17 +138,16 @@ def resume() -> None:
     forget()
     _RECORD.ended, _RECORD.backwards, _RECORD.replacements, _RECORD.notes = False, 0, [], []
     REGISTRY.active = True
-    if _RECORD.torch:
+    if _RECORD.followed:
         _RECORD.lines = STEPPER.start()
+    if _RECORD.torch:
         WINDOWS.resume()
 
 
 def _torch_imported(record: ProcessRecord, late: bool, torch: ModuleType) -> None:
     record.torch = torch.__version__
     follow_torch(torch, late=late)
-    record.lines = STEPPER.start()
-    if not record.lines:
-        record.notes.append("another tool traces this process, so that branches are not known")
+    _follow_lines(record)
     engine = torch.autograd._engine_run_backward
 
     @functools.wraps(engine)
@@ -156,6 +162,21 @@ def _torch_imported(record: ProcessRecord, late: bool, torch: ModuleType) -> Non
 
     torch.autograd._engine_run_backward = _engine_run_backward
     WINDOWS.follow(torch.autograd.profiler)
+
+
+def _cupy_imported(record: ProcessRecord, cupy: ModuleType) -> None:
+    """Follows CuPy's kernels, and the branches that lead to them, also in a program without PyTorch."""
+    follow_cupy(cupy)
+    _follow_lines(record)
+
+
+def _follow_lines(record: ProcessRecord) -> None:
+    """Follows executed lines from the first library of kernels on, and writes the record from time to time."""
+    if record.followed:
+        return
+    record.followed, record.lines = True, STEPPER.start()
+    if not record.lines:
+        record.notes.append("another tool traces this process, so that branches are not known")
     threading.Thread(target=_snapshots, args=(record,), name="kernelmate-trace-record", daemon=True).start()
 
 
@@ -218,6 +239,6 @@ def _forked() -> None:
     if _RECORD is None:
         return
     before, _RECORD = _RECORD, ProcessRecord(_RECORD.folder)
-    _RECORD.torch, _RECORD.lines = before.torch, before.lines
+    _RECORD.torch, _RECORD.lines, _RECORD.followed = before.torch, before.lines, before.followed
     WINDOWS.forked()
     forget()

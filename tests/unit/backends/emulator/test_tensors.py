@@ -233,7 +233,7 @@ def test_a_box_begins_at_a_multiple_of_16_bytes(body: str, corner: tuple[int, in
     box = Box((20, 24), (8, 16))
     x, other = drawn(box), np.zeros(box.bytes, np.uint8)
     findings = launched(box, corner, x, other, body, tools).findings
-    assert [one.code for one in findings][0] == "trap"
+    assert next(one.code for one in findings) == "trap"
     assert f"element {corner[1]} of its rows, byte {4 * corner[1]}," in findings[0].message
 
 

@@ -1,0 +1,110 @@
+"""`--against`: what a kernel's time stands beside, from the contract's function of PyTorch or from its reference."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kernelmate.errors import BackendUnavailable, EnvironmentFailed, ReferenceFailed, UsageError
+from kernelmate.records import AlternativeName, Computation, Contract, Kernel
+from kernelmate.session.judging import JudgingContext, instances_of
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.torch_text import product_text, torch_text
+from kernelmate.synthesis.torch_views import NotCarried
+
+TF32_RTOL = 2.0**-10
+"""Relative tolerance of a contract from which products may round to TF32: twice the unit roundoff of its 11 bits."""
+
+_LIBRARY = {"torch": "PyTorch", "compile": "PyTorch", "cublas": "cuBLAS"}
+
+
+def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName], *, remote: bool) -> JudgingContext:
+    """Return the context in which versions are timed beside these computations; the same one for none.
+
+    Args:
+        context: the kernel's.
+        names: the computations asked for.
+        remote: True if versions run on another machine, which may have what this one lacks.
+
+    Raises:
+        BackendUnavailable: there is no GPU. EnvironmentFailed: PyTorch is missing here.
+        UsageError: the kernel's computation cannot be made of the contract.
+    """
+    if not names:
+        return context
+    if context.backend != "cuda":
+        message = (
+            "--against needs a GPU: without one nothing is timed, and a predicted time is no match for a measured one."
+        )
+        raise BackendUnavailable(
+            message, hint="Leave --against out, or name a GPU of another machine by --device ssh:HOST."
+        )
+    if not remote and importlib.util.find_spec("torch") is None:
+        raise EnvironmentFailed(
+            "PyTorch is not installed, and --against times it.", hint="Run: pip install 'kernelmate[torch]'"
+        )
+    return replace(context, against=computations(context.kernel, context.contract, names, lambda: _traced(context)))
+
+
+def computations(
+    kernel: Kernel, contract: Contract, names: Sequence[AlternativeName], trace: Callable[[], Graph | None]
+) -> tuple[Computation, ...]:
+    """Return the computations of a kernel's contract by these libraries, each once.
+
+    Args:
+        kernel: the kernel.
+        contract: the contract in force.
+        names: the libraries.
+        trace: returns the graph of the reference; called where it is needed. None for a kernel that does not compile.
+
+    Raises:
+        UsageError: the contract says too little, or the reference has no exact counterpart.
+    """
+    asked = tuple(dict.fromkeys(names))
+    if contract.stages:
+        raise _refused(kernel, contract, "--against is for single kernels, and this is a pipeline", "Leave it out.")
+    graph = None
+    if contract.torch is None or "cublas" in asked:
+        if contract.reference_kind not in ("function", "expression"):
+            what = f"--against {' and '.join(asked)} needs a reference in Python or a function of PyTorch, which the contract lacks"
+            raise _refused(kernel, contract, what, _hint(kernel))
+        try:
+            graph = trace()
+        except ReferenceFailed as error:
+            hint = _hint(kernel) if contract.torch is None else "Use --against torch."
+            raise UsageError(f"--against: {error.message}", file=error.file, line=error.line, hint=hint) from None
+    return tuple(_computation(kernel, contract, name, graph) for name in asked)
+
+
+def _traced(context: JudgingContext) -> Graph | None:
+    """Returns the graph of the reference; None if the kernel does not compile, which its verdict says."""
+    contract = context.contract
+    prepared = context.preparer.prepare(context.kernel, contract, instances_of(contract)[0])
+    return None if prepared.findings else Graph.of(context.trace(prepared))
+
+
+def _computation(kernel: Kernel, contract: Contract, name: AlternativeName, graph: Graph | None) -> Computation:
+    tf32 = contract.tolerance is not None and contract.tolerance.rtol >= TF32_RTOL
+    if name != "cublas" and contract.torch is not None:
+        return Computation(name, f"{contract.torch} of the contract", None, contract.torch, tf32)
+    if graph is None:
+        return Computation(name, "", "", None, tf32)
+    make = product_text if name == "cublas" else torch_text
+    try:
+        text = make(graph, contract, contract.sizes[0])
+    except NotCarried as reason:
+        what = f"--against {name}: the reference {contract.reference} cannot be computed by {_LIBRARY[name]}: {reason}"
+        hint = "Use --against torch." if name == "cublas" else _hint(kernel)
+        raise _refused(kernel, contract, what, hint) from None
+    called = "the product by cuBLAS" if name == "cublas" else ", ".join(text.calls)
+    return Computation(name, f"{called}, from {contract.reference}", text.source, None, tf32)
+
+
+def _hint(kernel: Kernel) -> str:
+    """Returns how a contract names a function of PyTorch."""
+    return f'Add torch = "reference.py:{kernel.name}_torch" to the contract: a function of PyTorch that takes the arguments as tensors.'
+
+
+def _refused(kernel: Kernel, contract: Contract, what: str, hint: str) -> UsageError:
+    return UsageError(f"{what}.", file=kernel.unit.path, line=contract.line, hint=hint)
