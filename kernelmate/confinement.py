@@ -210,7 +210,7 @@ def _without_capabilities(library: ctypes.CDLL) -> tuple[str, ...]:
 
 
 def ancestors() -> tuple[int, ...]:
-    """Returns this process's parents, nearest first, as far as the system shows them."""
+    """Returns the process ids of this process's ancestors, nearest first, as far as the system shows them."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 0 and pid not in found:

@@ -94,7 +94,7 @@ def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
 
 
 def fitting() -> int:
-    """Returns the number of processes for this machine: half of its cores, minus the judging one; 0 if it cannot fork."""
+    """Returns the number of processes for this machine: half of its cores less one, at most `MOST`; 0 outside Linux."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))

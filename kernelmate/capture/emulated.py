@@ -92,7 +92,7 @@ def cuda_kernel(code: str, name: str, options: tuple[str, ...], cooperative: boo
 
 
 def triton_kernel(kernel: Kernel, contract: Contract) -> tuple[EmulatedKernel, Contract]:
-    """Compile a Triton function for the emulator; returns it, and the contract with what only the compiled code says.
+    """Compile a Triton function for the emulator; returns it, and the contract completed from the compiled code.
 
     Args:
         kernel: the function.

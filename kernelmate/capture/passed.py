@@ -187,7 +187,11 @@ def last_change(buffer: CapturedBuffer) -> int:
 def output_tolerance(
     parameters: Sequence[PassedParameter], arrays: Mapping[str, Argument], launches: Sequence[CapturedLaunch]
 ) -> Tolerance | None:
-    """Returns a tolerance for floating-point outputs: relative to each element, and to the root mean square of the output."""
+    """Returns a tolerance for floating-point outputs; None without any.
+
+    The relative part is the largest of the outputs' `RTOL`; the absolute part is that times the smallest root mean square
+    of a recorded output.
+    """
     rtol, scales = 0.0, []
     for one in parameters:
         argument = arrays.get(one.name)

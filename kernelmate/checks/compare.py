@@ -18,8 +18,10 @@ class Difference:
     """Comparison of one output with its expected values.
 
     Attributes:
+        argument: the output's name.
         error: the largest |got - want| over its tolerance; infinite if only one of the two is NaN or infinite, or if
             integers differ.
+        first: the first wrong element; None if all are right.
         not_finite: True if an element is wrongly NaN or infinite, or wrongly finite.
         coarse: True if all wrong elements are finite with errors small enough to be lost precision.
     """

@@ -77,7 +77,11 @@ class CudaBindings:
         return int(major), int(minor)
 
     def architectures(self) -> tuple[int, ...]:
-        """Returns the architectures that NVRTC compiles for; 90 stands for sm_90."""
+        """Return the architectures that NVRTC compiles for; 90 stands for sm_90.
+
+        Raises:
+            RuntimeError: NVRTC reported an error.
+        """
         status, architectures = self._nvrtc.nvrtcGetSupportedArchs()
         self._demand(status)
         return tuple(architectures)

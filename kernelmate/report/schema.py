@@ -473,7 +473,20 @@ class JudgedAgain(TypedDict):
 
 
 class ExamResult(TypedDict):
-    """The results of an exam, goal by goal."""
+    """The results of an exam, goal by goal.
+
+    Attributes:
+        version: the exam's version.
+        sha256: hash of the exam's goals, kernels and references.
+        whole: true if all goals were attempted.
+        seed: seed of the judge's inputs.
+        model: name, codec and hash of the model; null without a model.
+        k: answers of the model to each goal.
+        recipes: true if recipes took part.
+        labels: statements about the model by the person who ran the exam.
+        machine: machine, date and versions.
+        figures: totals of each entrant.
+    """
 
     schema: Version
     version: int

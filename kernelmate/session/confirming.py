@@ -261,9 +261,9 @@ def confirm(
         on_judged: called with each as soon as it is judged.
 
     Raises:
-        InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation
-        did
-            not end. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: the reference cannot be used, or the prompt cannot be read.
+        CompileTimeout: the kernel's compilation did not end.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     baselines = context.baselines()
     baseline = baselines[0].verdict

@@ -181,7 +181,10 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yields the words of a text without comments, layout, launch parameters and initialisers of `dim3` variables."""
+    """Yields the words of a text without comments, layout, launch parameters and initialisers of `dim3` variables.
+
+    Integers assigned to the constants `numbers` are left out, too; `launch_numbers` finds such constants.
+    """
     tokens = lex(text).tokens
     sides = _sides_of_launches(tokens)
     index = 0

@@ -33,7 +33,10 @@ class TritonSettings:
     name: str = "triton"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields a candidate for each configuration of `autotune`, and for each constant doubled and halved."""
+        """Yields a candidate for each configuration of `autotune`, then for other values of single settings.
+
+        These are `num_warps`, lengths of blocks doubled and halved, and `num_stages` of a kernel with a loop.
+        """
         if request.objective.metric not in METRICS:
             self.notes.append("Only constants of Triton kernels are changed, which do not help here.")
             return

@@ -77,11 +77,11 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
     """Fork a reference process.
 
     Args:
-        begin: called in it first, as to close what it must not hold.
+        begin: called first in the child, for example to close descriptors that it must not hold.
         scratch: the folder that it may write to.
 
     Raises:
-        OSError: the system can start no process.
+        OSError: the system cannot start a process.
     """
     protected = (os.getpid(), *ancestors())
     their_requests, our_requests = os.pipe()

@@ -127,9 +127,11 @@ class FineTuneSection(Section):
         rank, alpha, dropout, targets: parameters of LoRA; targets are the projections that get adapters.
         quantised: True to keep the frozen weights in four bits (QLoRA; needs a GPU and bitsandbytes).
         rate, epochs, batch, accumulate: parameters of training; a step has `accumulate` times `batch` examples.
+        steps: number of steps in place of `epochs`.
         context: largest number of tokens of a text; longer ones are left out.
         replay: share of general examples or earlier corpora, mixed in against forgetting.
         replay_from: JSONL file of these, with `prompt` and `answer`.
+        task_weights: shares of the tasks among the examples.
     """
 
     base: str
@@ -196,7 +198,7 @@ class SamplingSection(Section):
         prompts: folder with the exam's files `CODEC.jsonl`; None samples nothing.
         k: answers to each prompt, the first of them greedy.
         temperature: temperature of the second answer; that of the last is higher by `spread`.
-        top_p, redraws: as in `Drawing`.
+        top_p, redraws, most_tokens, seed: as in `Drawing`.
         renumber: True to number placeholders differently in the prompt of each answer that is not greedy.
     """
 

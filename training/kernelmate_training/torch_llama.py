@@ -224,7 +224,7 @@ class Llama(nn.Module):
 
     @property
     def head(self) -> Tensor:
-        """Weights from the stream to the logits: those of the embedding."""
+        """Weights from the stream to the logits, [vocabulary, hidden]: those of the embedding."""
         weight: Tensor = self.model.embed_tokens.weight
         return weight
 

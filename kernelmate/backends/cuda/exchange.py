@@ -30,7 +30,7 @@ _MAP_NORESERVE = 0x4000
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlace:
-    """An array in the exchange."""
+    """An array in the exchange; `offset` is in bytes from its start."""
 
     offset: int
     dtype: np.dtype[Any]

@@ -97,7 +97,17 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasureReply:
-    """Result of a timing, like `kernelmate.checks.timed.Timed`, with the names of outputs in shared memory."""
+    """Result of a timing.
+
+    Attributes:
+        timings: times of the baseline, if there is one, and of the version.
+        speedup: the baseline's time over the version's; None without a baseline.
+        outputs: outputs of the last timed launch; empty if they are in shared memory, None if nothing ran.
+        repeats: results of many equal launches, if measured.
+        finding: the failure of a launch that prevented timing.
+        prints: True if a kernel printed.
+        written: names of the outputs in shared memory: NAME/0 after timed launches, NAME/1 after repeated ones.
+    """
 
     timings: tuple[Timing, ...] = ()
     speedup: Speedup | None = None

@@ -131,7 +131,7 @@ class CudaTimingDevice:
         return (*((missing,) if missing else ()), *((f"also on the GPU: {', '.join(others)}",) if others else ()))
 
     def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
-        """As `Rig.durations`."""
+        """As `TimingDevice.durations`."""
         found: list[float] = []
         with self._guarded():
             self._untrace()
@@ -164,7 +164,7 @@ class CudaTimingDevice:
             self._made += 1
 
     def period(self, version: int | None, launches: int) -> float:
-        """As `Rig.period`."""
+        """As `TimingDevice.period`."""
         key = (version, launches)
         with self._guarded():
             self._untrace()
@@ -179,7 +179,7 @@ class CudaTimingDevice:
             return _microseconds(start, end) / launches
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
-        """As `Rig.traced`."""
+        """As `TimingDevice.traced`."""
         if any(isinstance(self._modules[version], ReplayedVersion) for version in order):
             raise Untraced("it has several kernels in each run")
         tracer = cupti.tracer()
@@ -193,7 +193,7 @@ class CudaTimingDevice:
         return tuple(float(one) for one in cupti.durations_of(records, [self._shapes[version] for version in order]))
 
     def condition(self) -> GpuState:
-        """As `Rig.condition`."""
+        """As `TimingDevice.condition`."""
         with self._guarded():
             self._untrace()
             self._spin(CLOCK_NS)
@@ -202,12 +202,12 @@ class CudaTimingDevice:
         return GpuState(clock, self._sensors.temperature_c(), self._sensors.throttle_reasons())
 
     def poison(self) -> None:
-        """As `Rig.poison`."""
+        """As `TimingDevice.poison`."""
         with self._guarded():
             self._stages[0].poison(self._stream.ptr)
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """As `Rig.outputs`."""
+        """As `TimingDevice.outputs`."""
         with self._guarded():
             return self._stages[0].outputs()
 

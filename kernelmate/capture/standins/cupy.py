@@ -109,7 +109,7 @@ def get_array_module(*_args: Any) -> types.ModuleType:
 
 
 def is_available() -> bool:
-    """Returns True: programs take their way for GPUs."""
+    """Returns True, so that programs take their GPU path."""
     return True
 
 

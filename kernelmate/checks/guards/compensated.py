@@ -14,7 +14,11 @@ _SUM = re.compile(r"\b(add|sub)(?:\.rn)?\.(f32|f64)\s+(%\w+),\s*(%\w+),\s*(%\w+)
 
 @functools.lru_cache(maxsize=16)
 def compensates(ptx: str) -> bool:
-    """Returns True if code computes `u = t + v` and its rounding error: `(u - t) - v`, or `(t - u) + v`."""
+    """Returns True if code computes `u = t + v` and its rounding error: `(u - t) - v`, or `(t - u) + v`.
+
+    These are the sums of Kahan (Further Remarks on Reducing Truncation Errors, CACM 8(1), 1965) and Dekker (A Floating-Point
+    Technique for Extending the Available Precision, Numerische Mathematik 18, 1971).
+    """
     sums = _SUM.findall(ptx)
     operands = [(name, kind, result, frozenset((one, two))) for name, kind, result, one, two in sums]
     apart: dict[tuple[str, frozenset[str]], set[str]] = {}

@@ -280,7 +280,7 @@ def _value(field: Any) -> object:
 
 
 def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
-    """Return the hash of a file, in hexadecimal.
+    """Return the hash of a file, in hexadecimal; `on_bytes` gets the bytes read so far and the file's size.
 
     Raises:
         UsageError: the file cannot be read.

@@ -41,7 +41,7 @@ _REVERSED = (
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that replaces every such loop."""
+    """Yields one candidate that replaces every loop over the bits of a word."""
     edits: list[Edit] = []
     for tree in own_trees(request.kernel):
         for loop in tree.walk("for_statement", "while_statement"):

@@ -28,7 +28,7 @@ STORED = {
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate for all shared float arrays that can be stored as halves."""
+    """Yields one candidate for all shared float arrays that can be stored as half, or as bfloat16 if the kernel uses it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

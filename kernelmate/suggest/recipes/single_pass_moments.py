@@ -22,7 +22,7 @@ from kernelmate.suggest.syntax_effects import body_span, fresh, indent_of, inden
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields one candidate that changes the first such pair of loops."""
+    """Yields one candidate that merges the first pair of loops for mean and variance."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

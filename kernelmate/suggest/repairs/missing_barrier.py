@@ -22,7 +22,7 @@ MOST = 6
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Yields barriers for each race, from the innermost common block outwards, then those for all races."""
+    """Yields barriers for each race, from the innermost common block outwards, then one candidate with a barrier for every race."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

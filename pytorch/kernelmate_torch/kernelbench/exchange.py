@@ -43,7 +43,7 @@ def read_tensor(dtype: str, shape: Sequence[int], file: str) -> torch.Tensor:
 
 
 def raw(tensor: torch.Tensor) -> bytes:
-    """Returns a tensor's elements in order."""
+    """Returns the bytes of a tensor's elements in row-major order."""
     plain = tensor.detach().cpu().contiguous().reshape(-1)
     data: bytes = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return data

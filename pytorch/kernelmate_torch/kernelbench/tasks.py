@@ -87,8 +87,8 @@ def _is_task(path: Path) -> bool:
 def candidate_of(task: BenchmarkTask, folder: Path) -> Path | None:
     """Returns the candidate's file for a task; None if the folder has none.
 
-    It has the task's name, with or without its folder, or is `model_new.py` in a folder with that name and `_new`, as
-    `kernelmate port` writes it, or is named as KernelBench names samples (`level_1_problem_19_sample_0_kernel.py`).
+    It has the task's name, with or without its folder, or is `model_new.py` in a folder of that name, with or without
+    `_new` (which `kernelmate port` adds), or is named as KernelBench names samples (`level_1_problem_19_sample_0_kernel.py`).
     """
     stems = [task.name.removesuffix(".py"), task.path.stem]
     places = [f"{stem}{form}" for stem in stems for form in (".py", "_new/model_new.py", "/model_new.py")]

@@ -85,7 +85,15 @@ class GoalResult:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Numbers of goals for which an entrant had a correct version or a better one, that it met, and of all goals."""
+    """Numbers of goals by an entrant's best version.
+
+    Attributes:
+        entrant: the model, the recipes, or both.
+        right: goals with a correct version.
+        better: goals with a version better than the baseline.
+        met: goals met.
+        goals: all goals.
+    """
 
     entrant: str
     right: int

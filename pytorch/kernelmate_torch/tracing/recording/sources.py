@@ -109,7 +109,7 @@ def defines(scope: ast.AST) -> bool:
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes of a scope in the order of the text; below a dotted name no further ones."""
+    """Yields the nodes of a scope in the order of the text; of nested definitions only decorators, of dotted names no parts."""
     waiting = list(reversed(_children(scope)))
     while waiting:
         node = waiting.pop()
