@@ -111,7 +111,9 @@ class Search:
             InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
-        if why_not is None and holds_already(self.objective, self.baseline, self.baselines[0].prepared.compiled):
+        if why_not is None and holds_already(
+            self.objective, self.baseline, self.baselines[0].prepared.compiled, self.context.contract
+        ):
             words = ", ".join(one.words for one in self.objective.constraints)
             why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
         if why_not is not None:
@@ -399,7 +401,9 @@ class Search:
     def _note_wishes(self) -> None:
         """Adds notes on requests that no proposed candidate meets."""
         tried = (*self._judged.values(), *self._evaluated_quickly.values())
-        for one in self.objective.constraints if tried else ():
+        for one in self.objective.constraints:
+            if not tried and one.kind not in ("block", "launch"):
+                continue
             if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
                 self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
         authors = [found.candidate.author for found in tried]
