@@ -61,10 +61,9 @@ def kernels_view(kernels: Sequence[KnownKernel]) -> RenderableType:
 def versions_view(recorded: Sequence[Recorded]) -> Table:
     """Lists the judgements of one kernel in order, one line each; a repeated prompt is shown once."""
     made = table("#", "when", "author", "verdict", "time", "from", "asked for", right=(0, 4, 5))
-    for column in made.columns[:6]:
-        column.no_wrap = True
-        column.overflow = "ellipsis"
-    made.columns[6].min_width = 18
+    for place in (0, 1, 3, 4, 5):
+        made.columns[place].no_wrap = True  # a long author takes further lines, and leaves the figures whole
+    made.columns[2].min_width, made.columns[6].min_width = 14, 10
     before = None
     for one in recorded:
         word, tone = standing_of(one)
