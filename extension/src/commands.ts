@@ -119,7 +119,11 @@ export class Commands {
     const { uri, kernel, ...more } = given;
     const found = await this.requests.optimize({ uri, kernel }, prompt, more);
     await this.results.refresh(given);
-    if (found === undefined) {
+    if (found === undefined || "applied" in found) {
+      return undefined;
+    }
+    if ("explained" in found) {
+      await this.pages.show(`explain ${nameOf(kernel)}`, uri, found.text);
       return undefined;
     }
     if (found.best !== null) {

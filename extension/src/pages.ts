@@ -48,7 +48,8 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
     }
   }
 
-  private async show(title: string, query: string, text: string): Promise<void> {
+  /** Show a text beside the active editor; `query` tells pages of one title apart. */
+  async show(title: string, query: string, text: string): Promise<void> {
     const uri = vscode.Uri.from({ scheme: SCHEME, path: `${FOLDER}/${title}`, query });
     this.texts.set(uri.toString(), text);
     this.changed.fire(uri);

@@ -216,3 +216,32 @@ def test_an_earlier_prompt_is_offered_again_and_the_status_menu_examines_the_mac
     page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="doctor"]'))
     expect(page.locator(".view-lines").first).to_contain_text("compiler")
     code.shot("editor-doctor")
+
+
+def ask(code: Code, prompt: str) -> None:
+    """A prompt by the lens, in the user's own words."""
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    code.lens("Optimize...").click()
+    box = code.page.locator(".quick-input-widget input")
+    box.fill(prompt)
+    expect(code.page.locator(".quick-input-list .monaco-list-row.focused", has_text=prompt)).to_be_visible()
+    box.press("Enter")
+
+
+def test_a_question_is_answered_by_a_page_and_running_work_is_ended_by_its_message(code: Code) -> None:
+    at_kernel(code, "other.cu")
+    ask(code, "why is it slow?")
+    page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="explain"]'))
+    expect(page.locator(".view-lines").first).to_contain_text("what to do")
+    code.alone()
+    at_kernel(code, "other.cu")
+    ask(code, "make it faster")
+    work = code.page.locator(TOASTS, has_text="make it faster")
+    expect(work).to_contain_text(re.compile("cases|compile|reference|Less time|candidate|recipe"))
+    code.shot("editor-progress")
+    work.hover()
+    work.locator(".monaco-button", has_text="Cancel").click()
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()

@@ -100,6 +100,28 @@ def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> Non
     run(scenario())
 
 
+def test_a_prompt_is_a_follow_up_a_question_a_choice_or_refused_with_what_to_ask(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            answer = await it.command("kernelmate.optimize", uri=uri, prompt="why is it slow?", propose=False)
+            assert answer["explained"][0]["causes"]
+            assert "what to do" in answer["text"]
+            early = await it.command("kernelmate.optimize", uri=uri, prompt="take it")
+            assert early["error"]["code"] == "usage"
+            asked = {"uri": uri, "author": "recipes", "maxCandidates": 1, "propose": False}
+            await it.command("kernelmate.optimize", prompt="fewer registers", **asked)
+            document = await it.command("kernelmate.optimize", prompt="but keep it deterministic", **asked)
+            assert document["objective"]["metric"] == "registers"
+            assert "the same bits in every run" in document["objective"]["reading"]
+            for prompt, said in (("undo", "Ctrl+Z"), ("asdf", 'Ask for example "make it faster"')):
+                refused = await it.command("kernelmate.optimize", uri=uri, prompt=prompt)
+                assert said in refused["error"]["hint"]
+
+    run(scenario())
+
+
 def test_while_a_benchmark_runs_other_requests_are_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:
