@@ -100,6 +100,30 @@ def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> Non
     run(scenario())
 
 
+def test_progress_is_told_before_the_reference_of_a_large_array_was_evaluated(tmp_path: Path) -> None:
+    heavy = SCALE.replace("n = 4096", "n = 16777216").replace(
+        'reference = "a * x"', 'reference = "reference.py:endless"'
+    )
+    assert "endless" in heavy
+    assert "16777216" in heavy
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            (tmp_path / "reference.py").write_text(
+                "import time\n\n\ndef endless(x, a):\n    while True:\n        time.sleep(0.1)\n"
+            )
+            uri = it.open(tmp_path / "scale.cu", heavy)
+            await it.problems(uri)
+            searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            token = await it.begun.get()
+            await until(lambda: any(one["kind"] == "report" for one in it.progress), "a report of progress")
+            assert not searching.done()
+            it.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+            assert await searching is None
+
+    run(scenario())
+
+
 def test_a_prompt_is_a_follow_up_a_question_a_choice_or_refused_with_what_to_ask(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:
