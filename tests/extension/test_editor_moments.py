@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chat_server import ChatServer
 from tests.extension.test_editor import EXAMPLE, KERNEL_LINE, WASTEFUL, example
 from tests.extension.vscode import ROOT, Code, Host
 
@@ -245,3 +247,27 @@ def test_a_question_is_answered_by_a_page_and_running_work_is_ended_by_its_messa
     expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
     code.lens("Benchmark").click()
     expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+
+
+def test_ghost_text_is_shown_where_the_kernel_with_it_was_judged_right(
+    chromium: Any, tmp_path: Path, window: Callable[[Host], Code]
+) -> None:
+    folder, home = tmp_path / "ghost", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    (folder / WASTEFUL).write_text(example())
+    line = next(n for n, text in enumerate(example().split("\n"), 1) if "float sum = 0.0f;" in text)
+    written = "sum += 0.0f;"
+    with ChatServer(json.dumps({"completion": written})) as model:
+        host = Host(folder, home, **{"kernelmate.inlineCompletion": True, "kernelmate.modelUrl": model.url})
+        code = window(host)
+        code.open(WASTEFUL)
+        expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+        code.go_to(line, 60)
+        code.page.keyboard.press("Enter")
+        ghost = code.page.locator(".ghost-text-decoration, .ghost-text").first
+        expect(ghost).to_contain_text("sum")
+        code.shot("editor-ghost-text")
+        code.page.keyboard.press("Tab")
+        expect(code.page.locator(".view-line", has_text=written).first).to_be_visible()
+        host.close()
