@@ -34,10 +34,12 @@ from kernelmate.session.candidates import (
     shared,
     turned_away,
     with_caution,
+    with_launches_elsewhere,
 )
 from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
+from kernelmate.source.host_launches import launches_elsewhere
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
 
@@ -92,6 +94,7 @@ class Search:
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
+    _launched_at: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Registers the kernel itself by its code."""
@@ -182,7 +185,7 @@ class Search:
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            self._keep(key, Judged(candidate, self._verdict(key, candidate)))
+            self._keep(key, Judged(candidate, self._with_launches(candidate, self._verdict(key, candidate))))
         return self._judged[key]
 
     def quick_evaluation(self, candidate: Candidate) -> Judged:
@@ -304,6 +307,11 @@ class Search:
             self._failure = error
             raise
 
+    def _with_launches(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        if self._launched_at is None:
+            self._launched_at = launches_elsewhere(self.context.kernel)
+        return with_launches_elsewhere(candidate, self.context.contract, self._launched_at, verdict)
+
     def _context_of(self, candidate: Candidate) -> JudgingContext:
         """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
         own = candidate.author.startswith(OWN)
@@ -367,7 +375,7 @@ class Search:
                 context, baselines = self.context, self.baselines
                 continue
             again.add(key)
-            self._judged[key] = Judged(one, verdict)
+            self._judged[key] = Judged(one, self._with_launches(one, verdict))
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
         if again and context is not self.context:
