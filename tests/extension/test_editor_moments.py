@@ -180,6 +180,12 @@ def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(
     code.open("other.cu")
     code.run("KernelMate: Show PTX and SASS")
     expect(code.page.locator(".view-lines", has_text="ld.param").first).to_be_visible()
+    # An instruction has one line, also where the pane is narrow.
+    code.page.set_viewport_size({"width": 800, "height": 900})
+    listed = code.page.locator(".editor-group-container").last.locator(".view-line")
+    expect(listed.filter(has_text=re.compile(r"ld\.param\.u\d+\s%\w+,\s\[param_\d\]")).first).to_be_visible()
+    code.shot("editor-sass-narrow")
+    code.page.set_viewport_size({"width": 1440, "height": 900})
 
     code.alone()
     before = (host.folder / "other.cu").read_text()
