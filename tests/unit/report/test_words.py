@@ -178,3 +178,11 @@ def test_trade_offs_stand_after_the_reasons(verdict: Verdict) -> None:
     traded = dataclasses.replace(verdict, reasons=("it is faster",), trade_offs=("slower at n=1",))
     assert words.further_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
     assert words.telling_reasons(traded) == ("it is faster", "trade-off: slower at n=1")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.972, "0.97"), (1.4249, "1.42"), (9.994, "9.99"), (9.996, "10.0"), (27.96, "28.0"), (99.96, "100"), (819.6, "820")]
+)  # fmt: skip
+def test_a_ratio_has_three_significant_digits_and_at_most_two_decimals(value: float, text: str) -> None:
+    assert words.times_words(value) == text
+    assert words.ratio_words(Speedup("predicted", value, (value, value))) == f"~{text}x"
