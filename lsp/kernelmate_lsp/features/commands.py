@@ -21,6 +21,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Verdict
 from kernelmate.report.json import error_json, verdicts_json
+from kernelmate.report.words import STAGES
 from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
@@ -221,7 +222,8 @@ async def follow(
     ) as progress:
 
         def tell(stage: str, done: int, total: int) -> None:
-            progress.tell(f"{stage} {done} of {total}" if total else stage, done * 100 // total if total else None)
+            count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
+            progress.tell(f"{STAGES.get(stage, stage)}{count}", done * 100 // total if total else None)
 
         try:
             return await server.judging.submit(key, lambda job: work(job, tell))
