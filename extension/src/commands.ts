@@ -127,11 +127,11 @@ export class Commands {
       await this.pages.show(`explain ${nameOf(kernel)}`, uri, found.text);
       return undefined;
     }
-    if (found.best !== null) {
+    if (found.best !== null && found.stopped === undefined) {
       await this.requests.apply({ uri, kernel }, found.best);
       return found;
     }
-    const message = found.nothing ?? `Nothing that does “${prompt}” was found.`;
+    const message = found.stopped ?? found.nothing ?? `Nothing that does “${prompt}” was found.`;
     const chosen = await vscode.window.showInformationMessage(message, "Show Results");
     if (chosen !== undefined) {
       await this.results.open({ uri, kernel });

@@ -10,6 +10,8 @@ export interface Kernel {
 
 export interface Search {
   best: number | null;
+  /** What was kept of a search that its user ended, in words. */
+  stopped?: string;
   /** Why there is no best one, in words. */
   nothing?: string;
 }

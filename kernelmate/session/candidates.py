@@ -8,7 +8,19 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 from kernelmate.compiler.project import header_words
-from kernelmate.records import Candidate, Contract, Finding, FindingCode, Kernel, Objective, Verdict
+from kernelmate.decide.ranking import best_first
+from kernelmate.records import (
+    Candidate,
+    Contract,
+    Finding,
+    FindingCode,
+    Judged,
+    Kernel,
+    Objective,
+    Optimization,
+    Verdict,
+)
+from kernelmate.report.words import stopped_words
 from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
 from kernelmate.source.triton import same_elsewhere
@@ -166,6 +178,23 @@ def with_launches_elsewhere(candidate: Candidate, before: Contract, places: Sequ
     listed = ", ".join(places[:MOST_PLACES]) + (", ..." if len(places) > MOST_PLACES else "")
     said = f"its launch differs, and {listed} still {'launches' if len(places) == 1 else 'launch'} it as before: change that too"
     return replace(verdict, accepted=None, reasons=(said, *verdict.reasons))
+
+
+def stopped_search(
+    objective: Objective, baseline: Verdict, kernel: Kernel, contract: Contract, found: Sequence[Judged]
+) -> Optimization:
+    """Returns the result of a search that was ended from outside: its candidates so far, best first.
+
+    Args:
+        objective: the search's objective.
+        baseline: the verdict on the kernel.
+        kernel: the kernel that the search started from.
+        contract: its contract.
+        found: the judged candidates.
+    """
+    ranked = best_first(found, objective, kernel, contract)
+    best = 0 if ranked and ranked[0].verdict.worth_taking else None
+    return Optimization(objective, baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
 def worst(trials: Sequence[Trial]) -> Verdict:

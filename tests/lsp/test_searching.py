@@ -100,6 +100,28 @@ def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> Non
     run(scenario())
 
 
+def test_a_cancelled_search_keeps_what_it_has_judged_where_the_kernel_was_benchmarked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            await it.begun.get()
+            searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            token = await it.begun.get()
+            told = "a judged candidate"
+            await until(lambda: any(str(one.get("message")).startswith("candidate 1") for one in it.progress), told)
+            it.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+            document = await searching
+            assert document["candidates"]
+            assert document["stopped"].startswith(f"scale: stopped: {len(document['candidates'])} judged")
+            assert it.applied == [], "what was stopped is not proposed"
+            known = await it.command("kernelmate.results", uri=uri)
+            assert len(known["search"]["candidates"]) == len(document["candidates"])
+
+    run(scenario())
+
+
 def test_progress_is_told_before_the_reference_of_a_large_array_was_evaluated(tmp_path: Path) -> None:
     heavy = SCALE.replace("n = 4096", "n = 16777216").replace(
         'reference = "a * x"', 'reference = "reference.py:endless"'

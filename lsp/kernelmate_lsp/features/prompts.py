@@ -10,11 +10,14 @@ from typing import Any
 from lsprotocol import types
 
 from kernelmate.decide.intent import SUGGESTED, read_intent
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import UsageError
-from kernelmate.records import Judged, Optimization
+from kernelmate.records import Judged, Optimization, Verdict
 from kernelmate.report.json import optimization_json
 from kernelmate.session.authors import Outgoing
-from kernelmate_lsp.document_state import Benched, SearchOutcome
+from kernelmate.session.candidates import stopped_search
+from kernelmate.source import parse_contract
+from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     apply,
@@ -73,10 +76,10 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         return None
     last, benched = place.known.found.get(place.spot.id), place.known.benchmark_of(place.spot)
     earlier = None if last is None else last.optimization.objective
-    verdict = None if benched is None else benched.verdicts[0]
+    verdict = benched.verdicts[0] if benched is not None and is_current(benched.kernel, place.spot) else None
     intent = read_intent(prompt, verdict, earlier=earlier, name=given.get("objective"))
     if intent.kind == "search":
-        return await _search(server, place, intent.prompt, given)
+        return await _search(server, place, intent.prompt, given, verdict)
     if intent.kind == "explain":
         return await _explained(server, given)
     if intent.kind == "accept":
@@ -98,27 +101,38 @@ async def _explained(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return document
 
 
-async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, given: Mapping[str, Any]) -> Any:
+async def _search(
+    server: KernelmateServer, place: CommandTarget, prompt: str, given: Mapping[str, Any], verdict: Verdict | None
+) -> Any:
+    """Searches; a search that is cancelled keeps what it has judged if the kernel's own verdict is known.
+
+    Its document has the message for the user under `stopped`.
+    """
+    kept: list[Judged] = []
     author, most, ask = given.get("author") or "auto", given.get("maxCandidates", 32), _consent(server)
 
     def work(job: QueuedJob, tell: OnStage) -> Optimization:
-        count = 0
         wanted = EditorSearch(
             prompt, given.get("objective"), author, most, ask, StreamedText(tell).more, given.get("budgetS")
         )
 
         def judged(one: Judged) -> None:
-            nonlocal count
-            count += 1
-            tell(f"candidate {count}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
+            if not job.unwanted.is_set():  # a judgement interrupted by stopping does not count
+                kept.append(one)
+            tell(f"candidate {len(kept)}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
 
         return server.judge.optimize(
             job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged
         )
 
     found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
+    stopped = found is None
     if found is None:
-        return None
+        contract = parse_contract(place.spot.kernel)
+        if not kept or verdict is None or contract is None or server.known.get(place.known.uri) is not place.known:
+            return None
+        objective = read_objective(prompt, verdict, name=given.get("objective"))
+        found = stopped_search(objective, verdict, place.spot.kernel, contract, kept)
     # A search and its benchmark get the same time stamp: the newer result is shown, and neither is newer than the
     # other.
     now = time.time()
@@ -130,9 +144,11 @@ async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, g
         [Benched(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
     )
     await show_again(server, place)
+    document = optimization_json(found)
+    if stopped:
+        return {**document, "stopped": f"{place.spot.kernel.name}: {found.notes[0]}."}
     if given.get("propose", True):
         await _propose_best(server, place, found)
-    document = optimization_json(found)
     return document if found.best is not None else {**document, "nothing": nothing_phrase(found)}
 
 
