@@ -155,6 +155,8 @@ export class Server implements vscode.Disposable {
   }
 }
 
+const CLANGD = "llvm-vs-code-extensions.vscode-clangd";
+
 /** The settings that the server is sent, for a workspace folder, else for the window. */
 export function serverSettings(context: vscode.ExtensionContext, folder?: vscode.Uri): Record<string, unknown> {
   const resource = folder ?? vscode.workspace.workspaceFolders?.[0]?.uri;
@@ -171,6 +173,7 @@ export function serverSettings(context: vscode.ExtensionContext, folder?: vscode
       return { value: config.get(name), given: values.some((value) => value !== undefined) };
     },
     resource?.fsPath,
+    vscode.extensions.getExtension(CLANGD) !== undefined,
   );
 }
 

@@ -16,6 +16,7 @@ import type { Pages } from "./pages";
 import { choices, remembered } from "./prompts";
 import type { Kernel, Requests, Search } from "./requests";
 import type { Results } from "./results";
+import { SELECTOR } from "./selector";
 
 type Middleware = NonNullable<LanguageClientOptions["middleware"]>;
 
@@ -119,14 +120,18 @@ export class Commands {
     const { uri, kernel, ...more } = given;
     const found = await this.requests.optimize({ uri, kernel }, prompt, more);
     await this.results.refresh(given);
-    if (found === undefined) {
+    if (found === undefined || "applied" in found) {
       return undefined;
     }
-    if (found.best !== null) {
+    if ("explained" in found) {
+      await this.pages.show(`explain ${nameOf(kernel)}`, uri, found.text);
+      return undefined;
+    }
+    if (found.best !== null && found.stopped === undefined) {
       await this.requests.apply({ uri, kernel }, found.best);
       return found;
     }
-    const message = found.nothing ?? `Nothing that does “${prompt}” was found.`;
+    const message = found.stopped ?? found.nothing ?? `Nothing that does “${prompt}” was found.`;
     const chosen = await vscode.window.showInformationMessage(message, "Show Results");
     if (chosen !== undefined) {
       await this.results.open({ uri, kernel });
@@ -186,11 +191,21 @@ export class Commands {
     }
   }
 
-  /** The kernel at the cursor of the active editor, the only one, or the one that the user picks. */
+  /** The kernel at the cursor of the active editor, or of one in view where none is active, the only one, or the one that the user picks. */
   private async kernelHere(): Promise<Kernel | undefined> {
-    const editor = vscode.window.activeTextEditor;
     const client = this.server.running();
-    if (editor === undefined || client === undefined) {
+    if (client === undefined) {
+      return undefined;
+    }
+    // A page of the walkthrough is no text editor: its buttons mean the kernel beside it.
+    const { activeTextEditor, visibleTextEditors } = vscode.window;
+    const editor = activeTextEditor ?? visibleTextEditors.find(({ document }) => vscode.languages.match(SELECTOR, document) > 0);
+    if (editor === undefined) {
+      const example = "New Example Kernel";
+      const chosen = await vscode.window.showInformationMessage("No document with a kernel is in view. Open one first.", example);
+      if (chosen === example) {
+        await newExample();
+      }
       return undefined;
     }
     const uri = client.code2ProtocolConverter.asUri(editor.document.uri);

@@ -35,8 +35,9 @@ __global__ void row_sum(const float* x, float* y, int cols) {
 }
 `;
 
-/** Open it as a document that is not saved anywhere. */
+/** Open it as a document that is not saved anywhere; beside the walkthrough, which stays in view with its next steps. */
 export async function newExample(): Promise<void> {
   const document = await vscode.workspace.openTextDocument({ language: "cuda-cpp", content: EXAMPLE });
-  await vscode.window.showTextDocument(document);
+  const other = vscode.window.activeTextEditor === undefined && vscode.window.tabGroups.activeTabGroup.activeTab !== undefined;
+  await vscode.window.showTextDocument(document, other ? vscode.ViewColumn.Beside : vscode.ViewColumn.Active);
 }

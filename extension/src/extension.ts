@@ -1,7 +1,7 @@
 /** Joins the parts: the server's client, commands, comparisons, the results panel, keys and the status. */
 
 import * as vscode from "vscode";
-import { ApplyWorkspaceEditRequest, type CancellationToken } from "vscode-languageclient/node";
+import { ApplyWorkspaceEditRequest, type CancellationToken, State } from "vscode-languageclient/node";
 import { Server, SECTION } from "./client";
 import { Commands } from "./commands";
 import { askConsent, type Outgoing } from "./consent";
@@ -9,6 +9,7 @@ import { showDebugInformation } from "./debug";
 import { applyEdit } from "./edits";
 import { Pages } from "./pages";
 import { Previews } from "./preview";
+import { Progress } from "./progress";
 import { onInterpreterSelected } from "./python";
 import { Requests } from "./requests";
 import { Results } from "./results";
@@ -32,11 +33,17 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   );
   const results = new Results(dist, requests);
   const pages = new Pages(requests);
+  const progress = new Progress(() => server.running());
   const server: Server = new Server(context, log, status, {
     get middleware() {
-      return commands.middleware;
+      return { ...commands.middleware, handleWorkDoneProgress: progress.handle };
     },
     prepare: (client) => {
+      client.onDidChangeState(({ newState }) => {
+        if (newState === State.Stopped) {
+          progress.forget();
+        }
+      });
       client.onRequest(ApplyWorkspaceEditRequest.type, (params) => applyEdit(client, previews, params));
       client.onRequest("kernelmate/consent", async (outgoing: Outgoing, token: CancellationToken) => ({
         agreed: await askConsent(dist, outgoing, token),

@@ -4,8 +4,12 @@ import * as vscode from "vscode";
 import type { Kernel, Requests } from "./requests";
 
 const SCHEME = "kernelmate-page";
-/** Folder of pages, by which package.json gives them a language: its editors wrap lines, and have no numbers and no map. */
-const FOLDER = "/kernelmate-page";
+/**
+ * Folders of pages, by which package.json gives them a language: editors of both have no numbers and no map; those of
+ * sentences wrap lines, and those of code do not, as a wrapped instruction reads as two.
+ */
+const SENTENCES = "/kernelmate-page";
+const CODE = "/kernelmate-code";
 
 export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvider {
   private readonly texts = new Map<string, string>();
@@ -33,7 +37,7 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
   async open(command: string, given: Kernel): Promise<void> {
     const answer = await this.requests.send<{ text: string }>(command, { ...given });
     if (answer !== undefined) {
-      await this.show(`${command} ${given.kernel.replace(/^\d+:/, "")}`, given.uri, answer.text);
+      await this.show(`${command} ${given.kernel.replace(/^\d+:/, "")}`, given.uri, answer.text, command === "sass" ? CODE : SENTENCES);
     }
   }
 
@@ -48,8 +52,9 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
     }
   }
 
-  private async show(title: string, query: string, text: string): Promise<void> {
-    const uri = vscode.Uri.from({ scheme: SCHEME, path: `${FOLDER}/${title}`, query });
+  /** Show a text beside the active editor; `query` tells pages of one title apart. */
+  async show(title: string, query: string, text: string, folder = SENTENCES): Promise<void> {
+    const uri = vscode.Uri.from({ scheme: SCHEME, path: `${folder}/${title}`, query });
     this.texts.set(uri.toString(), text);
     this.changed.fire(uri);
     const document = await vscode.workspace.openTextDocument(uri);

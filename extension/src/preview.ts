@@ -127,7 +127,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     if (!this.shown.has(key)) {
       return; // its user was faster than this
     }
-    const chosen = await vscode.window.showInformationMessage(`${shown.label}. ${verdictOf(shown)}`, "Accept", "Reject");
+    const chosen = await vscode.window.showInformationMessage(`${authorIn(shown.label)}: ${verdictOf(shown)}`, "Accept", "Reject");
     if (this.shown.has(key)) {
       await (chosen === "Accept" ? this.accept(shown) : chosen === "Reject" ? this.close(shown) : undefined);
     }
@@ -324,6 +324,11 @@ function keyOf(uri: vscode.Uri): string {
 
 function keyOfTab(tab: vscode.Tab): string | undefined {
   return tab.input instanceof vscode.TabInputTextDiff ? keyOf(tab.input.modified) || undefined : undefined;
+}
+
+/** The author's name without the product's and without the kind of a built-in author, as in the results panel. */
+function authorIn(label: string): string {
+  return label.replace(/^KernelMate: (?:(?:recipe|synthesis|triton):)?/, "");
 }
 
 /** A suggestion's verdict, without the reason that follows on its next line. */

@@ -10,8 +10,16 @@ export interface Kernel {
 
 export interface Search {
   best: number | null;
+  /** What was kept of a search that its user ended, in words. */
+  stopped?: string;
   /** Why there is no best one, in words. */
   nothing?: string;
+}
+
+/** The answer to a question about a kernel, as a page of text. */
+export interface Explanation {
+  explained: unknown[];
+  text: string;
 }
 
 export interface Versions {
@@ -60,8 +68,9 @@ export class Requests {
     return this.send<View>("view", { ...kernel });
   }
 
-  optimize(kernel: Kernel, prompt: string, more: object = {}): Promise<Search | undefined> {
-    return this.send<Search>("optimize", { ...more, ...kernel, prompt, propose: false });
+  /** What a prompt leads to: a search, an answer, or a candidate of the last search, which the server sends as an edit. */
+  optimize(kernel: Kernel, prompt: string, more: object = {}): Promise<Search | Explanation | { applied: boolean } | undefined> {
+    return this.send("optimize", { ...more, ...kernel, prompt, propose: false });
   }
 
   /** The judged versions of a kernel, the newest first. */

@@ -19,13 +19,17 @@ export interface Inspected {
 /**
  * The section that the server is sent: what was set and nothing else, so that a default here does not outweigh a
  * project's own pyproject.toml.
+ *
+ * @param clangd clangd's extension is there, which reports errors of device code too: those of NVRTC are left to it
+ *   unless somebody set that they are wanted.
  */
 export function sentToServer(
   names: readonly string[],
   inspect: (name: string) => Inspected,
   folder: string | undefined,
+  clangd = false,
 ): Record<string, unknown> {
-  const sent: Record<string, unknown> = {};
+  const sent: Record<string, unknown> = clangd ? { compilerProblems: false } : {};
   for (const name of names) {
     const [first = name] = name.split(".");
     const { value, given } = inspect(name);

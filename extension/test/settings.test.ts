@@ -23,3 +23,12 @@ test("paths count from the workspace folder, and know the editor's variables", (
   assert.equal(resolved("${userHome}/m", undefined), `${os.homedir()}/m`);
   assert.equal(resolved("", "/w"), "");
 });
+
+test("beside clangd's extension the compiler's problems are left to it, unless somebody wants them", () => {
+  const names = ["compilerProblems", "std"];
+  assert.deepEqual(sentToServer(names, () => ({ value: true, given: false }), "/w", true), { compilerProblems: false });
+  assert.deepEqual(sentToServer(names, (name) => ({ value: true, given: name === "compilerProblems" }), "/w", true), {
+    compilerProblems: true,
+  });
+  assert.deepEqual(sentToServer(names, () => ({ value: true, given: false }), "/w"), {});
+});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -34,6 +35,8 @@ SAME_CAUSE = (
     ),
 )
 """Sets of codes that one mistake can cause; at one buffer or line, only the first in the order of codes is reported."""
+
+_AT_LINE = re.compile(r"\bat line (\d+)")
 
 _SEVERITIES = ("error", "warning", "note")
 
@@ -68,11 +71,17 @@ def _explains(first: Finding, finding: Finding) -> bool:
 
 
 def placed(finding: Finding, unit: Unit) -> Finding:
-    """Returns a backend's finding with its position in the user's file."""
+    """Returns a backend's finding with its position in the user's file, and that of the lines that its message names."""
+    finding = replace(finding, file=unit.path, message=message_placed(finding.message, unit))
     if finding.line is None:
-        return replace(finding, file=unit.path)
+        return finding
     line, column = unit.locate(finding.line, finding.column)
-    return replace(finding, file=unit.path, line=line, column=column)
+    return replace(finding, line=line, column=column)
+
+
+def message_placed(message: str, unit: Unit) -> str:
+    """Returns a backend's message with lines of the user's file: `which thread 3 has written at line 12`."""
+    return _AT_LINE.sub(lambda found: f"at line {unit.locate(int(found[1]), 1)[0]}", message)
 
 
 def lines_placed(lines: Iterable[LineCounters], unit: Unit) -> tuple[LineCounters, ...] | None:

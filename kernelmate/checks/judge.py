@@ -22,7 +22,7 @@ from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
-from kernelmate.checks.findings import lines_placed, placed, ranked
+from kernelmate.checks.findings import lines_placed, message_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
 from kernelmate.checks.inputs import only_written
@@ -311,7 +311,7 @@ class _Judge:
         )
 
     def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
-        where = f"at {size_text(record.size)}: {noted.message}"
+        where = f"at {size_text(record.size)}: {message_placed(noted.message, self.version.unit)}"
         if record.origin == "own" and not self.compared and noted.severity == "warning":
             where += "; if such sizes are not meant, say so with `require` in the contract"
         if noted.finding is None:

@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from kernelmate.decide.metrics import metric_value
-from kernelmate.decide.objective import NOT_MEASURED, fold, names_a_metric
-from kernelmate.records import Compiled, FindingCode, MetricName, Objective, Verdict
+from kernelmate.decide.metrics import better, format_value, metric_value
+from kernelmate.decide.objective import NOT_MEASURED, direction_of, fold, names_a_metric
+from kernelmate.errors import ContractError
+from kernelmate.records import (
+    Compiled,
+    Constraint,
+    Contract,
+    FindingCode,
+    LaunchShape,
+    MetricName,
+    Objective,
+    Verdict,
+)
+from kernelmate.source import launch_shape
+
+_METRICS: Mapping[str, MetricName] = {
+    "registers": "registers",
+    "shared_bytes": "shared_bytes",
+    "occupancy": "occupancy",
+}
+"""Kinds of constraints that bound a metric."""
 
 _ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
 _ATOMIC = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:atom|red)\.(?!async)[\w.:]+", re.MULTILINE)
 _FLOATS = re.compile(r"\.add[\w.:]*\.b?f(?:16|32|64)|\.b?f(?:16|32|64)[\w.:]*\.add")
 
 
-def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tuple[str, ...]:
+def broken_by(
+    objective: Objective,
+    verdict: Verdict,
+    compiled: Compiled,
+    contract: Contract | None = None,
+    before: Contract | None = None,
+) -> tuple[str, ...]:
     """Returns the constraints that a version violates, as text; an unknown figure violates none.
 
     Args:
         objective: the objective with its constraints.
         verdict: the version's verdict.
         compiled: the compiled version.
+        contract: the version's contract, for constraints of its launch.
+        before: the baseline's contract.
     """
     reasons: list[str] = []
+    if contract is not None and before is not None:
+        reasons += launch_broken(objective, contract, before)
     for one in objective.constraints:
-        if one.kind == "registers" or one.kind == "shared_bytes":
-            value = metric_value(one.kind, verdict)
-            if value is not None and one.most is not None and value > one.most:
-                unit = " bytes" if one.kind == "shared_bytes" else ""
-                reasons.append(f"asked for {one.words}, has {value:.0f}{unit}")
+        metric = _METRICS.get(one.kind)
+        if metric is not None:
+            if violates(one, verdict):
+                reasons.append(f"asked for {one.words}, has {format_value(metric, metric_value(metric, verdict))}")
             continue
         atomics = _ATOMIC.findall(_own_ptx(compiled))
         if one.kind == "atomics" and atomics:
@@ -43,10 +70,54 @@ def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tup
     return tuple(reasons)
 
 
-def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled) -> bool:
+def violates(constraint: Constraint, verdict: Verdict) -> bool:
+    """Returns True if a figure of a verdict is beyond a constraint's bound; an unknown figure is not."""
+    metric, bound = _METRICS.get(constraint.kind), constraint.bound
+    value = None if metric is None else metric_value(metric, verdict)
+    if metric is None or bound is None or value is None:
+        return False
+    return value < bound if better(metric) == "higher" else value > bound
+
+
+def launch_broken(objective: Objective, contract: Contract, before: Contract) -> tuple[str, ...]:
+    """Returns the constraints of block and launch that a version violates, as text; of a pipeline, none.
+
+    Args:
+        objective: the objective with its constraints.
+        contract: the version's contract.
+        before: the baseline's contract, whose first size is used for both.
+    """
+    asked = [one for one in objective.constraints if one.kind in ("block", "launch")]
+    if not asked or contract.stages or before.stages:
+        return ()
+    size = before.sizes[0]
+    try:
+        new, old = launch_shape(contract, size), launch_shape(before, size)
+    except ContractError:
+        return ()  # the verdict says what is wrong with the launch
+    reasons: list[str] = []
+    for one in asked:
+        if one.kind == "launch":
+            if new != old:
+                reasons.append(f"asked for {one.words}, has {_launch_words(new)} instead of {_launch_words(old)}")
+        elif new.block != old.block if one.bound is None else new.threads != one.bound:
+            reasons.append(f"asked for {one.words}, has {new.threads} threads per block")
+    return tuple(reasons)
+
+
+def _launch_words(shape: LaunchShape) -> str:
+    grid, block = (
+        "x".join(map(str, sides)).removesuffix("x1").removesuffix("x1") for sides in (shape.grid, shape.block)
+    )
+    shared = f" and {shape.shared_bytes} dynamic shared bytes" if shape.shared_bytes else ""
+    return f"{grid} blocks of {block} threads{shared}"
+
+
+def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled, contract: Contract) -> bool:
     """Returns True if the objective has only constraints and the baseline already meets them."""
     only = objective.keep and bool(objective.constraints) and not objective.preferences
-    return only and not objective.reading.startswith(NOT_MEASURED) and not broken_by(objective, baseline, compiled)
+    measured = not objective.reading.startswith(NOT_MEASURED)
+    return only and measured and not broken_by(objective, baseline, compiled, contract, contract)
 
 
 def suits(objective: Objective, author: str) -> int:
@@ -71,10 +142,9 @@ def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Ver
     Returns None if the recipe serves neither the objective nor an exceeded constraint.
     """
     for one in objective.constraints:
-        if one.kind == "registers" or one.kind == "shared_bytes":
-            value = metric_value(one.kind, verdict)
-            if one.kind in metrics and value is not None and one.most is not None and value > one.most:
-                return replace(objective, metric=one.kind, direction="decrease")
+        metric = _METRICS.get(one.kind)
+        if metric is not None and metric in metrics and violates(one, verdict):
+            return replace(objective, metric=metric, direction=direction_of(metric))
     return objective if objective.metric in metrics else None
 
 

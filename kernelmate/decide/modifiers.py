@@ -93,7 +93,7 @@ FORBIDDEN = (
     r"(?![^,;.!?]*\b(?:results?|answers?|outputs?|values|semantics|computes|signature|interface|arguments|api|contract)\b)"
     r"(?:(?! (?:but|just|only|instead)\b)[^,;.!?\0])*"
 )
-"""Clauses that forbid a change, as in "do not change the block size": no search knows them, so they are not understood."""
+"""Clauses that forbid a change which no constraint describes, as in "do not change the loop": they are not understood."""
 
 _METRIC = (
     r"(?:memory|registers?|occupancy|accuracy|precision|errors?|speed|time|traffic|spills?)(?: usage| use| count)?"
@@ -111,8 +111,40 @@ KEPT_ANYWAY = (
 )
 """Clauses that exclude changes which no candidate makes: of the signature, the results or the contract."""
 
-SHARE = r"(?:(?:at least|above|over|more than|>=?|≥|to|of) )?(?:\d+(?:\.\d+)? ?(?:%|percent)|0?\.\d+)"
-"""A bound of occupancy, which no constraint holds."""
+SHARE = r"(?:(\d+(?:\.\d+)?) ?(?:%|percent)|(0?\.\d+|1\.0+))"
+_OCCUPANCY = r"(?:theoretical )?occupancy"
+_LEAST = r"(?:at least|above|over|more than|no(?:t)? (?:less|lower|worse) than|(?:a )?min(?:imum)?(?: of)?|>=?|≥|to|of|with|=)"
+_KEEP = r"(?:keep\w*|hold\w*|have|stay\w*|be|is|remain\w*)"
+OCCUPANCY_BOUNDS = (
+    rf"(?<!below )(?<!under )(?<!most )(?:{_LEAST} ?){{0,2}}{SHARE} (?:of )?{_OCCUPANCY}(?:,? (?:at least|or (?:more|higher|better|above)|minimum))?",
+    rf"{_OCCUPANCY}(?: (?:must|should|has to|needs to|to))?(?: {_KEEP})? ?(?:{_LEAST} ?){{0,2}}{SHARE}(?: (?:at least|or (?:more|higher|better)))?",
+    rf"(?:without|not|never|don'?t|do not)(?: (?:let\w*|the|it))*(?: \w+ing| drop| fall| go| lower| reduce)?(?: the)? {_OCCUPANCY}(?: (?:drop|fall|go)\w*)? ?(?:below|under) {SHARE}",
+)
+"""Patterns of a lower bound of occupancy, with the number in per cent or as a fraction."""
+
+_BLOCK_SIZE = r"(?:thread ?)?blocks?[ -]?(?:sizes?|dim\w*|shapes?)"
+_BLOCK = rf"(?:{_BLOCK_SIZE}|(?:thread ?)?blocks?)"
+_SAME = r"(?:unchanged|fixed|constant|the same|as (?:it )?is|as (?:they|it) (?:are|is)|alone)"
+_NO_CHANGE = r"(?:(?:do not|don'?t|never|without|not|no) (?:chang\w*|touch\w*|alter\w*|modify\w*|tun\w+)(?: to)?)"
+_LAUNCH = r"(?:launch(?:es)?(?: configuration| config| parameters| shape| code)?|grid and (?:the )?blocks?(?: sizes?)?|host code)"
+FIXED_BLOCK = (
+    rf"(?:keep\w*|fix\w*|hold\w*|leav\w*|stay\w* (?:with|at)|stick to) (?:(?:the|its|my|a|at|same) )*(?:{_BLOCK} ?(?:(?:of|at|to|is|fixed) ?|= ?)*)?(\d+)"
+    r" ?(?:threads?(?: (?:per|a|in a|in each|for each) ?block)?)(?: per block)?"
+    rf"|(?:keep\w*|fix\w*|hold\w*|leav\w*|stay\w* (?:with|at)|stick to) (?:(?:the|its|my|a|at|same) )*{_BLOCK} ?(?:(?:of|at|to|is|fixed) ?|= ?)*(\d+)"
+    r"|exactly (\d+) threads?(?: (?:per|a|in a|in each) block)?"
+    rf"|(?:the )?{_BLOCK} (?:(?:must|has to|should) )?(?:be|is|stays?|remains?|fixed|kept)(?: fixed)?(?: at| to)? (\d+)(?: threads)?"
+    rf"|(?:with )?(?:a )?fixed {_BLOCK} ?(?:of |= ?|at )?(\d+)(?: threads)?"
+)
+SAME_BLOCK = (
+    rf"{_NO_CHANGE} (?:the |my |its |any )*{_BLOCK}"
+    rf"|(?:keep\w*|hold\w*|leav\w*) (?:the |my |its |same )*(?:{_BLOCK_SIZE}(?: {_SAME})?|{_BLOCK} {_SAME})"
+    rf"|(?:(?:with |at )?the )?same {_BLOCK_SIZE}|(?:the )?{_BLOCK} (?:must |has to |should )?(?:stay\w* |remain\w* |be )?{_SAME}"
+)
+SAME_LAUNCH = (
+    rf"{_NO_CHANGE} (?:the |my |its |any )*{_LAUNCH}"
+    rf"|(?:keep\w*|hold\w*|leav\w*) (?:the |my |its |same )*{_LAUNCH}(?: {_SAME})?|(?:(?:with )?the )?same {_LAUNCH}|(?:the )?{_LAUNCH} {_SAME}"
+)
+"""Patterns of a fixed number of threads per block, of the baseline's block, and of its whole launch."""
 
 STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
@@ -246,12 +278,17 @@ def read_modifiers(text: str) -> PromptModifiers:
             modifiers.constraints.append(Constraint("registers", most, f"at most {most} registers"))
             break
     _shared(modifiers)
+    _occupancy(modifiers)
+    _launch(modifiers)
     if modifiers.take(NO_ATOMICS):
         modifiers.constraints.append(Constraint("atomics", 0, "no atomics"))
     if modifiers.take(DETERMINISTIC):
         modifiers.constraints.append(Constraint("deterministic", None, "the same bits in every run"))
     _structures(modifiers)
-    for pattern in (FORBIDDEN, *([SHARE] if "occupancy" in modifiers.text else [])):
+    for pattern in (
+        FORBIDDEN,
+        *([rf"(?:\w+ )?{SHARE}(?: (?:of )?{_OCCUPANCY})?"] if "occupancy" in modifiers.text else []),
+    ):
         found = modifiers.take(pattern)
         if found is not None:
             modifiers.ignored.append(found[0].strip())
@@ -266,6 +303,29 @@ def _shared(modifiers: PromptModifiers) -> None:
         modifiers.constraints.append(Constraint("shared_bytes", most, f"at most {most} bytes of shared memory"))
     elif modifiers.take(rf"{NOT}{SHARED}"):
         modifiers.constraints.append(Constraint("shared_bytes", 0, "no shared memory"))
+
+
+def _occupancy(modifiers: PromptModifiers) -> None:
+    for pattern in OCCUPANCY_BOUNDS:
+        found = modifiers.take(pattern)
+        if found is not None:
+            least = float(found[1]) / 100 if found[1] else float(found[2])
+            if 0 < least <= 1:
+                modifiers.constraints.append(Constraint("occupancy", least, f"at least {100 * least:g}% occupancy"))
+            else:
+                modifiers.ignored.append(found[0].strip())
+            return
+
+
+def _launch(modifiers: PromptModifiers) -> None:
+    if modifiers.take(SAME_LAUNCH):
+        modifiers.constraints.append(Constraint("launch", None, "the launch unchanged"))
+    fixed = modifiers.take(FIXED_BLOCK)
+    if fixed is not None:
+        threads = int(next(filter(None, fixed.groups())))
+        modifiers.constraints.append(Constraint("block", threads, f"exactly {threads} threads per block"))
+    elif modifiers.take(SAME_BLOCK):
+        modifiers.constraints.append(Constraint("block", None, "the block size unchanged"))
 
 
 def _structures(modifiers: PromptModifiers) -> None:

@@ -201,7 +201,7 @@ NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to b
 
 CAN_BE_ASKED = (
     "Ask for less time, memory, shared memory, registers, spills or memory traffic, higher occupancy, better accuracy or a repair; "
-    "for what must hold (at most 32 registers, no atomics, deterministic, not slower); for structure (one warp per row, float4 loads, "
+    "for what must hold (at most 32 registers, at least 50% occupancy, block kept at 256, no atomics, deterministic, not slower); for structure (one warp per row, float4 loads, "
     "tiles in shared memory, the input read once); or for sizes (as fast as possible at rows = 8)."
 )
 """Hint for a prompt that is not understood."""
@@ -276,7 +276,7 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     unknown = (*modifiers.ignored, *(() if foreign else unknown_words(modifiers.text, _KNOWN)))
     reading += wishes_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
     return Objective(
-        metric, _direction(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
+        metric, direction_of(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
     )
 
 
@@ -287,13 +287,11 @@ def names_a_metric(text: str) -> bool:
 
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
     """Returns the metric, whether it must only not get worse, and the sentence, for a prompt that names no metric."""
-    bounded = [
-        one for one in modifiers.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")
-    ]
-    for one in bounded[:1] if len(modifiers.constraints) == 1 and not modifiers.preferences else ():
-        metric: MetricName = "registers" if one.kind == "registers" else "shared_bytes"
+    bounded = [(metric, one.bound) for one in modifiers.constraints for metric in METRICS if metric == one.kind]
+    for metric, bound in bounded if len(modifiers.constraints) == 1 and not modifiers.preferences else ():
         value = None if baseline is None else metric_value(metric, baseline)
-        if value is None or one.most is None or value > one.most:
+        met = value is not None and bound is not None and (value >= bound if metric == "occupancy" else value <= bound)
+        if not met:
             return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
     if modifiers.constraints and not modifiers.preferences:
         return "time", True, "A version that holds to what is said, and is no slower."
@@ -317,11 +315,14 @@ def _named(prompt: str, name: str) -> Objective:
         return Objective(CORRECT, "increase", prompt, f"{UNDERSTOOD[CORRECT][0].upper()}{UNDERSTOOD[CORRECT][1:]}.")
     for metric in METRICS:
         if metric == name:
-            return Objective(metric, _direction(metric), prompt, f"Objective {metric}, as named: {UNDERSTOOD[metric]}.")
+            return Objective(
+                metric, direction_of(metric), prompt, f"Objective {metric}, as named: {UNDERSTOOD[metric]}."
+            )
     raise UsageError(f"There is no objective {name!r}.", hint=f"Choose one of {', '.join((*METRICS, CORRECT))}.")
 
 
-def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
+def direction_of(metric: MetricName) -> Literal["decrease", "increase"]:
+    """Returns the direction in which a metric improves, as an objective names it; of accuracy, the opposite of its error."""
     return "increase" if metric in {"occupancy", "accuracy", "correct"} else "decrease"
 
 

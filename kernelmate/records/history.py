@@ -9,6 +9,10 @@ from typing import Any, Literal, TypeVar
 CommandName = Literal["bench", "compare", "optimize", "confirm", "fix", "other"]
 
 
+LEAST_USD = 0.0001
+"""Smallest price that is shown as a number, in US dollars."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Price of one version: a model's tokens as its server counts them, and US dollars if a price is known."""
@@ -16,6 +20,16 @@ class Cost:
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Formats the cost: `1,204 tokens read, 310 written, 0.0123 USD`; empty if nothing was read, written or paid."""
+        if not (self.input_tokens or self.output_tokens or self.usd):
+            return ""
+        tokens = f"{self.input_tokens or 0:,} tokens read, {self.output_tokens or 0:,} written"
+        if not self.usd:
+            return tokens
+        return f"{tokens}, {self.usd:.4f} USD" if self.usd >= LEAST_USD else f"{tokens}, under {LEAST_USD} USD"
 
     def __add__(self, other: Cost) -> Cost:
         """Returns the sum of both costs; a figure that one of them lacks is taken from the other."""

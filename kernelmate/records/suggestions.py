@@ -70,13 +70,15 @@ class Constraint:
     """A requirement of every accepted version.
 
     Attributes:
-        kind: a figure of the verdict, or a property of the kernel's PTX (`atomics`, `deterministic`).
-        most: the figure's upper bound; None for a property.
+        kind: a figure of the verdict, a property of the kernel's PTX (`atomics`, `deterministic`), the threads of a
+            block, or the whole `launch`.
+        bound: the figure's upper bound, and of occupancy its lower bound (0 to 1); the number of threads of `block`,
+            None for the baseline's block; None for a property and for `launch`, which is the baseline's.
         words: the requirement as text.
     """
 
-    kind: Literal["registers", "shared_bytes", "atomics", "deterministic"]
-    most: int | None
+    kind: Literal["registers", "shared_bytes", "occupancy", "block", "launch", "atomics", "deterministic"]
+    bound: float | None
     words: str
 
 

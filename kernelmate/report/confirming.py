@@ -17,7 +17,9 @@ from kernelmate.report.words import (
     kernel_words,
     number,
     objective_words,
+    ratio_words,
     telling_reasons,
+    times_words,
     timing_words,
 )
 
@@ -71,9 +73,8 @@ def _outcomes(confirmed: ConfirmationReport) -> Table:
 def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
     """Formats the gain: a ratio of times with its interval, or the objective's value before and after."""
     if speedup is not None and (result is None or result.name == "time"):
-        mark = "~" if speedup.kind == "predicted" else ""
-        by = " by weights" if speedup.weighted else ""
-        return f"{mark}{speedup.median:.2f}x [{speedup.ci95[0]:.2f}, {speedup.ci95[1]:.2f}]{by}"
+        low, high = map(times_words, speedup.ci95)
+        return f"{ratio_words(speedup)} [{low}, {high}]{' by weights' if speedup.weighted else ''}"
     return "-" if result is None else objective_words(result)
 
 

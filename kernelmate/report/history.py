@@ -61,10 +61,9 @@ def kernels_view(kernels: Sequence[KnownKernel]) -> RenderableType:
 def versions_view(recorded: Sequence[Recorded]) -> Table:
     """Lists the judgements of one kernel in order, one line each; a repeated prompt is shown once."""
     made = table("#", "when", "author", "verdict", "time", "from", "asked for", right=(0, 4, 5))
-    for column in made.columns[:6]:
-        column.no_wrap = True
-        column.overflow = "ellipsis"
-    made.columns[6].min_width = 18
+    for place in (0, 1, 3, 4, 5):
+        made.columns[place].no_wrap = True  # a long author takes further lines, and leaves the figures whole
+    made.columns[2].min_width, made.columns[6].min_width = 14, 10
     before = None
     for one in recorded:
         word, tone = standing_of(one)
@@ -101,7 +100,7 @@ def version_view(one: Recorded, *, source: bool) -> Group:
     rows += [("asked for", f'"{one.judged.prompt}"')] if one.judged.prompt else []
     rows += [("why", one.judged.why)] if one.judged.why else []
     rows += [("how", step) for step in one.judged.steps]
-    rows += [("cost", _cost(one))] if one.judged.cost.input_tokens is not None else []
+    rows += [("cost", one.judged.cost.words)] if one.judged.cost.words else []
     rows += _figures(verdict)
     parts: list[RenderableType] = [heading(f"{one.name}, version {one.version}", standing_of(one)), pairs(rows)]
     if verdict is not None and verdict.findings:
@@ -137,12 +136,6 @@ def standing_of(one: Recorded) -> tuple[str, Tone]:
     if verdict is None:
         return "unreadable", "doubt"
     return standing(verdict, candidate=one.judged.parent is not None)
-
-
-def _cost(one: Recorded) -> str:
-    cost = one.judged.cost
-    price = "" if cost.usd is None else f", {cost.usd:.4f} USD"
-    return f"{number(cost.input_tokens or 0)} tokens read, {number(cost.output_tokens or 0)} written{price}"
 
 
 def when(at_us: int) -> str:

@@ -38,6 +38,7 @@ from kernelmate.report.words import (
     speedup_words,
     standing,
     telling_reasons,
+    times_words,
     trade_off_lines,
 )
 
@@ -189,7 +190,7 @@ def _time_rows(before: Verdict, after: Verdict) -> list[Row]:
     old, new = before.predicted, after.predicted
     if old is not None or new is not None:
         cells = ["-" if it is None else case_time_words(it.median_us, it) for it in (old, new)]
-        told = f"~{old.median_us / new.median_us:.2f}x" if old is not None and new is not None else ""
+        told = f"~{times_words(old.median_us / new.median_us)}x" if old is not None and new is not None else ""
         rows.append(("time, predicted", cells[0], cells[1], told))
     return rows
 
@@ -402,5 +403,5 @@ def gain_words(verdict: Verdict) -> str:
     """Formats `2.31x`, or `~2.31x` if predicted; for other objectives `16,384 B -> 8,192 B`."""
     result, ratio = verdict.objective, verdict.speedup
     if ratio is not None and (result is None or result.name == "time"):
-        return f"{'~' if ratio.kind == 'predicted' else ''}{ratio.median:.2f}x"
+        return ratio_words(ratio)
     return "" if result is None else objective_words(result)

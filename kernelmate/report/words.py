@@ -178,7 +178,7 @@ def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
         concluded: False to leave out the conclusion: `1.02x [0.92, 1.48]`.
     """
     low, high = speedup.ci95
-    ratio = f"{speedup.median:.2f}x [{low:.2f}, {high:.2f}]"
+    ratio = f"{times_words(speedup.median)}x [{times_words(low)}, {times_words(high)}]"
     by = " by the contract's weights" if speedup.weighted else ""
     undecided = low <= 1 <= high
     if speedup.kind == "predicted":
@@ -212,7 +212,12 @@ def alternative_rows(verdict: Verdict) -> list[tuple[str, str]]:
 
 def ratio_words(speedup: Speedup) -> str:
     """Formats `1.42x`, or `~1.42x` if predicted."""
-    return ("~" if speedup.kind == "predicted" else "") + f"{speedup.median:.2f}x"
+    return ("~" if speedup.kind == "predicted" else "") + f"{times_words(speedup.median)}x"
+
+
+def times_words(value: float) -> str:
+    """Formats a ratio by three significant digits, below 10 by two decimals: `0.97`, `1.42`, `28.0`, `119`."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def metric_words(metric: MetricName, value: float | None) -> str:

@@ -8,13 +8,28 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 from kernelmate.compiler.project import header_words
-from kernelmate.records import Candidate, Contract, Finding, FindingCode, Kernel, Objective, Verdict
+from kernelmate.decide.ranking import best_first
+from kernelmate.records import (
+    Candidate,
+    Contract,
+    Finding,
+    FindingCode,
+    Judged,
+    Kernel,
+    Objective,
+    Optimization,
+    Verdict,
+)
+from kernelmate.report.words import stopped_words
 from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
 from kernelmate.source.triton import same_elsewhere
 
 REWRITES = "recipe:"
 """Author prefix of built-in rewrites."""
+
+MOST_PLACES = 3
+"""Largest number of launches in other files that a reason names."""
 
 OWN = (REWRITES, "synthesis:", "triton:")
 """Author prefixes of the built-in suggesters: rewrites, kernels written from references, constants of Triton kernels."""
@@ -145,6 +160,41 @@ def with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
     if candidate.caution is None or verdict.accepted is False:
         return verdict
     return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
+
+
+def with_launches_elsewhere(candidate: Candidate, before: Contract, places: Sequence[str], verdict: Verdict) -> Verdict:
+    """Returns the verdict on a candidate with another launch than the kernel's: promising at most, if other files launch it.
+
+    Args:
+        candidate: the candidate, in which the launches of its own file are changed.
+        before: the kernel's contract.
+        places: launches in other files, which stay as they are.
+        verdict: the verdict.
+    """
+    own = candidate.contract
+    same = (own.grid, own.block, own.shared) == (before.grid, before.block, before.shared)
+    if same or not places or verdict.accepted is False:
+        return verdict
+    listed = ", ".join(places[:MOST_PLACES]) + (", ..." if len(places) > MOST_PLACES else "")
+    said = f"its launch differs, and {listed} still {'launches' if len(places) == 1 else 'launch'} it as before: change that too"
+    return replace(verdict, accepted=None, reasons=(said, *verdict.reasons))
+
+
+def stopped_search(
+    objective: Objective, baseline: Verdict, kernel: Kernel, contract: Contract, found: Sequence[Judged]
+) -> Optimization:
+    """Returns the result of a search that was ended from outside: its candidates so far, best first.
+
+    Args:
+        objective: the search's objective.
+        baseline: the verdict on the kernel.
+        kernel: the kernel that the search started from.
+        contract: its contract.
+        found: the judged candidates.
+    """
+    ranked = best_first(found, objective, kernel, contract)
+    best = 0 if ranked and ranked[0].verdict.worth_taking else None
+    return Optimization(objective, baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
 def worst(trials: Sequence[Trial]) -> Verdict:

@@ -190,7 +190,7 @@ class JudgingContext:
         if objective.metric in COMPILED and not prepared.findings:
             verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
             decision = decide(objective, baseline.verdict, verdict, contract=self.contract)
-            held = broken_by(objective, verdict, prepared.compiled)
+            held = broken_by(objective, verdict, prepared.compiled, prepared.contract, baseline.prepared.contract)
             if held or (decision.objective is not None and not decision.objective.met):
                 verdict = replace(
                     verdict,
@@ -287,8 +287,9 @@ class JudgingContext:
             contract=self.contract,
             error=error,
         )
-        asked = None if baseline is None else objective
-        held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
+        held: tuple[str, ...] = ()
+        if baseline is not None and objective is not None:
+            held = broken_by(objective, verdict, prepared.compiled, prepared.contract, baseline.prepared.contract)
         told = () if baseline is None else temporaries_words(baseline.verdict, verdict)
         decided = () if held and decision.accepted is not False else decision.reasons
         return replace(

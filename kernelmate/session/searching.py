@@ -35,10 +35,12 @@ from kernelmate.session.candidates import (
     shared,
     turned_away,
     with_caution,
+    with_launches_elsewhere,
 )
 from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
+from kernelmate.source.host_launches import launches_elsewhere
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
 
@@ -95,6 +97,7 @@ class Search:
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
+    _launched_at: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Registers the kernel itself by its code."""
@@ -114,7 +117,9 @@ class Search:
             InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
-        if why_not is None and holds_already(self.objective, self.baseline, self.baselines[0].prepared.compiled):
+        if why_not is None and holds_already(
+            self.objective, self.baseline, self.baselines[0].prepared.compiled, self.context.contract
+        ):
             words = ", ".join(one.words for one in self.objective.constraints)
             why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
         if why_not is not None:
@@ -183,7 +188,7 @@ class Search:
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            self._keep(key, Judged(candidate, self._verdict(key, candidate)))
+            self._keep(key, Judged(candidate, self._with_launches(candidate, self._verdict(key, candidate))))
         return self._judged[key]
 
     def quick_evaluation(self, candidate: Candidate) -> Judged:
@@ -305,6 +310,11 @@ class Search:
             self._failure = error
             raise
 
+    def _with_launches(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        if self._launched_at is None:
+            self._launched_at = launches_elsewhere(self.context.kernel)
+        return with_launches_elsewhere(candidate, self.context.contract, self._launched_at, verdict)
+
     def _context_of(self, candidate: Candidate) -> JudgingContext:
         """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
         own = candidate.author.startswith(OWN)
@@ -368,7 +378,7 @@ class Search:
                 context, baselines = replace(self.context, against=self.against), self.baselines
                 continue
             again.add(key)
-            self._judged[key] = Judged(one, verdict)
+            self._judged[key] = Judged(one, self._with_launches(one, verdict))
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
         if self.against and not again:
@@ -406,7 +416,9 @@ class Search:
     def _note_wishes(self) -> None:
         """Adds notes on requests that no proposed candidate meets."""
         tried = (*self._judged.values(), *self._evaluated_quickly.values())
-        for one in self.objective.constraints if tried else ():
+        for one in self.objective.constraints:
+            if not tried and one.kind not in ("block", "launch"):
+                continue
             if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
                 self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
         authors = [found.candidate.author for found in tried]

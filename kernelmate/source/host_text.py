@@ -312,6 +312,13 @@ def project_files(path: Path) -> tuple[Path, ...]:
     return tuple(file for _, file in sorted(found)[:_MOST_FILES])
 
 
+def project_texts(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yields the other source files of a file's project with their texts; those that cannot be read are left out."""
+    for file in project_files(path):
+        if file.resolve() != path.resolve() and (text := _read(file)):
+            yield file, text
+
+
 def project_state(path: Path) -> int:
     """Returns a number that differs if a source file of a file's project was changed, added or removed."""
     return hash(tuple((file, _changed(file)) for file in project_files(path)))

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from kernelmate.decide.constraints import aimed_at, suits
+from kernelmate.decide.constraints import aimed_at, launch_broken, suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
@@ -248,6 +248,8 @@ def _offers(
     for recipe in recipes:
         aim = aimed_at(request.objective, recipe.metrics, step.verdict) or request.objective
         for alone in recipe.candidates(replace(here, objective=aim)):
+            if launch_broken(request.objective, alone.contract, request.contract):
+                continue
             joined, whys = _joined(request, step, recipe, alone)
             yield _Offer(recipe, whys, joined, _content(alone.kernel, alone.contract))
             if recipe.name in closed:

@@ -46,7 +46,7 @@ def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
     if limiter == "latency":
         by_line += _waiting(lines, total, {cost.cause.line for cost in by_line if cost.cause.code == "barriers"})
     whole = max(total, _clocks_of(verdict)) if limiter in ("latency", "launch") else total
-    by_line.sort(key=lambda cost: -cost.clocks)
+    by_line.sort(key=lambda cost: (-cost.clocks, -(cost.cause.share or 0.0)))
     large = [cost.timed(verdict, whole) for cost in by_line if cost.clocks >= LEAST_SHARE * whole]
     small = [cost.timed(verdict, whole) for cost in by_line if cost.clocks < LEAST_SHARE * whole]
     return (*_bound(verdict), *large, *_of_launch(verdict), *small)
@@ -259,7 +259,7 @@ def _shape(verdict: Verdict) -> Iterator[Cause]:
     if waves is not None and 0 < waves < LOW_OCCUPANCY:
         yield Cause(
             "small-grid",
-            f"the grid fills {waves:.0%} of the GPU's block slots",
+            f"the grid fills {f'{waves:.0%}' if waves >= 0.01 else 'less than 1%'} of the GPU's block slots",
             "most SMs have nothing to do, or too few warps to hide latency",
             "use smaller blocks, split the work of a block, or let one launch do several problems",
         )

@@ -246,14 +246,15 @@ class Router:
             return call()
         finally:
             cost = self.reviewer.last_cost
-            if cost.input_tokens is not None:
-                self.notes.append(f"{self.reviewer.name}, {what}: {_cost_words(cost)}; {self.reviewer.account}.")
+            if cost.words:
+                self.notes.append(f"{self.reviewer.name}, {what}: {cost.words}; {self.reviewer.account}.")
 
     def _account(self) -> None:
         """Notes the local model's input and output tokens, if its server counts them."""
-        if self.local is not None and self._local_cost.input_tokens is not None:
+        cost = replace(self._local_cost, usd=None).words
+        if self.local is not None and cost:
             answers = "1 answer" if self._local_answers == 1 else f"{self._local_answers} answers"
-            self.notes.append(f"{self.local.name}, {answers}: {_cost_words(replace(self._local_cost, usd=None))}.")
+            self.notes.append(f"{self.local.name}, {answers}: {cost}.")
 
     def _step(self, text: str) -> None:
         if self.on_step is not None:
@@ -283,8 +284,3 @@ def _short(text: str) -> str:
     """Returns the text on one line, truncated if it is long."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_NOTE else f"{line[: MOST_NOTE - 3]}..."
-
-
-def _cost_words(cost: Cost) -> str:
-    price = "" if cost.usd is None else f", {cost.usd:.4f} USD"
-    return f"{cost.input_tokens or 0:,} tokens read, {cost.output_tokens or 0:,} written{price}"

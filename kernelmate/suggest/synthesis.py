@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
-from kernelmate.decide.constraints import suits
+from kernelmate.decide.constraints import launch_broken, suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.suggest.base import SuggestRequest
@@ -72,9 +72,10 @@ class Synthesis:
                 for one in kernels_for(graph, bare, contract)
                 if one.capability <= 10 * major + minor and (most > MOST or not one.another)
             ]
-            wanted = self._wanted(request, texts)[:most]
+            wanted = self._wanted(request, texts)
             candidates = chain.from_iterable(self._placed(request, bare, contract, one) for one in wanted)
-            yield from (_announced if asked.metric == "time" else _promising)(request, candidates)
+            fitting = (one for one in candidates if not launch_broken(asked, one.contract, request.contract))
+            yield from (_announced if asked.metric == "time" else _promising)(request, islice(fitting, most))
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:

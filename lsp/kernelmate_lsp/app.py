@@ -18,6 +18,7 @@ from kernelmate_lsp.features import (
     inline_completion,
     lenses,
     pages,
+    prompts,
     results,
     structure,
     writing,
@@ -25,7 +26,7 @@ from kernelmate_lsp.features import (
 from kernelmate_lsp.server import KernelmateServer
 
 FEATURES = (
-    documents, hover, lenses, inlay_hints, structure, completion, commands, results, pages, headers, writing, actions, inline_completion,
+    documents, hover, lenses, inlay_hints, structure, completion, commands, prompts, results, pages, headers, writing, actions, inline_completion,
 )  # fmt: skip
 
 

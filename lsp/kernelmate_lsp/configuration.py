@@ -44,7 +44,7 @@ class EditorSettings:
         benchmark_on_save: judge a file's kernels each time it is saved.
         code_lens: show code lenses above kernels.
         inlay_hints: show counters beside memory accesses.
-        inline_completion: let the local model complete code.
+        inline_completion: let the local model complete code; each completion is judged before it is shown.
         other_targets: further GPUs whose occupancy a hover shows.
         compiler_problems: publish NVRTC's errors and warnings; another server, such as clangd, may have its own.
     """

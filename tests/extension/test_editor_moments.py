@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.chat_server import ChatServer
 from tests.extension.test_editor import EXAMPLE, KERNEL_LINE, WASTEFUL, example
 from tests.extension.vscode import ROOT, Code, Host
 
@@ -178,6 +180,12 @@ def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(
     code.open("other.cu")
     code.run("KernelMate: Show PTX and SASS")
     expect(code.page.locator(".view-lines", has_text="ld.param").first).to_be_visible()
+    # An instruction has one line, also where the pane is narrow.
+    code.page.set_viewport_size({"width": 800, "height": 900})
+    listed = code.page.locator(".editor-group-container").last.locator(".view-line")
+    expect(listed.filter(has_text=re.compile(r"ld\.param\.u\d+\s%\w+,\s\[param_\d\]")).first).to_be_visible()
+    code.shot("editor-sass-narrow")
+    code.page.set_viewport_size({"width": 1440, "height": 900})
 
     code.alone()
     before = (host.folder / "other.cu").read_text()
@@ -216,3 +224,56 @@ def test_an_earlier_prompt_is_offered_again_and_the_status_menu_examines_the_mac
     page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="doctor"]'))
     expect(page.locator(".view-lines").first).to_contain_text("compiler")
     code.shot("editor-doctor")
+
+
+def ask(code: Code, prompt: str) -> None:
+    """A prompt by the lens, in the user's own words."""
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    code.lens("Optimize...").click()
+    box = code.page.locator(".quick-input-widget input")
+    box.fill(prompt)
+    expect(code.page.locator(".quick-input-list .monaco-list-row.focused", has_text=prompt)).to_be_visible()
+    box.press("Enter")
+
+
+def test_a_question_is_answered_by_a_page_and_running_work_is_ended_by_its_message(code: Code) -> None:
+    at_kernel(code, "other.cu")
+    ask(code, "why is it slow?")
+    page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="explain"]'))
+    expect(page.locator(".view-lines").first).to_contain_text("what to do")
+    code.alone()
+    at_kernel(code, "other.cu")
+    ask(code, "make it faster")
+    work = code.page.locator(TOASTS, has_text="make it faster")
+    expect(work).to_contain_text(re.compile("Less time|compiling|the reference|checking sizes|trying"))
+    code.shot("editor-progress")
+    work.hover()
+    work.locator(".monaco-button", has_text="Cancel").click()
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+
+
+def test_ghost_text_is_shown_where_the_kernel_with_it_was_judged_right(
+    chromium: Any, tmp_path: Path, window: Callable[[Host], Code]
+) -> None:
+    folder, home = tmp_path / "ghost", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    (folder / WASTEFUL).write_text(example())
+    line = next(n for n, text in enumerate(example().split("\n"), 1) if "float sum = 0.0f;" in text)
+    written = "sum += 0.0f;"
+    with ChatServer(json.dumps({"completion": written})) as model:
+        host = Host(folder, home, **{"kernelmate.inlineCompletion": True, "kernelmate.modelUrl": model.url})
+        code = window(host)
+        code.open(WASTEFUL)
+        expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+        code.go_to(line, 60)
+        code.page.keyboard.press("Enter")
+        ghost = code.page.locator(".ghost-text-decoration, .ghost-text").first
+        expect(ghost).to_contain_text("sum")
+        code.shot("editor-ghost-text")
+        code.page.keyboard.press("Tab")
+        expect(code.page.locator(".view-line", has_text=written).first).to_be_visible()
+        host.close()

@@ -192,10 +192,12 @@ async def editor(
     environment: dict[str, str] | None = None,
     folders: Sequence[Path] = (),
     scoped: dict[Path, dict[str, Any]] | None = None,
+    command: Sequence[str] = (sys.executable, "-P", "-m", "kernelmate_lsp"),
 ) -> AsyncIterator[Editor]:
     """A server with its client, ended as an editor ends it.
 
-    `folders` are the workspace's, the one folder where none are named; `scoped` are settings of some of them.
+    `folders` are the workspace's, the one folder where none are named; `scoped` are settings of some of them; `command`
+    starts another server.
     """
     client = LanguageClient(converter_factory=_converter)
     made = Editor(client)
@@ -204,7 +206,7 @@ async def editor(
     _listen(client, made)
     path = os.pathsep.join([str(ROOT), str(ROOT / "lsp")])
     env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-    await client.start_io(sys.executable, "-P", "-m", "kernelmate_lsp", env=env, cwd=str(folder))
+    await client.start_io(*command, env=env, cwd=str(folder))
     roots = [types.WorkspaceFolder(one.as_uri(), one.name) for one in folders or [folder]]
     await client.initialize_session(
         types.InitializeParams(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -105,37 +103,28 @@ def test_inline_completion_is_off_until_it_is_asked_for_and_silent_without_a_mod
 
 
 @pytest.mark.exhaustive(share=0.4)
-def test_inline_completion_asks_a_server_on_this_machine_for_what_stands_in_the_gap(tmp_path: Path) -> None:
-    heard: list[dict[str, object]] = []
-
-    class Model(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            text = json.dumps({"completion": "float v = x[i];"})
-            chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
-            body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            return None
-
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=served.serve_forever, daemon=True).start()
-
+@pytest.mark.parametrize(
+    ("written", "text", "shown"),
+    [
+        ("float v = x[i];", SCALE, True),
+        ("return;", SCALE, False),
+        ("float v = z[i];", SCALE, False),
+        ("float v = x[i];", SCALE[SCALE.index("__global__") :], False),
+    ],
+    ids=["right", "wrong", "not compiled", "without a contract"],
+)
+def test_inline_completion_shows_what_a_server_on_this_machine_writes_where_the_kernel_with_it_is_right(
+    tmp_path: Path, written: str, text: str, shown: bool
+) -> None:
     async def scenario() -> None:
-        settings = {"inlineCompletion": True, "modelUrl": f"http://127.0.0.1:{served.server_port}/v1"}
-        async with editor(tmp_path, settings=settings) as it:
-            uri = it.open(tmp_path / "scale.cu", SCALE)
-            await it.problems(uri)
-            (found,) = await it.inline(uri, STORE_LINE, 4)
-            assert found.insert_text == "float v = x[i];"
-            assert "int i = blockIdx.x" in json.dumps(heard[0])
+        with ChatServer(json.dumps({"completion": written})) as model:
+            async with editor(tmp_path, settings={"inlineCompletion": True, "modelUrl": model.url}) as it:
+                uri = it.open(tmp_path / "scale.cu", text)
+                await it.problems(uri)
+                line = text[: text.index("    if (i < n) y[i]")].count("\n")
+                found = await it.inline(uri, line, 4)
+                assert [one.insert_text for one in found] == [written] * shown
+                assert bool(model.bodies) is text.startswith("// ///")
+                assert all("int i = blockIdx.x" in json.dumps(body) for body in model.bodies)
 
-    try:
-        run(scenario())
-    finally:
-        served.shutdown()
+    run(scenario())

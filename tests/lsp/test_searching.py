@@ -100,6 +100,74 @@ def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> Non
     run(scenario())
 
 
+def test_a_cancelled_search_keeps_what_it_has_judged_where_the_kernel_was_benchmarked(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            await it.begun.get()
+            searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            token = await it.begun.get()
+            told = "a judged candidate"
+            await until(lambda: any(str(one.get("message")).startswith("candidate 1") for one in it.progress), told)
+            it.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+            document = await searching
+            assert document["candidates"]
+            assert document["stopped"].startswith(f"scale: stopped: {len(document['candidates'])} judged")
+            assert it.applied == [], "what was stopped is not proposed"
+            known = await it.command("kernelmate.results", uri=uri)
+            assert len(known["search"]["candidates"]) == len(document["candidates"])
+
+    run(scenario())
+
+
+def test_progress_is_told_before_the_reference_of_a_large_array_was_evaluated(tmp_path: Path) -> None:
+    heavy = SCALE.replace("n = 4096", "n = 16777216").replace(
+        'reference = "a * x"', 'reference = "reference.py:endless"'
+    )
+    assert "endless" in heavy
+    assert "16777216" in heavy
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            (tmp_path / "reference.py").write_text(
+                "import time\n\n\ndef endless(x, a):\n    while True:\n        time.sleep(0.1)\n"
+            )
+            uri = it.open(tmp_path / "scale.cu", heavy)
+            await it.problems(uri)
+            searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            token = await it.begun.get()
+            await until(lambda: any(one["kind"] == "report" for one in it.progress), "a report of progress")
+            assert not searching.done()
+            it.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+            assert await searching is None
+
+    run(scenario())
+
+
+def test_a_prompt_is_a_follow_up_a_question_a_choice_or_refused_with_what_to_ask(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            answer = await it.command("kernelmate.optimize", uri=uri, prompt="why is it slow?", propose=False)
+            assert answer["explained"][0]["causes"]
+            assert "what to do" in answer["text"]
+            early = await it.command("kernelmate.optimize", uri=uri, prompt="take it")
+            assert early["error"]["code"] == "usage"
+            asked = {"uri": uri, "author": "recipes", "maxCandidates": 1, "propose": False}
+            await it.command("kernelmate.optimize", prompt="fewer registers", **asked)
+            document = await it.command("kernelmate.optimize", prompt="but keep it deterministic", **asked)
+            assert document["objective"]["metric"] == "registers"
+            assert "the same bits in every run" in document["objective"]["reading"]
+            for prompt, said in (("undo", "Ctrl+Z"), ("asdf", 'Ask for example "make it faster"')):
+                refused = await it.command("kernelmate.optimize", uri=uri, prompt=prompt)
+                assert said in refused["error"]["hint"]
+
+    run(scenario())
+
+
 def test_while_a_benchmark_runs_other_requests_are_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:

@@ -17,7 +17,7 @@ from kernelmate.records import Kernel, Optimization
 from kernelmate.report.excerpt import sources_of
 from kernelmate.report.words import printable
 from kernelmate.source import contract_for
-from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.handle import USER, KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, handle_named
 from kernelmate_widgets.output import optimization_bundle, views_bundle
 from kernelmate_widgets.progress import CellProgress
@@ -35,6 +35,12 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     Raises:
         UsageError: the command does not exist, or does not take these arguments.
     """
+    if options.command is None:
+        from kernelmate.report.console import pairs
+
+        rows = [(f"%kernelmate {usage}", purpose) for usage, purpose in USAGE.values()]
+        _show(views_bundle(pairs(rows), "", "%kernelmate COMMAND --help tells more; %%kernelmate? lists a cell's options."), options)  # fmt: skip
+        return None
     if options.command not in COMMANDS:
         import difflib
 
@@ -370,7 +376,8 @@ def reverted(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet
         UsageError: nothing was accepted since the cell was run.
     """
     version = handle.revert()
-    said = [f"{name} is the version of {version.author} again.", *magics.write_cell(name, handle)]
+    whose = "the cell's own version" if version.author == USER else f"the version of {version.author}"
+    said = [f"{name} is {whose} again.", *magics.write_cell(name, handle)]
     if not quiet:
         display(views_bundle(" ".join(said)), raw=True)
 

@@ -111,7 +111,7 @@ class KernelmateMagics(Magics):
 
     @no_var_expand
     @magic_arguments("kernelmate")
-    @argument("command", help=f"One of {', '.join(commands.COMMANDS)}.")
+    @argument("command", nargs="?", help=f"One of {', '.join(commands.COMMANDS)}.")
     @argument(
         "words", nargs="*", help='Arguments of the command: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.'
     )

@@ -322,7 +322,8 @@ class Panel(anywidget.AnyWidget):
     def _adopt(self) -> None:
         """Resets the panel to the handle's state after a new cell text or another search."""
         self._shown = self._handle.optimization
-        self._base = self._handle.version
+        # Candidates stand beside the version that their search began with, which may be out of force.
+        self._base = self._handle.version if self._shown is None else self._handle.searched
         self._listing.begin()
         if self._shown is not None:
             self._listing.arrange(self._shown.candidates, self._shown.best)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Cost, FindingCode, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion, author_name, label, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
@@ -158,16 +158,8 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
         "rejected": listed.rejected,
         "asked": "" if result is None else f"{words.METRIC_WORDS[result.name]} {words.objective_words(result)}",
         "predicted": result is not None and result.basis == "predicted",
-        "cost": cost_words(None if found is None else found.candidate.cost),
+        "cost": "" if found is None or found.candidate.cost is None else found.candidate.cost.words,
     }
-
-
-def cost_words(cost: Cost | None) -> str:
-    """Formats the cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; empty for authors without one."""
-    if cost is None or not (cost.input_tokens or cost.output_tokens or cost.usd):
-        return ""
-    tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
-    return f"{tokens}, {cost.usd:.4f} USD" if cost.usd else tokens
 
 
 def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False) -> Plain:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kernelmate.decide.objective import read_objective
-from kernelmate.decide.ranking import best_first
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
-from kernelmate.report.words import stopped_words
 from kernelmate.session.authors import Outgoing, SearchOptions, authors
+from kernelmate.session.candidates import stopped_search
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
 
@@ -31,9 +30,7 @@ def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Ju
         UsageError: the prompt was not understood.
     """
     objective = read_objective(prompt, version.verdict, name=metric)
-    ranked = best_first(found, objective, version.kernel, version.contract)
-    best = 0 if ranked and ranked[0].verdict.worth_taking else None
-    return Optimization(objective, version.verdict, tuple(ranked), best, (stopped_words(len(ranked), best),))
+    return stopped_search(objective, version.verdict, version.kernel, version.contract, found)
 
 
 @dataclass(frozen=True, slots=True)

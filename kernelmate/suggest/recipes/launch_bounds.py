@@ -45,8 +45,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if request.objective.metric == "occupancy" and limiter != "registers":
         return
     for one in request.objective.constraints:
-        if one.kind == "registers" and one.most is not None and LEAST <= one.most < resources.registers:
-            cap = one.most // UNIT * UNIT
+        if one.kind == "registers" and one.bound is not None and LEAST <= one.bound < resources.registers:
+            cap = int(one.bound) // UNIT * UNIT
             why = f"The compiler may take {cap} registers per thread, as was asked for, instead of the {resources.registers} that it takes by itself."  # fmt: skip
             yield _bounded(request, tree, f"__maxnreg__({cap})", why)
     caps = _caps(threads, resources.registers)

@@ -292,7 +292,7 @@ def _finding(group: Sequence[ToolReport], tool: str, buffers: Sequence[LaunchBuf
     if near is not None and first.address is not None:
         message += f": {_where(near, first.address)}"
     if first.other is not None and first.other != first.place:
-        message += f"; the other access is at {_named(first.other, unit)}"
+        message += f"; the other access is at {_named(first.other)}"
     if first.thread is not None:
         x, y, z, *block = first.thread
         message += f"; thread ({x}, {y}, {z}) of block ({', '.join(map(str, block))})"
@@ -312,9 +312,9 @@ def _finding(group: Sequence[ToolReport], tool: str, buffers: Sequence[LaunchBuf
     return placed(finding, unit)
 
 
-def _named(place: ReportedPlace, unit: Unit) -> str:
+def _named(place: ReportedPlace) -> str:
     if place.file.endswith(UNIT_NAME):
-        return f"line {unit.locate(place.line, None)[0]}"
+        return f"line {place.line}"  # `placed` turns it into the file's
     return f"{place.file}:{place.line}"
 
 

@@ -19,8 +19,9 @@ from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import headers, writing
-from kernelmate_lsp.features.commands import CHIPS, CommandTarget, candidate_of, edit_of, follow, place_of
+from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
+from kernelmate_lsp.features.prompts import CHIPS
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase

@@ -1,4 +1,4 @@
-"""Commands: judge a kernel, search for a better one, apply a candidate, and show results.
+"""Commands: their arguments, progress and errors; judging a kernel, and applying a candidate.
 
 Each takes one object, `{"uri": ..., "kernel": ...}` with further keys, and returns the document that the command line
 prints with `--json`. Clients without menus can use `workspace/executeCommand`.
@@ -19,15 +19,15 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from kernelmate.errors import KernelmateError, UsageError
-from kernelmate.records import Judged, Optimization, Verdict
-from kernelmate.report.json import error_json, optimization_json, verdicts_json
-from kernelmate.session.authors import Outgoing
+from kernelmate.records import Judged, Verdict
+from kernelmate.report.json import error_json, verdicts_json
+from kernelmate.report.words import STAGES
 from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.judging import EditorSearch, OnStage
-from kernelmate_lsp.phrases import candidate_phrase, nothing_phrase
+from kernelmate_lsp.judging import OnStage
+from kernelmate_lsp.phrases import candidate_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
@@ -94,14 +94,6 @@ class WorkDoneProgress:
         return window is not None and bool(window.work_done_progress)
 
 
-CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
-"""Prompts offered to clients that cannot ask for text."""
-
-LINE = 100
-"""Maximum number of characters of a model's text in progress messages."""
-
-TELL_EVERY_S = 0.1
-
 _TEXTS = ("uri", "kernel", "prompt", "objective", "author", "baseline", "function", "arrays", "folder")
 KEYS: Mapping[str, tuple[type | UnionType, str]] = {
     **dict.fromkeys(_TEXTS, (str, "a text")),
@@ -115,23 +107,6 @@ KEYS: Mapping[str, tuple[type | UnionType, str]] = {
 Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 
 UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothing is run."
-
-
-class StreamedText:
-    """Shows a model's text as it arrives; only its last line, since progress has one line."""
-
-    def __init__(self, tell: OnStage) -> None:
-        self._tell = tell
-        self._line = ""
-        self._told_at = 0.0
-
-    def more(self, piece: str) -> None:
-        """Adds the next piece of text; called in the judging queue's thread."""
-        self._line = (self._line + piece).rpartition("\n")[2][-LINE:]
-        now = time.monotonic()
-        if self._line.strip() and now - self._told_at > TELL_EVERY_S:
-            self._told_at = now
-            self._tell(f"the model writes: {self._line.strip()}", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,55 +158,6 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     place.known.learn(place.spot.id, Benched(place.spot.kernel, verdicts, time.time()))
     await show_again(server, place)
     return verdicts_json(verdicts)
-
-
-async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Searches for a prompt's objective, offers the best candidate as an edit, and returns all candidates."""
-    place = await place_of(server, given)
-    demand_trust(server)
-    prompt = given.get("prompt") or await _ask_for_prompt(server, place)
-    if not isinstance(prompt, str):
-        return None
-    author, most, ask = given.get("author") or "auto", given.get("maxCandidates", 32), _consent(server)
-
-    def work(job: QueuedJob, tell: OnStage) -> Optimization:
-        count = 0
-        wanted = EditorSearch(
-            prompt, given.get("objective"), author, most, ask, StreamedText(tell).more, given.get("budgetS")
-        )
-
-        def judged(one: Judged) -> None:
-            nonlocal count
-            count += 1
-            tell(f"candidate {count}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
-
-        return server.judge.optimize(
-            job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged
-        )
-
-    found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
-    if found is None:
-        return None
-    # A search and its benchmark get the same time stamp: the newer result is shown, and neither is newer than the
-    # other.
-    now = time.time()
-    place.known.found[place.spot.id] = SearchOutcome(place.spot.kernel, found, now)
-    was_judged = found.baseline.correct is not None or bool(found.baseline.findings)
-    place.known.learn(
-        place.spot.id,
-        Benched(place.spot.kernel, (found.baseline,), now) if was_judged else None,
-        [Benched(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
-    )
-    await show_again(server, place)
-    if given.get("propose", True):
-        await _propose_best(server, place, found)
-    document = optimization_json(found)
-    return document if found.best is not None else {**document, "nothing": nothing_phrase(found)}
-
-
-async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Searches for a correct version of a kernel that does not compile or is wrong; returns the same as `optimize`."""
-    return await optimize(server, {"prompt": "fix the kernel", **given, "objective": "correct"})
 
 
 async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -296,7 +222,8 @@ async def follow(
     ) as progress:
 
         def tell(stage: str, done: int, total: int) -> None:
-            progress.tell(f"{stage} {done} of {total}" if total else stage, done * 100 // total if total else None)
+            count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
+            progress.tell(f"{STAGES.get(stage, stage)}{count}", done * 100 // total if total else None)
 
         try:
             return await server.judging.submit(key, lambda job: work(job, tell))
@@ -312,61 +239,6 @@ async def show_again(server: KernelmateServer, place: CommandTarget) -> None:
     server.refresh()
 
 
-async def _propose_best(server: KernelmateServer, place: CommandTarget, found: Optimization) -> None:
-    if found.best is None:
-        server.say(nothing_phrase(found))
-        return
-    now = await place_of(server, {"uri": place.known.uri, "kernel": place.spot.id})
-    kept = place.known.found[place.spot.id]
-    judged = found.candidates[found.best]
-    if not server.annotates:
-        # A client without a preview asks its user by a message.
-        question = f"{judged.candidate.author}: {judged.candidate.why} {candidate_phrase(judged.verdict)}"
-        choices = [types.MessageActionItem("Apply"), types.MessageActionItem("Leave it")]
-        asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
-        answer = await server.window_show_message_request_async(asked)
-        if answer is None or answer.title != "Apply":
-            return
-    await propose(server, now, kept, judged)
-
-
-async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str | None:
-    question = f"What do you want of {place.spot.kernel.name}?"
-    choices = [types.MessageActionItem(one) for one in CHIPS]
-    asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
-    answer = await server.window_show_message_request_async(asked)
-    return None if answer is None else answer.title
-
-
-def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
-    """Returns a function that asks in the editor for consent to send text to another machine.
-
-    The judging thread calls it; it blocks until the user answers.
-    """
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-
-    async def ask(outgoing: Outgoing) -> bool:
-        price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
-        shown = {
-            "text": outgoing.text,
-            "host": outgoing.host,
-            "model": outgoing.model,
-            "workspace": str(outgoing.workspace),
-            "price": price,
-        }
-        answer = await server.protocol.send_request_async("kernelmate/consent", shown)
-        return bool(answer is not None and getattr(answer, "agreed", None) is True)
-
-    def from_thread(outgoing: Outgoing) -> bool:
-        if not server.can_consent:
-            return False
-        return asyncio.run_coroutine_threadsafe(ask(outgoing), loop).result()
-
-    return from_thread
-
-
 def demand_trust(server: KernelmateServer) -> None:
     """Check that the user trusts the workspace, since the command executes its code.
 
@@ -380,8 +252,6 @@ def demand_trust(server: KernelmateServer) -> None:
 def register(server: KernelmateServer) -> None:
     """Registers the commands."""
     offer(server, "kernelmate.benchmark", benchmark)
-    offer(server, "kernelmate.optimize", optimize)
-    offer(server, "kernelmate.fix", fix)
     offer(server, "kernelmate.apply", apply)
 
 

@@ -1,7 +1,11 @@
-"""Inline completion by the local model; off by default. Typed text never leaves the machine."""
+"""Inline completion by the local model, judged before it is shown; off by default.
+
+Typed text never leaves the machine.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -9,13 +13,13 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Kernel
+from kernelmate.records import Kernel, Verdict
 from kernelmate.session.authors import AuthorFailed, SearchOptions, local_model
 from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.local.completing import complete
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
-from kernelmate_lsp.reading import CUDA_LANGUAGES
+from kernelmate_lsp.reading import CUDA_LANGUAGES, DocumentKernel, Reading, has_contract, read
 from kernelmate_lsp.server import KernelmateServer
 
 _ID = "kernelmate-inline-completion"
@@ -25,7 +29,10 @@ _DOCUMENTS = tuple(
 
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
-    """Returns the model's continuation in a kernel of a trusted workspace; empty without a model."""
+    """Returns the model's continuation in a kernel of a trusted workspace, if the kernel with it is right.
+
+    Empty without a model, and for a kernel without a contract, which cannot be judged.
+    """
     configuration = server.configuration_of(params.text_document.uri)
     if not (configuration.own.inline_completion and configuration.trusted):
         return []
@@ -34,7 +41,7 @@ async def inline(server: KernelmateServer, params: types.InlineCompletionParams)
         return []
     line, column = reading.positions.place(params.position)
     spot = reading.spot_at(line, column)
-    if spot is None:
+    if spot is None or not has_contract(spot.kernel):
         return []
     rows = reading.positions.lines
     before = "".join(rows[: line - 1]) + rows[line - 1][: column - 1]
@@ -46,10 +53,35 @@ async def inline(server: KernelmateServer, params: types.InlineCompletionParams)
 
     try:
         text = await server.completing.submit("inline", work)
+        if not text.strip() or not await _is_right(server, reading, spot, f"{before}{text}{after}"):
+            return []
     except JobUnwanted:
         return []
     here = types.Range(params.position, params.position)
-    return [types.InlineCompletionItem(text, range=here)] if text.strip() else []
+    return [types.InlineCompletionItem(text, range=here)]
+
+
+async def _is_right(server: KernelmateServer, reading: Reading, spot: DocumentKernel, text: str) -> bool:
+    """Judges a kernel of a document as its text would be; returns True if it is right and has no error.
+
+    Raises:
+        JobUnwanted: another completion was asked for meanwhile.
+    """
+    language = server.known[reading.uri].language
+    changed = await asyncio.to_thread(read, reading.uri, reading.version, language, text, reading.codec)
+    completed = changed.spot(spot.id)
+    if completed is None or not has_contract(completed.kernel):
+        return False
+    configuration = server.configuration_of(reading.uri)
+
+    def work(job: QueuedJob) -> tuple[Verdict, ...]:
+        return server.judge.bench(job, completed.kernel, configuration, lambda stage, done, total: None)
+
+    try:
+        verdicts = await server.judging.submit(("inline", reading.uri, ""), work)
+    except KernelmateError:
+        return False  # the contract, or its reference, needs a change, which a benchmark tells
+    return all(verdict.correct is True and verdict.accepted is not False for verdict in verdicts)
 
 
 def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before: str, after: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
-from kernelmate.report.words import uncompiled_words
+from kernelmate.report.words import times_words, uncompiled_words
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
@@ -72,7 +72,7 @@ def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) 
     if old is None or new is None or old.kind != new.kind or not old.median_us or not new.median_us:
         return ""
     about = "" if new.kind == "measured" else "~"
-    return f"{about}{old.median_us / new.median_us:.2f}x the pinned version's speed"
+    return f"{about}{times_words(old.median_us / new.median_us)}x the pinned version's speed"
 
 
 def spark_line(times: Sequence[float]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernelmate.checks.findings import placed, ranked
 from kernelmate.records import Anchor, Finding, FindingCode, Unit
 
@@ -66,6 +68,8 @@ def test_order_within_tolerance_is_told_beside_other_warnings() -> None:
 def test_positions_are_the_users_files() -> None:
     unit = Unit("k.py", "text", "python", (Anchor(1, 1, 11, 5),))
     assert (placed(finding("trap", line=3), unit).line, placed(finding("trap"), unit).file) == (13, "k.py")
+    race = replace(finding("shared-race", line=3), message="reads s, which thread 3 has written at line 2; in 2 blocks")
+    assert placed(race, unit).message == "reads s, which thread 3 has written at line 12; in 2 blocks"
 
 
 def test_codes_are_unique() -> None:

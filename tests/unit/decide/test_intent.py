@@ -160,10 +160,8 @@ def as_meant(prompt: str, means: Means) -> bool:
 
 
 UNHEARD = {
-    "do not change the block size, just make it faster": "'do not change the block size'",
-    "don't touch the launch, fewer registers": "don't touch the launch",
-    "50% occupancy at least": "'50%'",
-    "i want occupany above 0.75": "'above 0.75'",
+    "do not change the loop, just make it faster": "'do not change the loop'",
+    "faster at under 50% occupancy": "'under 50% occupancy'",
     "lower precision is ok, make it fast": "no size, so the kernel's tolerance holds",
 }
 """Prompts with a part that no search holds to, and the words that say so."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from kernelmate.decide.constraints import aimed_at, broken_by, suits
+from kernelmate.decide.constraints import aimed_at, broken_by, launch_broken, suits
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import UsageError
-from kernelmate.records import Compiled
+from kernelmate.records import Compiled, Contract
+from kernelmate.source import find_kernels, parse_contract, text_unit
 
 WIDE, HALF, TILES, ONCE, FUSED = (
     "wide loads and stores",
@@ -110,6 +112,31 @@ CONSTRAINED: list[tuple[str, str, tuple[str, ...]]] = [
     ("do not use more than 64 registers", "registers", ("at most 64 registers",)),
     ("I want it faster but the results must be identical on every run", "time", (BITS,)),
     ("avoid shared memory bank conflicts", "time", ()),
+    ("at least 50 % occupancy", "occupancy", ("at least 50% occupancy",)),
+    ("occupancy of at least 0.75", "occupancy", ("at least 75% occupancy",)),
+    ("50% occupancy at least", "occupancy", ("at least 50% occupancy",)),
+    ("i want occupany above 0.75", "occupancy", ("at least 75% occupancy",)),
+    ("raise occupancy to 75%", "occupancy", ("at least 75% occupancy",)),
+    ("make it faster and keep occupancy above 50 %", "time", ("at least 50% occupancy",)),
+    ("make it faster with at least 62.5% occupancy", "time", ("at least 62.5% occupancy",)),
+    ("faster, without dropping occupancy below 50%", "time", ("at least 50% occupancy",)),
+    ("faster, but don't let the occupancy fall under 40 percent", "time", ("at least 40% occupancy",)),
+    ("fewer registers, occupancy >= 50%", "registers", ("at least 50% occupancy",)),
+    ("make it faster, keep block 256", "time", ("exactly 256 threads per block",)),
+    ("make it faster but keep the block size at 256", "time", ("exactly 256 threads per block",)),
+    ("faster, keep 128 threads per block", "time", ("exactly 128 threads per block",)),
+    ("faster with exactly 128 threads per block", "time", ("exactly 128 threads per block",)),
+    ("make it faster with a fixed block size of 256", "time", ("exactly 256 threads per block",)),
+    ("make it faster, keep block=256", "time", ("exactly 256 threads per block",)),
+    ("faster, the block must stay at 64", "time", ("exactly 64 threads per block",)),
+    ("do not change the block size, just make it faster", "time", ("the block size unchanged",)),
+    ("make it faster with the same block size", "time", ("the block size unchanged",)),
+    ("less shared memory but keep blockDim as is", "shared_bytes", ("the block size unchanged",)),
+    ("don't touch the launch, fewer registers", "registers", ("the launch unchanged",)),
+    ("make it faster without changing the launch configuration", "time", ("the launch unchanged",)),
+    ("blockDim fixed at 128, make it faster", "time", ("exactly 128 threads per block",)),
+    ("keep block 256", "time", ("exactly 256 threads per block",)),
+    ("make it faster, keep the block small", "time", ()),
 ]
 
 
@@ -184,6 +211,61 @@ def test_a_bound_that_the_kernel_keeps_is_only_held_to(verdict) -> None:
     above, below = (read_objective("at most 32 registers", verdict(registers=count)) for count in (40, 30))
     assert (above.metric, above.keep) == ("registers", False)
     assert (below.metric, below.keep) == ("time", True)
+
+
+def test_a_bound_of_occupancy_is_the_objective_until_it_is_met(verdict) -> None:
+    reading = [read_objective("at least 50% occupancy", verdict(occupancy=share)) for share in (0.375, 0.5)]
+    assert [(one.metric, one.keep) for one in reading] == [("occupancy", False), ("time", True)]
+    faster = read_objective("make it faster with at least 50% occupancy")
+    raised = aimed_at(faster, ("occupancy",), verdict(occupancy=0.375))
+    assert raised is not None
+    assert (raised.metric, raised.direction) == ("occupancy", "increase")
+    assert aimed_at(faster, ("occupancy",), verdict(occupancy=0.5)) is None
+
+
+def test_an_upper_bound_of_occupancy_is_no_constraint() -> None:
+    objective = read_objective("make it faster at under 50% occupancy")
+    assert objective.constraints == ()
+    assert "50%" in objective.unknown[0]
+
+
+def contract(block: str, grid: str = "rows") -> Contract:
+    text = f'''\
+// /// kernelmate
+// sizes = [{{ rows = 64 }}]
+// grid = "{grid}"
+// block = {block}
+// [args]
+// x = "inout float32[rows]"
+// rows = "int32"
+// ///
+__global__ void k(float* x, int rows) {{}}
+'''
+    (kernel,) = find_kernels(text_unit(text))
+    parsed = parse_contract(kernel)
+    assert parsed is not None
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("prompt", "version", "reason"),
+    [
+        ("keep block 256", contract("256"), None),
+        ("keep block 256", contract("[128, 2]"), None),
+        ("keep block 256", contract("128"), "asked for exactly 256 threads per block, has 128 threads per block"),
+        ("same block size", contract("[128, 2]"), "asked for the block size unchanged, has 256 threads per block"),
+        ("same block size", contract("256", "2 * rows"), None),
+        ("do not touch the launch, faster", contract("256"), None),
+        (
+            "do not touch the launch, faster",
+            contract("256", "2 * rows"),
+            "asked for the launch unchanged, has 128 blocks of 256 threads instead of 64 blocks of 256 threads",
+        ),
+        ("keep block 256", replace(contract("256"), block=("4096",)), None),  # its verdict has the error
+    ],
+)
+def test_a_version_with_another_block_or_launch_says_so(prompt: str, version: Contract, reason: str | None) -> None:
+    assert launch_broken(read_objective(prompt), version, contract("256")) == (() if reason is None else (reason,))
 
 
 def compiled(body: str) -> Compiled:

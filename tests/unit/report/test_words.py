@@ -199,3 +199,11 @@ def test_a_library_beside_the_kernel_is_one_line_with_both_times_and_its_precisi
     assert words.alternative_words(one) == said
     untimed = Alternative("compile", "softmax, from ref.py:f", "", why="it did not end within 180 s")
     assert words.alternative_words(untimed) == "not timed: it did not end within 180 s (softmax, from ref.py:f)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.972, "0.97"), (1.4249, "1.42"), (9.994, "9.99"), (9.996, "10.0"), (27.96, "28.0"), (99.96, "100"), (819.6, "820")]
+)  # fmt: skip
+def test_a_ratio_has_three_significant_digits_and_at_most_two_decimals(value: float, text: str) -> None:
+    assert words.times_words(value) == text
+    assert words.ratio_words(Speedup("predicted", value, (value, value))) == f"~{text}x"

@@ -145,6 +145,50 @@ def test_a_bound_is_what_the_compiler_is_told(emulated: Session, load: Load) -> 
     assert not any(why.startswith("asked for") for why in one.verdict.reasons)
 
 
+def test_a_changed_launch_names_the_launches_in_other_files_that_stay(emulated: Session, load: Load) -> None:
+    kernel = load(ROWS)
+    folder = Path(kernel.unit.path).parent
+    (folder / "pyproject.toml").touch()
+    (folder / "copy.cu").write_text(ROWS + "void run() { row_sum<<<4, 128>>>(0, 0, 512, 256); }\n")
+    (folder / "main.cu").write_text(
+        "__global__ void row_sum(const float* x, float* y, int rows, int cols);\n"
+        "int main() {\n    row_sum<<<4, 128>>>(0, 0, 512, 256);\n}\n"
+    )
+    found = emulated.optimize(kernel, "one warp per row", suggesters=(Synthesis(),), max_candidates=1)
+    (one,) = found.candidates
+    assert one.verdict.reasons[0] == "its launch differs, and main.cu:3 still launches it as before: change that too"
+    assert one.verdict.accepted is None
+    same = emulated.optimize(kernel, "faster, same launch", suggesters=(Composition(),), max_candidates=1)
+    assert not any("main.cu" in why for one in same.candidates for why in one.verdict.reasons)
+
+
+def test_with_a_fixed_block_or_launch_only_versions_that_keep_it_are_proposed(emulated: Session, load: Load) -> None:
+    kept = emulated.optimize(load(ROWS), "make it faster, keep block 128")
+    assert kept.candidates
+    assert {one.candidate.contract.block for one in kept.candidates} == {("128",)}
+    assert not any(why.startswith("asked for") for one in kept.candidates for why in one.verdict.reasons)
+    other = emulated.optimize(load(ROWS), "make it faster without changing the launch", suggesters=(Synthesis(),))
+    assert other.candidates == ()
+    assert "Nothing that was proposed holds to: the launch unchanged." in other.notes
+
+
+def test_a_version_below_the_occupancy_that_was_asked_for_is_rejected_and_says_so(
+    emulated: Session, load: Load
+) -> None:
+    Path("reference.py").write_text(REFERENCE)
+    recipe = Composition((launch_bounds.RECIPE,))
+    found = emulated.optimize(load(PRODUCTS), "at least 75% occupancy", suggesters=(recipe,), max_candidates=3)
+    assert found.objective.metric == "occupancy"
+    shares = {}
+    for one in found.candidates:
+        assert one.verdict.occupancy is not None
+        share = shares[one.candidate.author, one.candidate.why] = one.verdict.occupancy.theoretical
+        reason = f"asked for at least 75% occupancy, has {share:.0%}"
+        assert (reason in one.verdict.reasons) is (share < 0.75)
+    assert found.baseline.occupancy is not None
+    assert max(shares.values()) >= 0.75 > found.baseline.occupancy.theoretical
+
+
 def test_without_atomics_only_versions_without_them_are_taken(emulated: Session, load: Load) -> None:
     found = emulated.optimize(load(TOTAL), "get rid of the atomics", suggesters=(Synthesis(),))
     assert found.best == 0

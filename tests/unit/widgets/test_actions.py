@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,19 @@ def test_a_prompt_that_asks_for_a_repair_is_answered_at_once(notebook, arrays) -
     arrays(notebook)
     broken = notebook.ROW_SUM.replace("float sum = 0.0f;", "float sum = 0.0f")
     ran = notebook.run(f'%%kernelmate {LIVE} --prompt "fix it"\n' + broken, fails=True)
+    assert "Ready to accept" in "".join(one.get("text/html", "") for one in ran.outputs)
+
+
+def test_a_race_for_want_of_two_barriers_names_lines_of_the_cell_and_is_repaired(notebook, arrays) -> None:
+    arrays(notebook)
+    bare = notebook.ROW_SUM.replace("    __syncthreads();\n", "")
+    assert "__syncthreads" not in bare
+    ran = notebook.run(f'%%kernelmate {LIVE} --prompt "fix the race"\n' + bare, fails=True)
+    race = ran.error.verdict.findings[0]
+    lines = f"%%kernelmate {LIVE}\n{bare}".split("\n")
+    written = re.search(r"has written at line (\d+)", race.message)
+    assert written is not None
+    assert lines[int(written[1]) - 1].strip() == "part[threadIdx.x] = sum;"
     assert "Ready to accept" in "".join(one.get("text/html", "") for one in ran.outputs)
 
 

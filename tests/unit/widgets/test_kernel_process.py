@@ -71,6 +71,17 @@ class Kernel:
         """Status (`ok`, or the exception's name) and what was printed."""
         return self.ended(self.client.execute(code))
 
+    def shown(self, request: str) -> Iterator[str]:
+        """The texts that a request displays, or puts in place of displayed ones, until it ends."""
+        while True:
+            message = self.client.get_iopub_msg(timeout=300)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                yield message["content"]["data"].get("text/plain", "")
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                return
+
     def ended(self, request: str) -> tuple[str, str]:
         printed: list[str] = []
         name = "ok"
@@ -130,6 +141,45 @@ def test_interrupting_stops_the_worker_and_leaves_the_namespace_as_it_was(kernel
     # And the notebook goes on.
     assert kernel.run(ENDLESS.replace("k < 4000", "k < 1").replace("262144", "64"))[0] == "ok"
     assert kernel.run("assert slow.verdict.correct")[0] == "ok"
+
+
+WAITING = """import time
+import numpy as np
+x = np.ones((4096, 4096), np.float32)
+y, (rows, cols) = np.zeros(4096, np.float32), x.shape
+def total(x):
+    while waits:
+        time.sleep(0.1)
+    return x.sum(axis=1)
+"""
+"""A large array and, while `waits` is true, a reference that never returns."""
+
+HEAVY = """%%kernelmate heavy --args x,y,rows,cols --grid rows --block 32 --ref total
+__global__ void heavy(const float* x, float* y, int rows, int cols) {
+    __shared__ float part[32];
+    float sum = 0.0f;
+    for (int c = threadIdx.x; c < cols; c += 32) sum += x[blockIdx.x * cols + c];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) { for (int k = 1; k < 32; ++k) sum += part[k]; y[blockIdx.x] = sum; }
+}
+"""
+
+
+def test_progress_of_a_heavy_kernel_is_shown_before_its_reference_was_evaluated(kernel) -> None:
+    assert kernel.run("%load_ext kernelmate")[0] == "ok"
+    assert kernel.run("waits = True\n" + WAITING)[0] == "ok"
+    request = kernel.client.execute(HEAVY)
+    # The reference never returns, so what is shown does not wait for it.
+    assert any(" | 0 s ..." in text for text in kernel.shown(request))
+    kernel.manager.interrupt_kernel()
+    kernel.ended(request)
+    assert kernel.run("waits, x, y = False, x[:64, :96].copy(), y[:64].copy(); rows, cols = x.shape")[0] == "ok"
+    assert kernel.run(HEAVY)[0] == "ok"
+    prompt = kernel.client.execute('%kernelmate optimize heavy "make it faster"')
+    assert any(" | 0 s ..." in text for text in kernel.shown(prompt))
+    kernel.manager.interrupt_kernel()
+    kernel.ended(prompt)
 
 
 @pytest.mark.parametrize("how", ["shutdown", "restart", "killed"])

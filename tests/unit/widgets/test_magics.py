@@ -401,6 +401,12 @@ def test_every_command_has_help(notebook, command: str) -> None:
     assert ("--max-candidates" in shown) == (command == "optimize")
 
 
+def test_the_line_alone_lists_the_commands(notebook) -> None:
+    shown = notebook.run("%kernelmate").text
+    assert '%kernelmate optimize NAME "PROMPT"' in shown
+    assert "%kernelmate doctor" in shown
+
+
 def test_kernels_to_fix_are_completed(notebook, arrays) -> None:
     arrays(notebook)
     wrong = notebook.ROW_SUM.replace("part[0];", "part[1];").replace("row_sum", "other_sum")

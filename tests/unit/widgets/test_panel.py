@@ -245,6 +245,21 @@ def test_in_use_is_decided_by_text_and_launch_together(panel, notebook) -> None:
     assert "Accepted" in panel.detail["headline"]
 
 
+def test_candidates_stand_beside_the_version_that_they_were_compared_with_also_after_undo(panel, notebook) -> None:
+    search = "%kernelmate optimize row_sum {} --author recipes --max-candidates 1 -q"
+    notebook.run(search.format('"reduce memory usage"'))
+    notebook.run("%kernelmate accept row_sum 1 -q")
+    handle = notebook.names["row_sum"]
+    accepted = handle.version
+    notebook.run(search.format('"make it faster"'))
+    notebook.run("%kernelmate undo row_sum -q")
+    later = Panel(notebook.shell._kernelmate_magics.notebook, "row_sum", handle)
+    for shown in (panel, later):
+        assert shown.versions[0]["author"] == accepted.author
+        assert shown.state["inForce"] is None, "the cell's own version is not in the list"
+        assert shown.state["source"] == "user"
+
+
 def test_a_note_goes_once_another_version_is_in_force(panel, notebook) -> None:
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     do(panel, "accept", key=panel.versions[1]["key"])
