@@ -28,6 +28,7 @@ _PASSING = {
     "pointers": "takes an array of pointers ({})",
     "alias": "takes two pointers into one array ({})",
     "tensor_map": "takes a tensor map ({})",
+    "texture": "takes a texture or surface object ({})",
     "null": "takes a pointer that is never used ({})",
 }
 _COMPLEX = ("complex64", "complex128")

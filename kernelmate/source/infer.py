@@ -40,6 +40,7 @@ from kernelmate.source.infer_sizes import (
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 from kernelmate.source.tensor_maps import is_tensor_map
+from kernelmate.source.textures import example_entry, object_kind
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 LARGEST_FIXED = 1024
@@ -480,6 +481,9 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
 def _type_hint(kernel: Kernel, parameter: Parameter) -> str:
     if is_tensor_map(parameter):
         return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
+    shown = object_kind(parameter)
+    if shown is not None:
+        return f"Write a contract above {kernel.name} with {example_entry(parameter.name, shown)}."
     if parameter.pointer:
         return f"Write a contract above {kernel.name} that gives its dtype."
     return "Pass plain numbers instead: a contract cannot fill a struct."

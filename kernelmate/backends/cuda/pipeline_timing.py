@@ -7,7 +7,6 @@ stages has none. Inside another capture, where a graph cannot be launched, the s
 from __future__ import annotations
 
 import keyword
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, ScalarArgument, StageLaunch
+from kernelmate.backends.cuda.launching import device_view
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena, launcher
 from kernelmate.backends.pipeline import PipelineLaunch, Temporary
 from kernelmate.backends.timed import TimedFault
@@ -90,7 +90,7 @@ class _HeldTemporary:
         if one.fill == 0:
             cupy.cuda.runtime.memsetAsync(self.memory.ptr, 0, one.nbytes, stream)
         else:
-            _view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
+            device_view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
 
 
 def _kernel_step(
@@ -119,7 +119,7 @@ class _LibraryStep:
 
         assert stage.text is not None
         arrays = [one for one in stage.arguments if not isinstance(one, ScalarArgument)]
-        named: dict[str, Any] = {name: _view(places[source], *types[source]) for name, source in arrays}
+        named: dict[str, Any] = {name: device_view(places[source], *types[source]) for name, source in arrays}
         self._result = next(named[name] for name, source in arrays if source in stage.writes)
         named |= {one.name: one.value.item() for one in stage.arguments if isinstance(one, ScalarArgument)}
         # A keyword of Python has a trailing underscore in expressions.
@@ -146,15 +146,6 @@ class _LibraryStep:
         except Exception as error:  # noqa: BLE001 -- CuPy has not every function and type of NumPy
             said = f"not timed: CuPy does not compute {self._text!r} ({type(error).__name__}: {error})"
             raise TimedFault(Finding(FindingCode.LAUNCH_FAILURE, "note", said)) from None
-
-
-def _view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Returns device memory as a CuPy array."""
-    import cupy
-
-    size = math.prod(shape) * dtype.itemsize
-    memory = cupy.cuda.UnownedMemory(address, max(size, 1), None)
-    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 class _ReplayedPipeline:
