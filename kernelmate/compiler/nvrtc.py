@@ -23,7 +23,7 @@ from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_parameters import template_parameters
+from kernelmate.source.template_parameters import example_instance, template_parameters
 from kernelmate.source.tokens import line_starts
 
 MISSING_HEADER = "missing-header"
@@ -372,11 +372,13 @@ _ACTIVE = "kernelmate: this text is active"
 
 def _without_instance(prepared: _Prepared) -> Compiled:
     kernel = prepared.request.kernel
-    example = ", ".join("..." for _ in kernel.signature.template_parameters)
+    example, needed = example_instance(kernel)
     text = (
         f"{kernel.name} is a template that nothing here uses: name the instances to compile in its contract, "
-        f'as in instances = ["{kernel.name}<{example}>"]'
+        f'as in instances = ["{example}"]'
     )
+    if needed:
+        text += f", with a class that can be called as the kernel does: {needed}"
     return _noted(prepared, text, "no-instance")
 
 
