@@ -17,7 +17,7 @@ from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import names_in, nearest_hint
 from kernelmate.source.tensor_maps import OF, is_tensor_map, read_box, split_entry
-from kernelmate.source.textures import object_kind, read_view, split_object
+from kernelmate.source.textures import example_entry, object_kind, read_view, split_object
 from kernelmate.source.tokens import Token, closing, lex
 from kernelmate.source.toml_positions import Path
 
@@ -458,3 +458,22 @@ def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, size
         entry = dtype if parameter.name in sizes else f"{dtype} = 1"
     message = f"[args] lacks {parameter.name} ({parameter.type}), which {kernel.name} takes."
     document.fail(("args",), message, f'Add {parameter.name} = "{entry}" in the kernel\'s order.')
+
+
+def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
+    """Returns the entry that a contract needs for a parameter whose element type cannot be inferred."""
+    if is_tensor_map(parameter):
+        return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
+    shown = object_kind(parameter)
+    if shown is not None:
+        return f"Write a contract above {kernel.name} with {example_entry(parameter.name, shown)}."
+    if parameter.pointer:
+        return f"Write a contract above {kernel.name} that gives its dtype."
+    fields = struct_members(kernel.unit.text, parameter.base)
+    if fields is None:
+        return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
+    entries = []
+    for name, declared in fields.items():
+        dtype = c_type_dtype(declared.rstrip("* "))[0] or "float32"
+        entries.append(f'{name} = "inout {dtype}[n]"' if declared.endswith("*") else f'{name} = "{dtype} = 1"')
+    return f"Write a contract above {kernel.name} with {parameter.name} = {{ {', '.join(entries)} }}."
