@@ -145,7 +145,7 @@ DRIVER_TYPES = frozenset(_DRIVER_TYPES)
 
 _TOOLKIT = "(__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)"
 _MACROS = {
-    "__NVCC__": "1", "CUDA_VERSION": _TOOLKIT, "CUDART_VERSION": _TOOLKIT, "__CUDACC_EXTENDED_LAMBDA__": "1", "__CUDACC_RELAXED_CONSTEXPR__": "1",
+    "__NVCC__": "1", "CUDA_VERSION": _TOOLKIT, "__CUDACC_EXTENDED_LAMBDA__": "1", "__CUDACC_RELAXED_CONSTEXPR__": "1",
 }  # fmt: skip
 MACROS = frozenset(_MACROS)
 """Macros by which projects tell compilers, toolkits and options apart. NVRTC defines none of them: it cannot read `cuda.h`, and
