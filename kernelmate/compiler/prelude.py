@@ -147,6 +147,12 @@ _TOOLKIT = "(__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)"
 _MACROS = {
     "__NVCC__": "1", "CUDA_VERSION": _TOOLKIT, "__CUDACC_EXTENDED_LAMBDA__": "1", "__CUDACC_RELAXED_CONSTEXPR__": "1",
 }  # fmt: skip
+_COMPILER = """\
+#if __has_include(<cuda/std/__cccl/compiler.h>)
+#include <cuda/std/__cccl/compiler.h>
+#endif
+"""
+"""The header by which CUDA's C++ libraries tell compilers apart, read before `__NVCC__` is defined: to them it stays NVRTC."""
 MACROS = frozenset(_MACROS)
 """Macros by which projects tell compilers, toolkits and options apart. NVRTC defines none of them: it cannot read `cuda.h`, and
 always compiles lambdas for the device, and here constant functions too."""
@@ -368,6 +374,8 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
         yield _THRUST
         if "complex" not in names:
             yield "namespace std { template <typename T> class complex; }\n"
+    if "__NVCC__" in names:
+        yield _COMPILER
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
     yield from (text for name, text in _DRIVER_TYPES.items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)

@@ -134,6 +134,9 @@ def test_macros_that_tell_nvcc_and_its_options_are_those_of_nvcc(compiled) -> No
     #if CUDART_VERSION < 11000 || CUDA_VERSION < 11000
     #error "CUDA 11 is required"
     #endif
+    #if !_CCCL_CUDA_COMPILER(NVRTC)
+    #error "libcu++ must know the compiler"
+    #endif
     __device__ int kind(std::byte) { return 1; }
     __device__ int kind(cuda::std::byte) { return 2; }
     __global__ void k(int* y) { *y = kind(std::byte{3} | std::byte{4}); }
