@@ -27,6 +27,7 @@ MODULES = (
     "kernelmate.source.pipelines",
     "kernelmate.source.reference",
     "kernelmate.source.tensor_maps",
+    "kernelmate.source.textures",
     "kernelmate.source.triton_contract",
     "kernelmate.flags",
 )

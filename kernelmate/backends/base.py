@@ -14,7 +14,17 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from kernelmate.records import BackendName, Compiled, Counters, Finding, FindingCode, LaunchShape, LineCounters, Target
+from kernelmate.records import (
+    BackendName,
+    Compiled,
+    Counters,
+    Finding,
+    FindingCode,
+    LaunchShape,
+    LineCounters,
+    Target,
+    TextureView,
+)
 
 GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
@@ -119,17 +129,50 @@ def tensor_element(dtype: str, item_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Texture:
+    """A texture or surface object (`cudaTextureObject_t`, `cudaSurfaceObject_t`) of a whole array.
+
+    Attributes:
+        array: name of the array.
+        dtype: its dtype, as contracts name it.
+        shape: its shape.
+        view: how the object shows it.
+    """
+
+    array: str
+    dtype: str
+    shape: tuple[int, ...]
+    view: TextureView
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Texels of each coordinate, x first."""
+        return self.view.extents(self.shape)[::-1]
+
+    @property
+    def channels(self) -> int:
+        """Elements of a texel."""
+        return self.shape[-1] if self.view.channels else 1
+
+    @property
+    def layers(self) -> int:
+        """Layers; 1 if there are none."""
+        return self.shape[0] if self.view.layered else 1
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarArgument:
     """A scalar passed by value, already of the dtype that the kernel takes (a NumPy or ml_dtypes scalar).
 
     A struct is one too, of bytes (`numpy.void`), with the addresses that it contains. With a `tensor_map`, each backend
-    encodes the bytes itself.
+    encodes the bytes itself, and with a `texture` it makes the object and passes its handle.
     """
 
     name: str
     value: np.generic
     addresses: tuple[HeldAddress, ...] = ()
     tensor_map: TensorMap | None = None
+    texture: Texture | None = None
 
 
 def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddress], places: Mapping[str, int]) -> None:

@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import TENSOR_MAP_BYTES, ArrayArgument, HeldAddress, ScalarArgument, TensorMap
+from kernelmate.backends.base import (
+    TENSOR_MAP_BYTES,
+    ArrayArgument,
+    HeldAddress,
+    ScalarArgument,
+    TensorMap,
+    Texture,
+)
 from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError
-from kernelmate.records import Compiled, Contract, Passed, Size, TensorBox
+from kernelmate.records import Compiled, Contract, Passed, Size
 from kernelmate.source import alias_start, argument_shapes, numpy_dtype
 
 LaunchArgument = ArrayArgument | ScalarArgument
@@ -56,11 +63,11 @@ def _passed(
         yield ScalarArgument(one.name, np.uint64(0), (HeldAddress(0, first.name, start * first.data.dtype.itemsize),))
     elif one.kind == "pointers":
         yield from _pointers(first)
-    elif one.box is not None:
+    elif one.box is not None or one.view is not None:
         assert isinstance(first, ArrayArgument)
         if _first_use(contract, one):
             yield replace(first, passed=False)
-        yield _tensor_map(contract, one, one.box, first)
+        yield _shown(contract, one, first)
     elif one.kind == "argument":
         if not one.variable:
             yield first
@@ -77,9 +84,15 @@ def _first_use(contract: Contract, one: Passed) -> bool:
     return next(other for other in contract.passing if any(part.argument == name for part in other.members)) is one
 
 
-def _tensor_map(contract: Contract, one: Passed, box: TensorBox, array: ArrayArgument) -> ScalarArgument:
-    """Returns a tensor map of an array, whose dimensions a map has in reverse order."""
+def _shown(contract: Contract, one: Passed, array: ArrayArgument) -> ScalarArgument:
+    """Returns a texture, a surface or a tensor map of an array; a map has the dimensions in reverse order."""
     dtype = next(argument.dtype for argument in contract.args if argument.name == array.name)
+    if one.view is not None:
+        return ScalarArgument(
+            one.name, np.uint64(0), texture=Texture(array.name, dtype, tuple(array.data.shape), one.view)
+        )
+    assert one.box is not None
+    box = one.box
     made = TensorMap(
         array.name, dtype, tuple(array.data.shape[::-1]), box.extents[::-1], box.steps[::-1], box.swizzle, box.nan_fill
     )

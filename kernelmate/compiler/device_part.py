@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed
-from kernelmate.compiler.prelude import CUDA_VERSION, DRIVER_TYPES, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES
+from kernelmate.compiler.prelude import DRIVER_TYPES, EXTREMES_OF_LISTS, MACROS, RUNTIME_NAMES, STD_NAMES, THRUST
 from kernelmate.compiler.preprocessor import (
     UMBRELLA,
     Fate,
@@ -30,7 +30,7 @@ from kernelmate.compiler.preprocessor import (
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.tokens import Token
 
 
 def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
@@ -204,14 +204,20 @@ class _Plan:
         )
         if cutlass:
             headers += [(name, "") for name in CUTLASS_HOST]
+        thrust = any(
+            found.fate == "raw" and include.name.startswith("thrust/") and is_needed(include.name, words)
+            for include, found in includes
+        )
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
         return DevicePart(
             text=texts[id(self.files.files[0])],
             headers=tuple(headers),
             paths=tuple(paths),
-            std_names=self._std_names(kept, words) | (CUTLASS_STD if cutlass else frozenset()),
-            # Unannotated functions of the user's libraries are errors to NVRTC, though no kernel calls them.
-            default_device=bool(mine) or any(node.relaxed for node in kept),
+            std_names=self._std_names(kept, words)
+            | (CUTLASS_STD if cutlass else frozenset())
+            | (frozenset({THRUST}) if thrust else frozenset()),
+            # Unannotated functions of libraries are errors to NVRTC, though no kernel calls them.
+            default_device=bool(mine) or thrust or any(node.relaxed for node in kept),
             host_functions=frozenset(self.host_functions - _declared(kept)),
             missing=tuple(self._with_fate("missing")),
             left_out=tuple(one for one in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)),
@@ -274,15 +280,17 @@ class _Plan:
         for file in self.files.files:
             if not opened and "std" not in file.text:
                 continue
-            texts = [token.text for token in lex(file.text).tokens]
+            parsed = file.parsed
+            texts = [token.text for tokens in (parsed.code, *parsed.directives) for token in tokens]
             found.update(c for a, b, c in zip(texts, texts[1:], texts[2:], strict=False) if a == "std" and b == "::")
             if opened:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
         names |= RUNTIME_NAMES & words - own
-        if any("CUDA_VERSION" in file.text for file in self.files.files):
-            names |= {CUDA_VERSION}
+        names |= {
+            one for one in MACROS if any(one in file.text for file in self.files.files)
+        } - self.files.macros.keys()
         if any(_EXTREME_OF_LIST.search(file.text) for file in self.files.files):
             names |= {EXTREMES_OF_LISTS}
         return names | (DRIVER_TYPES & words - own) if driver else names
@@ -342,7 +350,8 @@ class _Plan:
         for file in self.files.files:
             for include, found in file.includes:
                 if found.fate == fate:
-                    line, column = lex(file.text).position(include.start)
+                    line = file.text.count("\n", 0, include.start) + 1
+                    column = include.start - file.text.rfind("\n", 0, include.start)
                     yield MissingHeader(include.name, file.name, line, column)
 
 

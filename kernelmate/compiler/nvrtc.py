@@ -23,7 +23,7 @@ from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_parameters import template_parameters
+from kernelmate.source.template_parameters import example_instance, template_parameters
 from kernelmate.source.tokens import line_starts
 
 MISSING_HEADER = "missing-header"
@@ -157,6 +157,8 @@ class _Prepared:
     part: DevicePart
     flags: tuple[str, ...]
     job: CompileJob
+    includes: tuple[str, ...]
+    """Folders in which the user's headers are sought."""
 
     @property
     def compiler(self) -> str:
@@ -206,7 +208,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
         options=(*flags, *hidden),
         expressions=(expression,),
     )
-    return _Prepared(request, target, part, flags, job)
+    return _Prepared(request, target, part, flags, job, user)
 
 
 def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
@@ -314,12 +316,37 @@ def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[
     return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
 
 
+_SUPPLIERS = {
+    "curand": "the package nvidia-curand or a CUDA toolkit has it",
+    "cutlass/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cute/": "it is in the folder include of github.com/NVIDIA/cutlass",
+    "cub/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "thrust/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cuda/": "the package nvidia-cuda-cccl or a CUDA toolkit has it",
+    "cooperative_groups": "the package nvidia-cuda-runtime or a CUDA toolkit has it",
+    "glm/": "it belongs to GLM, github.com/g-truc/glm",
+    "Eigen/": "it belongs to Eigen, gitlab.com/libeigen/eigen",
+    "opencv2/": "it belongs to OpenCV's installation",
+    "raft/": "it is in the folder cpp/include of github.com/rapidsai/raft",
+    "rmm/": "it is in the folder include of github.com/rapidsai/rmm",
+}
+"""Origins of headers that device code often includes, by the beginning of the name."""
+
+
+def _missing_text(name: str, sought: Sequence[str]) -> str:
+    """Returns the warning about a header that was left out: where it was sought, and where it can be had."""
+    places = f" nor in {', '.join(sought)}" if sought else ""
+    supplier = next((text for start, text in _SUPPLIERS.items() if name.startswith(start)), "")
+    said = f"{name} was not found beside the file{places}, and is left out; name its folder by an include path if device code needs it"
+    return f"{said} ({supplier})" if supplier else said
+
+
 def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     sources = prepared.sources
     return tuple(
         Diagnostic(
             "warning",
-            f"{missing.name} was not found and is left out; name its folder by an include path if device code needs it",
+            _missing_text(missing.name, prepared.includes),
             *sources.locate(missing.included_by or UNIT_NAME, missing.line, missing.column),
             MISSING_HEADER,
         )
@@ -372,11 +399,13 @@ _ACTIVE = "kernelmate: this text is active"
 
 def _without_instance(prepared: _Prepared) -> Compiled:
     kernel = prepared.request.kernel
-    example = ", ".join("..." for _ in kernel.signature.template_parameters)
+    example, needed = example_instance(kernel)
     text = (
         f"{kernel.name} is a template that nothing here uses: name the instances to compile in its contract, "
-        f'as in instances = ["{kernel.name}<{example}>"]'
+        f'as in instances = ["{example}"]'
     )
+    if needed:
+        text += f", with a class that can be called as the kernel does: {needed}"
     return _noted(prepared, text, "no-instance")
 
 

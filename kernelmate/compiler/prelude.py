@@ -143,9 +143,19 @@ _DRIVER_TYPES = {
 DRIVER_TYPES = frozenset(_DRIVER_TYPES)
 """The types of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
 
-CUDA_VERSION = "CUDA_VERSION"
-_VERSION = "#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)\n"
-"""Definition of `CUDA_VERSION`, which projects use to distinguish toolkits; NVRTC cannot read `cuda.h`."""
+_TOOLKIT = "(__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)"
+_MACROS = {
+    "__NVCC__": "1", "CUDA_VERSION": _TOOLKIT, "__CUDACC_EXTENDED_LAMBDA__": "1", "__CUDACC_RELAXED_CONSTEXPR__": "1",
+}  # fmt: skip
+_COMPILER = """\
+#if __has_include(<cuda/std/__cccl/compiler.h>)
+#include <cuda/std/__cccl/compiler.h>
+#endif
+"""
+"""The header by which CUDA's C++ libraries tell compilers apart, read before `__NVCC__` is defined: to them it stays NVRTC."""
+MACROS = frozenset(_MACROS)
+"""Macros by which projects tell compilers, toolkits and options apart. NVRTC defines none of them: it cannot read `cuda.h`, and
+always compiles lambdas for the device, and here constant functions too."""
 
 _DEPENDENT_LAUNCH = {
     name: f'static __device__ __forceinline__ void {name}(void) {{ asm volatile("griddepcontrol.{operation};" ::: "memory"); }}\n'
@@ -281,19 +291,74 @@ _LIBCUXX: dict[str, frozenset[str]] = {
         "optional": "optional nullopt",
         "variant": "variant visit",
         "span": "span",
-        "cstddef": "byte",
         "atomic": "atomic memory_order memory_order_relaxed memory_order_acquire memory_order_release memory_order_seq_cst",
     }.items()
 }
 """libcu++ headers (`cuda/std/...`), each with the names taken from it."""
 
+_BYTE = """\
+namespace std {
+enum class byte : unsigned char {};
+template <class T> __host__ __device__ constexpr T to_integer(byte b) { return T(b); }
+__host__ __device__ constexpr byte operator|(byte a, byte b) { return byte((unsigned)a | (unsigned)b); }
+__host__ __device__ constexpr byte operator&(byte a, byte b) { return byte((unsigned)a & (unsigned)b); }
+__host__ __device__ constexpr byte operator^(byte a, byte b) { return byte((unsigned)a ^ (unsigned)b); }
+__host__ __device__ constexpr byte operator~(byte a) { return byte(~(unsigned)a); }
+template <class T> __host__ __device__ constexpr byte operator<<(byte a, T n) { return byte((unsigned)a << n); }
+template <class T> __host__ __device__ constexpr byte operator>>(byte a, T n) { return byte((unsigned)a >> n); }
+}
+"""
+"""A type of its own, as for nvcc: libraries overload functions for `std::byte` and `cuda::std::byte`."""
+_BYTE_NAMES = frozenset({"byte", "to_integer"})
+
 _IN_STD = frozenset({"tuple_size", "tuple_element"})
 """Names that libcu++ declares in `std::` itself, for structured bindings."""
 
 STD_NAMES = frozenset().union(
-    _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, *_LIBCUXX.values()
+    _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, _BYTE_NAMES, *_LIBCUXX.values()
 )  # fmt: skip
 """All names of `std::` that can be provided to device code."""
+
+
+THRUST = "thrust"
+"""Stands among names of `std::` for headers of Thrust, which NVRTC does not compile as they are."""
+
+_THRUST_STD = (
+    words_of(
+        "declval move forward enable_if is_same is_convertible is_convertible_v numeric_limits decay remove_cv remove_reference swap min max "
+        "abs sqrt exp log pow sin cos tan sinh cosh tanh atan atan2 hypot"
+    )
+    & STD_NAMES
+)
+_THRUST = """\
+#undef __host__
+#define __host__
+#define THRUST_DEVICE_SYSTEM 4
+#define DBL_MAX_EXP 1024
+#define FLT_MAX_EXP 128
+namespace std {
+template <typename T> class allocator {
+ public:
+  typedef T value_type; typedef T* pointer; template <typename U> struct rebind { typedef allocator<U> other; };
+};
+template <typename T> struct allocator_traits { typedef typename T::value_type value_type; };
+template <typename T, typename = void> struct iterator_traits;
+template <typename T, typename A = allocator<T>> class vector;
+template <typename C, typename T> class basic_ostream;
+template <typename C, typename T> class basic_istream;
+struct string { string(const char* = "") {} string& operator+=(const string&) { return *this; } const char* c_str() const { return ""; } };
+struct exception { virtual ~exception() {} virtual const char* what() const noexcept { return ""; } };
+struct runtime_error : exception { runtime_error(const string&) {} };
+struct length_error : exception { length_error(const string&) {} };
+struct bad_alloc : exception {};
+template <typename T> struct add_lvalue_reference { typedef T& type; };
+template <> struct add_lvalue_reference<void> { typedef void type; };
+using ::malloc; using ::free;
+}
+"""
+"""Declarations that Thrust's headers name for host code. The sequential system stands for the device's, whose headers launch kernels;
+device code of both computes the same, since algorithms that a kernel calls run in its thread. With `__host__` empty, and unannotated
+functions compiled for the device, host functions are templates that nothing instantiates."""
 
 
 def prelude_for(names: Collection[str]) -> str:
@@ -304,8 +369,14 @@ def prelude_for(names: Collection[str]) -> str:
 def _parts(names: frozenset[str]) -> Iterator[str]:
     yield _PLATFORM
     yield _BASE
-    if CUDA_VERSION in names:
-        yield _VERSION
+    if THRUST in names:
+        names |= _THRUST_STD
+        yield _THRUST
+        if "complex" not in names:
+            yield "namespace std { template <typename T> class complex; }\n"
+    if "__NVCC__" in names:
+        yield _COMPILER
+    yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
     yield from (text for name, text in _DRIVER_TYPES.items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
     functions = sorted(names & _FUNCTIONS)
@@ -317,6 +388,8 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
         yield _OF_LISTS
     if names & _TRAIT_NAMES:
         yield _TRAITS
+    if names & _BYTE_NAMES:
+        yield _BYTE
     for header, provided in _LIBCUXX.items():
         taken = sorted(names & provided)
         if taken:

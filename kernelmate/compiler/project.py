@@ -23,6 +23,7 @@ class File:
     path: Path | None
     text: str
     includes: list[tuple[Include, ResolvedInclude]]
+    macros: tuple[Macro, ...]
     parsed: Parsed = field(init=False)
 
 
@@ -34,10 +35,19 @@ class Files:
     names: dict[Path, str]
     search: IncludeSearch
     macros: dict[str, list[Macro]]
+    functions: frozenset[str] = frozenset()
+    """Names of function-like macros."""
+
+
+_LAST: list[Files] = []
+"""The last compilation's texts. Each kernel of a file, and each edit of it, reads the same headers, which together are often longer
+than what a `text_cache` keeps."""
 
 
 def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
-    """Loads the unit and every project header that it includes, each once."""
+    """Loads the unit and every project header that it includes, each once. Texts of the last compilation are not parsed again."""
+    before = _LAST[0] if _LAST else Files([], {}, search, {})
+    known = {file.path: file for file in before.files}
     loaded = Files([], {}, search, {})
     waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
     characters = 0
@@ -45,7 +55,9 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
         name, path, content, beside = waiting.pop(0)
         characters += len(content)
         includes: list[tuple[Include, ResolvedInclude]] = []
-        for include in includes_of(content):
+        same = known.get(path)
+        same = same if same is not None and same.text == content else None
+        for include in includes_of(content) if same is None else [include for include, _ in same.includes]:
             found = search.find(include, beside)
             if found.fate == "project" and found.path is not None:
                 real = Path(os.path.normpath(found.path))
@@ -57,13 +69,18 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
                         loaded.names[real] = _served_name(include.name, loaded.names.values())
                         waiting.append((loaded.names[real], real, _read(real), real.parent))
             includes.append((include, found))
-        loaded.files.append(File(name, path, content, includes))
+        macros = tuple(macros_of(content)) if same is None else same.macros
+        loaded.files.append(File(name, path, content, includes, macros))
     for file in loaded.files:
-        for macro in macros_of(file.text):
+        for macro in file.macros:
             loaded.macros.setdefault(macro.name, []).append(macro)
-    functions = frozenset(name for name, all_of in loaded.macros.items() if any(macro.function for macro in all_of))
+    loaded.functions = frozenset(
+        name for name, all_of in loaded.macros.items() if any(macro.function for macro in all_of)
+    )
     for file in loaded.files:
-        file.parsed = parse(file.text, functions)
+        same = known.get(file.path) if loaded.functions == before.functions else None
+        file.parsed = same.parsed if same is not None and same.text == file.text else parse(file.text, loaded.functions)
+    _LAST[:] = [loaded]
     return loaded
 
 

@@ -15,7 +15,7 @@ _GLOBAL = re.compile(
 """A definition at module scope (PTX ISA, Variable Declarations); `.extern` variables are defined elsewhere."""
 
 _SIZED = re.compile(
-    r"^\s*(?:\.(?:visible|weak|common|extern)\s+)*\.(?:global|const)\b(?:\s+\.(?!b\d|u\d|s\d|f\d)\w+(?:\s+\d+)?)*"
+    r"^\s*(?:\.(?:visible|weak|common|extern)\s+)*\.(?:global|const)\b(?:\s+\.(?!b\d|u\d|s\d|f\d)\w+(?:\([^)]*\)|\s+\d+)?)*"
     r"\s+\.[busf](?P<bits>\d+)\s+(?P<name>[\w$.%]+)\s*(?P<extents>(?:\[\d*\]\s*)*)(?:=|;)",
     re.MULTILINE,
 )

@@ -25,6 +25,7 @@ from kernelmate.records.compiled import (
 )
 from kernelmate.records.contract import (
     SLOWDOWN,
+    AddressMode,
     Argument,
     Contract,
     Direction,
@@ -34,6 +35,7 @@ from kernelmate.records.contract import (
     Size,
     Stage,
     TensorBox,
+    TextureView,
     Tolerance,
 )
 from kernelmate.records.device import Calibration, Device, parse_device
@@ -103,6 +105,7 @@ __all__ = [
     "SLOWDOWN",
     "WITH_VALUES",
     "WRONG_OUTPUTS",
+    "AddressMode",
     "Allowance",
     "Alternative",
     "AlternativeName",
@@ -185,6 +188,7 @@ __all__ = [
     "StageVerdict",
     "Target",
     "TensorBox",
+    "TextureView",
     "Timing",
     "Tolerance",
     "Tuned",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,6 +80,43 @@ class TensorBox:
     nan_fill: bool = False
 
 
+AddressMode = Literal["clamp", "border", "wrap", "mirror"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextureView:
+    """How a texture or a surface object shows an array (`cudaResourceDesc` and `cudaTextureDesc`).
+
+    Attributes:
+        surface: True for a surface, which has coordinates of integers and none of the attributes below `layered`.
+        channels: the last dimension of the array counts the channels of a texel: 1, 2 or 4.
+        layered: its first dimension counts layers.
+        buffer: the array is linear memory, not a CUDA array.
+        addresses: for each coordinate in the order of the shape, how one outside of the array is treated.
+        linear: fetches are filtered linearly, else they give the nearest texel.
+        normalized: coordinates from 0 to 1, else from 0 to the extent.
+        fraction: integers are read as fractions of their largest value.
+    """
+
+    surface: bool = False
+    channels: bool = False
+    layered: bool = False
+    buffer: bool = False
+    addresses: tuple[AddressMode, ...] = ()
+    linear: bool = False
+    normalized: bool = False
+    fraction: bool = False
+
+    @property
+    def storage(self) -> tuple[bool, bool, bool]:
+        """What all objects of one array have in common."""
+        return self.buffer, self.layered, self.channels
+
+    def extents(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Returns the texels of each coordinate, in the order of the array's shape."""
+        return tuple(shape[int(self.layered) : len(shape) - int(self.channels)])
+
+
 @dataclass(frozen=True, slots=True)
 class Passed:
     """One kernel parameter, or one variable of the module, and the arguments that it is made of.
@@ -89,21 +126,23 @@ class Passed:
         kind: `argument` is the argument of this name; `struct` holds its members by value; `pointer` is the address of such
             a struct; `pointers` is the address of an array with one address for each part of an array along its first
             axis; `alias` is an address in the array of its only member; `null` is an address that is never used;
-            `tensor_map` is a map of the array of its only member.
+            `tensor_map` is a map of the array of its only member, and `texture` a texture or surface object that shows it.
         members: the arguments it is made of, in ascending order of offsets.
         nbytes: size of a struct.
         start: for an alias, its first element in that array, an expression over sizes.
         variable: True for a `__constant__` or `__device__` variable.
         box: of a tensor map.
+        view: of a texture or a surface.
     """
 
     name: str
-    kind: Literal["argument", "struct", "pointer", "pointers", "alias", "null", "tensor_map"]
+    kind: Literal["argument", "struct", "pointer", "pointers", "alias", "null", "tensor_map", "texture"]
     members: tuple[Member, ...] = ()
     nbytes: int = 0
     start: str = "0"
     variable: bool = False
     box: TensorBox | None = None
+    view: TextureView | None = None
 
 
 @dataclass(frozen=True, slots=True)

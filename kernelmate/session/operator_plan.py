@@ -17,6 +17,7 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import evaluate, names_in, parse_expression
+from kernelmate.source.instances import BOUND
 from kernelmate.source.launch import NOT_FINITE
 
 RESERVED = frozenset({"KERNEL", "block", "block_x", "block_y", "block_z", "cdiv", "ctx", "float", "inputs", "int", "math", "max", "min", "output", "torch"})  # fmt: skip
@@ -28,6 +29,7 @@ _PASSING = {
     "pointers": "takes an array of pointers ({})",
     "alias": "takes two pointers into one array ({})",
     "tensor_map": "takes a tensor map ({})",
+    "texture": "takes a texture or surface object ({})",
     "null": "takes a pointer that is never used ({})",
 }
 _COMPLEX = ("complex64", "complex128")
@@ -162,7 +164,7 @@ def _refusals(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, str]]:
             f"is a template of which the contract lists {len(contract.instances)} instances",
             "Leave one in `instances`, and export each by itself.",
         )
-    if any("{" in one for one in contract.instances):
+    if any(BOUND.search(one) for one in contract.instances):
         yield "is a template whose instance follows a size", "Write an instance without braces."
     if contract.cluster is not None:
         yield "is launched in clusters, for which CuPy has no call", "Export a version without clusters."

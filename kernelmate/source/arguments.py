@@ -11,16 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
-from kernelmate.records import Argument, Kernel, Member, Parameter, Passed
+from kernelmate.records import Argument, Kernel, Member, Parameter, Passed, TextureView
 from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import names_in, nearest_hint
 from kernelmate.source.tensor_maps import OF, is_tensor_map, read_box, split_entry
+from kernelmate.source.textures import example_entry, object_kind, read_view, split_object
 from kernelmate.source.tokens import Token, closing, lex
 from kernelmate.source.toml_positions import Path
 
 POINTER_BYTES = 8
+TEXEL_BYTES = 16
+"""Bytes of the largest texel, to which the array of a texture is aligned."""
 _ALIAS = re.compile(r"\s*alias\b[ \t]*(?P<of>\w*)[ \t]*(?:\[(?P<start>[^\]]*)\])?\s*\Z")
 _POINTERS = re.compile(r"(?P<head>\s*\w+[ \t]+\w+)[ \t]*\*[ \t]*\[(?P<count>[^\]]*)\][ \t]*\[")
 _VARIABLE = r"__(constant|device|managed)__[^;{{}}()]*?\b{name}\b"
@@ -75,6 +78,10 @@ class PassingReader:
         if isinstance(entry, str) and is_tensor_map(parameter):
             self._tensor_map(parameter, entry, path)
             return
+        kind = object_kind(parameter)
+        if isinstance(entry, str) and kind is not None:
+            self._texture(parameter, entry, path, kind)
+            return
         if isinstance(entry, dict):
             if parameter.dtype is not None:
                 message = f"{parameter.name} is {parameter.type}, which has no fields."
@@ -116,21 +123,52 @@ class PassingReader:
     def _tensor_map(self, parameter: Parameter, entry: str, path: Path) -> None:
         head, box = split_entry(self.document, path, parameter.name, entry)
         of = OF.match(head)
-        if of is None:
-            array = read_entry(self.document, _parameter_of(parameter.name, pointer=True), head, self.sizes, path)
-            array = replace(array, align=max(array.align or 0, 16))
-            self.args.append(array)
-        else:
-            arrays = [one for one in self.args if one.shape is not None]
-            found = next((one for one in arrays if one.name == of["of"]), None)
-            if found is None:
-                said = f"{of['of']!r} is no array that stands before it." if of["of"] else "tensormap needs an array."
-                hint = nearest_hint(of["of"], [one.name for one in arrays])
-                self.document.fail(path, f"{parameter.name}: {said}", hint, offset=of.start("of"))
-            array = found
-            self.args[self.args.index(found)] = replace(found, align=max(found.align or 0, 16))
-        read = read_box(self.document, path, array, box)
+        found = None if of is None else self._named_array(parameter, of["of"], of.start("of"), path, "tensormap")
+        array = found or self._own_array(parameter, head, path)
+        aligned = replace(array, align=max(array.align or 0, 16))
+        self.args[self.args.index(array)] = aligned
+        read = read_box(self.document, path, aligned, box)
         self.passing.append(Passed(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
+
+    def _texture(self, parameter: Parameter, entry: str, path: Path, kind: str) -> None:
+        head, words = split_object(self.document, path, parameter.name, entry, kind)
+        if words["of"] is None:
+            # The object has memory of its own, whose address no check moves.
+            array = replace(self._own_array(parameter, head, path), align=TEXEL_BYTES)
+            self.args[-1] = array
+        else:
+            array = self._named_array(parameter, words["of"], words.start("of"), path, f"{kind} of")
+        view = read_view(self.document, path, array, words)
+        first = next((one for one in self.passing if one.members and one.members[0].argument == array.name), None)
+        if first is not None:
+            self._check_shared(parameter, array, first, view, path)
+        self.passing.append(Passed(parameter.name, "texture", (Member(array.name, 0),), view=view))
+
+    def _check_shared(
+        self, parameter: Parameter, array: Argument, first: Passed, view: TextureView, path: Path
+    ) -> None:
+        """Checks a second object of one array, or an object of an array that is passed as a pointer too."""
+        if first.view is None and (view.surface or array.direction != "in"):
+            message = f"{parameter.name} would show {array.name} while the kernel writes it through a pointer."
+            self.document.fail(path, message, f"Give {parameter.name} an array of its own, or make {array.name} in.")
+        if first.view is not None and first.view.storage != view.storage:
+            message = f"{parameter.name} lays {array.name} out otherwise than {first.name}."
+            self.document.fail(path, message, "Write the same of buffer, layered and channels for both.")
+
+    def _own_array(self, parameter: Parameter, entry: str, path: Path) -> Argument:
+        one = read_entry(self.document, _parameter_of(parameter.name, pointer=True), entry, self.sizes, path)
+        self.args.append(one)
+        return one
+
+    def _named_array(self, parameter: Parameter, name: str, at: int, path: Path, word: str) -> Argument:
+        """Returns the array of an earlier entry."""
+        arrays = [one for one in self.args if one.shape is not None]
+        found = next((one for one in arrays if one.name == name), None)
+        if found is None:
+            said = f"{name!r} is no array that stands before it." if name else f"{word} needs an array."
+            hint = nearest_hint(name, [one.name for one in arrays])
+            self.document.fail(path, f"{parameter.name}: {said}", hint, offset=at)
+        return found
 
     def _pointers(self, parameter: Parameter, entry: str, path: Path) -> None:
         match = _POINTERS.match(entry)
@@ -420,3 +458,22 @@ def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, size
         entry = dtype if parameter.name in sizes else f"{dtype} = 1"
     message = f"[args] lacks {parameter.name} ({parameter.type}), which {kernel.name} takes."
     document.fail(("args",), message, f'Add {parameter.name} = "{entry}" in the kernel\'s order.')
+
+
+def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
+    """Returns the entry that a contract needs for a parameter whose element type cannot be inferred."""
+    if is_tensor_map(parameter):
+        return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
+    shown = object_kind(parameter)
+    if shown is not None:
+        return f"Write a contract above {kernel.name} with {example_entry(parameter.name, shown)}."
+    if parameter.pointer:
+        return f"Write a contract above {kernel.name} that gives its dtype."
+    fields = struct_members(kernel.unit.text, parameter.base)
+    if fields is None:
+        return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
+    entries = []
+    for name, declared in fields.items():
+        dtype = c_type_dtype(declared.rstrip("* "))[0] or "float32"
+        entries.append(f'{name} = "inout {dtype}[n]"' if declared.endswith("*") else f'{name} = "{dtype} = 1"')
+    return f"Write a contract above {kernel.name} with {parameter.name} = {{ {', '.join(entries)} }}."

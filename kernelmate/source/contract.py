@@ -25,7 +25,7 @@ from kernelmate.source.launch import (
     SizeError,
     alias_start,
     argument_shape,
-    check_tensor_maps,
+    check_shown,
     launch_shape,
     meets_requirements,
     scalar_value,
@@ -472,7 +472,7 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
                 _check_argument(argument, size)
             for passed in contract.passing:
                 alias_start(contract, passed, size)
-            check_tensor_maps(contract, size)
+            check_shown(contract, size)
             if not contract.stages:
                 launch_shape(contract, size)
         except SizeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -228,8 +229,10 @@ def _scope(scan: _Scan, index: int) -> _Scope:
         return _Scope(definition=definition)
     head = [token.text for token in scan.code[scan.boundary : index]]
     if "namespace" in head and "using" not in head:
-        name = [word for word in head[head.index("namespace") + 1 :] if word != "inline"]
-        return _Scope(namespace="".join(name) if all(w == "::" or w.isidentifier() for w in name) else "")
+        words = " ".join(word for word in head[head.index("namespace") + 1 :] if word != "inline")
+        # Attributes, and macros that stand for some, precede the name.
+        name = re.search(r"[^\W\d]\w*(?: :: [^\W\d]\w*)*\Z", words)
+        return _Scope(namespace=name[0].replace(" ", "") if name is not None else "")
     return _Scope(extern_c=head[-2:] == ["extern", '"C"'])
 
 

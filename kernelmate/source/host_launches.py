@@ -158,6 +158,9 @@ def _passed_on(
     if name in _BY_POINTER and len(arguments) > 3:
         yield from _by_pointer(host, index, arguments)
         return
+    if name == "cudaLaunchKernelEx" and len(arguments) > 1 and _names(arguments[1], host.tokens[index].text):
+        yield from _by_configuration(host, index, arguments)
+        return
     number = next((n for n, text in enumerate(arguments) if _names(text, host.tokens[index].text)), None)
     if number is None or name.isupper():
         return
@@ -229,6 +232,38 @@ def _by_pointer(host: HostText, index: int, arguments: Sequence[str]) -> Iterato
     if given is not None:
         shared = arguments[4] if len(arguments) > 4 else None
         yield HostLaunch(HostPlace(host, index), arguments[1], arguments[2], shared, given, {})
+
+
+def _by_configuration(host: HostText, index: int, arguments: Sequence[str]) -> Iterator[HostLaunch]:
+    """Yields `cudaLaunchKernelEx(&configuration, kernel, arguments...)`, whose configuration has its fields assigned or listed before."""
+    name = _pointee(arguments[0])
+    before = host.text[: host.tokens[index].start]
+    declared = (
+        list(re.finditer(rf"\bcudaLaunchConfig_t\s+{re.escape(name)}\b\s*=?\s*(\{{)?", before))
+        if name.isidentifier()
+        else []
+    )
+    if not declared:
+        return
+    last = declared[-1]
+    listed = _listed(host, last.end(1) - 1) if last[1] is not None else ()
+    fields = dict(
+        zip(("gridDim", "blockDim", "dynamicSmemBytes"), (one for one in listed if "=" not in one), strict=False)
+    )
+    fields |= {match[1]: match[2] for one in listed if (match := re.fullmatch(r"\.(\w+)\s*=\s*(.*)", one, re.DOTALL))}
+    assigned = rf"\b{re.escape(name)}\s*\.\s*(\w+)\s*=(?!=)\s*([^;]*);"
+    fields |= {match[1]: match[2] for match in re.finditer(assigned, before[last.end() :])}
+    if "gridDim" in fields and "blockDim" in fields:
+        shared = fields.get("dynamicSmemBytes")
+        yield HostLaunch(
+            HostPlace(host, index), fields["gridDim"], fields["blockDim"], shared, tuple(arguments[2:]), {}
+        )
+
+
+def _listed(host: HostText, offset: int) -> list[str]:
+    """Returns the items of the braces that open at an offset of the text."""
+    opening = next((at for at, token in enumerate(host.tokens) if token.start == offset), None)
+    return [] if opening is None else [one.strip() for one in host.arguments(opening) if one.strip()]
 
 
 def _addresses(host: HostText, before: int, listed: str) -> tuple[str, ...] | None:

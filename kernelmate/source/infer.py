@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
+from kernelmate.source.arguments import entry_hint
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
@@ -39,7 +40,6 @@ from kernelmate.source.infer_sizes import (
 )
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
-from kernelmate.source.tensor_maps import is_tensor_map
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 LARGEST_FIXED = 1024
@@ -335,6 +335,10 @@ class _Guess:
             shape = self._matrix().get(parameter.name, tuple(name for name in extents if name != small) or extents)
         if told != "host" and vector > 1:
             shape = (*shape[:-1], f"{shape[-1]} * {vector}")
+        if told != "host" and "(*" in parameter.type:
+            sides = re.findall(r"\[([^\]]+)\]", parameter.type)
+            values = [self.constants.get(side, side) for side in sides]
+            shape = (*shape, *values) if all(value.isdecimal() for value in values) else shape
         direction: Direction = "in" if parameter.const else seen.direction or "inout"
         distribution = _index_range(extents) if direction == "in" and dtype in _INDEX_TYPES and vector == 1 else None
         if direction == "inout" and host.filled is False and told and not seen.is_read:
@@ -472,14 +476,6 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
             file=kernel.unit.path,
             line=line,
             column=column,
-            hint=_type_hint(kernel, parameter),
+            hint=entry_hint(kernel, parameter),
         )
     return dtype, vector
-
-
-def _type_hint(kernel: Kernel, parameter: Parameter) -> str:
-    if is_tensor_map(parameter):
-        return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
-    if parameter.pointer:
-        return f"Write a contract above {kernel.name} that gives its dtype."
-    return "Pass plain numbers instead: a contract cannot fill a struct."

@@ -20,8 +20,8 @@ from kernelmate.source.launches import find_launches
 from kernelmate.source.signature import spell
 from kernelmate.source.tokens import closing_angle, lex, split_list
 
-BOUND = re.compile(r"\{([^{}]*[^{}\s][^{}]*)\}")
-"""An argument that follows sizes; the group is its expression. `{}` is C++'s own: `k<Config<2>{}>`."""
+BOUND = re.compile(r"(?:(?<=[<,])|(?<=[<,]\s))\{([^{}]*[^{}\s][^{}]*)\}(?=\s*[,>])")
+"""An argument that follows sizes; the group is its expression. Braces behind a type are C++'s own: `k<Config<2>{}>`, `k<Config{2, true}>`."""
 
 
 def concrete_instances(contract: Contract) -> tuple[str, ...]:

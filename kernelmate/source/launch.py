@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Contract, LaunchShape, Passed, Size
+from kernelmate.records import Argument, Contract, LaunchShape, Passed, Size, TextureView
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import ExpressionError, evaluate, evaluate_integer
 from kernelmate.source.toml_positions import Path
@@ -222,28 +222,35 @@ def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
     return start
 
 
-def check_tensor_maps(contract: Contract, size: Size) -> None:
-    """Checks that the arrays of all tensor maps can have one at this size.
+def check_shown(contract: Contract, size: Size) -> None:
+    """Checks that the arrays of all tensor maps, textures and surfaces can have one at this size.
 
     Raises:
         ContractError: one cannot.
     """
     arrays = {one.name: one for one in contract.args}
     for passed in contract.passing:
-        if passed.kind != "tensor_map":
+        if passed.box is None and passed.view is None:
             continue
         array = arrays[passed.members[0].argument]
         with _located(("args", passed.name), size, contract.line):
-            reason = _reason_against_map(array.dtype, argument_shape(array, size, contract.line))
+            shape = argument_shape(array, size, contract.line)
+            if passed.view is not None:
+                kind, reason = (
+                    "surface" if passed.view.surface else "texture",
+                    _reason_against_object(passed.view, shape),
+                )
+            else:
+                kind, reason = "tensor map", _reason_against_map(array.dtype, shape)
             if reason is not None:
                 raise ExpressionError(
-                    f"{array.name} can have no tensor map: {reason}.",
+                    f"{array.name} can have no {kind}: {reason}.",
                     hint="Change the size, or exclude it by `require`.",
                 )
 
 
 def size_allowed(contract: Contract, size: Size) -> bool:
-    """Return True if a size meets all conditions of the contract's `require`, and its tensor maps are possible.
+    """Return True if a size meets all conditions of the contract's `require`, and its tensor maps and textures are possible.
 
     Raises:
         ContractError: a requirement has no value at this size.
@@ -251,7 +258,7 @@ def size_allowed(contract: Contract, size: Size) -> bool:
     if not meets_requirements(contract, size):
         return False
     try:
-        check_tensor_maps(contract, size)
+        check_shown(contract, size)
     except ContractError:
         return False
     return True
@@ -279,4 +286,28 @@ def _reason_against_map(dtype: str, shape: Sequence[int]) -> str | None:
         return f"a row has {row} bytes, and a tensor map needs a multiple of {MAP_ALIGNMENT}"
     if math.prod(shape[1:]) * ITEM_BYTES[dtype] >= 1 << 40:
         return "a tensor map needs strides below 2^40 bytes"
+    return None
+
+
+_MOST_TEXELS = {1: (131072,), 2: (65536, 131072), 3: (16384, 16384, 16384)}
+"""Largest extents of CUDA arrays by the number of coordinates, in the order of the shape (CUDA C++ Programming Guide, technical
+specifications per compute capability)."""
+_MOST_LINEAR, _MOST_LAYERS, _MOST_LAYERED, _MOST_SURFACE = 1 << 28, 2048, 32768, 32768
+"""The same for linear memory, layers, the extents of a layer, and a surface of one dimension."""
+
+
+def _reason_against_object(view: TextureView, shape: Sequence[int]) -> str | None:
+    """Returns why an array of this shape can have no texture or surface; None if it can."""
+    if not all(shape):
+        return "it needs an element"
+    extents = view.extents(shape)
+    most = (_MOST_LINEAR,) if view.buffer else _MOST_TEXELS[len(extents)]
+    if view.layered:
+        most = tuple(min(one, _MOST_LAYERED) for one in most)
+    elif view.surface and len(extents) == 1:
+        most = (_MOST_SURFACE,)
+    if any(extent > one for extent, one in zip(extents, most, strict=True)):
+        return f"it would need more than {' x '.join(map(str, most))} texels"
+    if view.layered and shape[0] > _MOST_LAYERS:
+        return f"it would need more than {_MOST_LAYERS} layers"
     return None

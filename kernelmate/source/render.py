@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from kernelmate.records import SLOWDOWN, Argument, Contract, Passed, TensorBox
+from kernelmate.records import SLOWDOWN, Argument, Contract, Passed, TensorBox, TextureView
 from kernelmate.source.tensor_maps import box_text
+from kernelmate.source.textures import view_text
 
 _WIDTH = 110
 _MARKERS = {"cuda": "//", "python": "#"}
@@ -98,17 +100,32 @@ def _passed_text(passed: Passed, contract: Contract) -> str:
         return quoted(f"{head}*[{count}][{rest}")
     if passed.box is not None:
         return quoted(_map_text(passed, passed.box, contract, texts))
+    if passed.view is not None:
+        return quoted(_object_text(passed, passed.view, contract))
     if passed.kind == "argument":
         return quoted(texts[passed.members[0].argument])
     return _fields([(one.keys, quoted(texts[one.argument])) for one in passed.members])
 
 
+def _first_use(passed: Passed, contract: Contract) -> bool:
+    """Returns True if no earlier parameter passes the array."""
+    name = passed.members[0].argument
+    return next(one for one in contract.passing if any(part.argument == name for part in one.members)) is passed
+
+
+def _object_text(passed: Passed, view: TextureView, contract: Contract) -> str:
+    (member,) = passed.members
+    kind, _, words = view_text(view).partition(" ")
+    if not _first_use(passed, contract):
+        return f"{kind} of {member.argument} {words}".rstrip()
+    argument = next(one for one in contract.args if one.name == member.argument)
+    head, tilde, distribution = argument_text(replace(argument, align=None)).partition(" ~ ")
+    return f"{head} {view_text(view)}{tilde}{distribution}"
+
+
 def _map_text(passed: Passed, box: TensorBox, contract: Contract, texts: Mapping[str, str]) -> str:
     (member,) = passed.members
-    own = (
-        next(one for one in contract.passing if any(part.argument == member.argument for part in one.members)) is passed
-    )
-    if not own:
+    if not _first_use(passed, contract):
         return f"tensormap of {member.argument} {box_text(box)}"
     head, tilde, distribution = texts[member.argument].partition(" ~ ")
     return f"{head} {box_text(box)}{tilde}{distribution}"

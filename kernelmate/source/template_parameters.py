@@ -78,18 +78,129 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
         return ()
     found = []
     indexing = index_types(kernel)
+    functors = {name: _functors(kernel.unit.text, call) for name, call in called_types(kernel).items()}
     for element in ("float", "__half", "int"):
-        given = [
-            "int" if one.name in indexing else _guess(one, element)
-            for one in parameters
-            if one.default is None and one.kind != "pack"
-        ]
-        found.append(
-            InferredInstance(
-                f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True
-            )
-        )
+        for number in range(_MOST_FUNCTORS):
+            chosen = {name: some[min(number, len(some) - 1)].of(element) for name, some in functors.items() if some}
+            given = [
+                chosen.get(one.name) or ("int" if one.name in indexing else _guess(one, element))
+                for one in parameters
+                if one.default is None and one.kind != "pack"
+            ]
+            origin = "a guess: nothing in the project uses it"
+            if chosen:
+                origin += f", and {' and '.join(dict.fromkeys(chosen.values()))} can be called so"
+            found.append(InferredInstance(f"{kernel.name}<{', '.join(given)}>", origin, guessed=True))
     return tuple(dict.fromkeys(found))
+
+
+# ---------------------------------------------------------------------------------------------------------- functors
+
+_MOST_FUNCTORS = 2
+"""Functors that are tried for each element type."""
+_OPERATOR = "operator()"
+_CLASS = re.compile(
+    r"(template\s*<(?P<head>[^{};()]*)>\s*)?\b(?:struct|class)\s+(?P<name>\w+)\s*(?:final\s*)?(?::[^{};()]*)?\{"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a kernel calls a type parameter: the member function, `operator()` or a static one, and its number of arguments."""
+
+    member: str
+    arguments: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Functor:
+    """A class that may be called so; `parameters` are those of its template that are types."""
+
+    name: str
+    parameters: int
+
+    def of(self, element: str) -> str:
+        return f"{self.name}<{', '.join([element] * self.parameters)}>" if self.parameters else self.name
+
+
+def called_types(kernel: Kernel) -> dict[str, Call]:
+    """Returns the type parameters of a template whose values, or static members, the kernel calls."""
+    found: dict[str, Call] = {}
+    for one in template_parameters(kernel):
+        if one.kind != "type" or not one.name:
+            continue
+        name = re.escape(one.name)
+        values = re.findall(rf"\b{name}\s*(?:const\s*)?&{{0,2}}\s*(\w+)\s*[,)=;]", kernel.source)
+        patterns = [(_OPERATOR, rf"(?<![\w.:>]){re.escape(value)}\s*\(") for value in dict.fromkeys(values)]
+        patterns.append((_OPERATOR, rf"\b{name}\s*(?:\(\s*\)|\{{\s*\}})\s*\("))
+        patterns += [
+            (member, rf"\b{name}\s*::\s*{member}\s*\(")
+            for member in re.findall(rf"\b{name}\s*::\s*(\w+)\s*\(", kernel.source)
+        ]
+        for member, pattern in patterns:
+            match = re.search(pattern, kernel.source)
+            count = None if match is None else _count(kernel.source, match.end() - 1)
+            if count is not None:
+                found.setdefault(one.name, Call(member, count))
+    return found
+
+
+def _count(text: str, opening: int) -> int | None:
+    """Returns the number of items in the list that the parenthesis at `opening` begins; None if it is not closed."""
+    depth, commas = 0, 0
+    for at in range(opening, len(text)):
+        if text[at] in "([{":
+            depth += 1
+        elif text[at] in ")]}":
+            depth -= 1
+        elif text[at] == "," and depth == 1:
+            commas += 1
+        if not depth:
+            return commas + 1 if text[opening + 1 : at].strip() else 0
+    return None
+
+
+@lru_cache(maxsize=64)
+def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
+    """Returns the classes of a text with such a member function, plain ones first."""
+    found = []
+    for match in _CLASS.finditer(text):
+        end = _closing_brace(text, match.end() - 1)
+        body = text[match.end() : end]
+        member = r"operator\s*\(\s*\)" if call.member == _OPERATOR else rf"\b{re.escape(call.member)}"
+        declared = [at.end() - 1 for at in re.finditer(rf"{member}\s*\(", body)]
+        heads = [part.strip() for part in (match["head"] or "").split(",") if part.strip()]
+        if all(re.match(r"(?:typename|class)\b", part) for part in heads) and any(
+            _count(body, at) == call.arguments for at in declared
+        ):
+            found.append(_Functor(match["name"], len(heads)))
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.parameters))
+
+
+def _closing_brace(text: str, opening: int) -> int:
+    """Returns the offset of the brace that closes the one at `opening`, or the end of the text."""
+    depth = 0
+    for match in re.compile("[{}]").finditer(text, opening):
+        depth += 1 if match[0] == "{" else -1
+        if not depth:
+            return match.start()
+    return len(text)
+
+
+def example_instance(kernel: Kernel) -> tuple[str, str]:
+    """Returns an instance as a contract may name it, and the class that it needs where the kernel calls a parameter; else no text."""
+    calls = called_types(kernel)
+    written = [
+        "Mine" if one.name in calls else _guess(one, "float")
+        for one in template_parameters(kernel)
+        if one.default is None and one.kind != "pack"
+    ]
+    members = []
+    for call in dict.fromkeys(calls.values()):
+        given = ", ".join(f"float {letter}" for letter in "abcdefgh"[: call.arguments])
+        static, const = ("", " const") if call.member == _OPERATOR else ("static ", "")
+        members.append(f"{static}__device__ float {call.member}({given}){const} {{ return {'a' if given else '0'}; }}")
+    return f"{kernel.name}<{', '.join(written)}>", f"struct Mine {{ {' '.join(members)} }};" if members else ""
 
 
 @lru_cache(maxsize=256)
@@ -143,6 +254,3 @@ _GUESSES = (
     (r"tile|bm|bn|bk|warp|head|dim|hidden", "32"),
     (r"bits", "8"),
 )
-
-
-# ------------------------------------------------------------------------------------------------------------ search

@@ -299,6 +299,12 @@ def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
             if end is None:
                 return None
             index = end
+        elif text == "{" and tokens[index - 1].kind == "word":
+            # A value of a class type, such as `Config{128, true}`; a block has statements.
+            end = closing(tokens, index)
+            if end is None or any(token.text == ";" for token in tokens[index:end]):
+                return None
+            index = end
         elif text in (";", "{", "}", ")", "]", "<<<"):
             return None
         index += 1

@@ -103,6 +103,8 @@ def test_symbols_and_folds_are_those_of_the_kernels_and_their_contracts(tmp_path
         ('// [args]\n// a = "float32 = 2 "', 21, {"fixed"}, {"align 16", "float32"}),
         ('// [args]\n// y = "out float32[n] "', 23, {"align 16", "unordered", "where"}, {"fixed"}),
         ('// [args]\n// y = "', 8, {"scratch", "inout", "float32"}, {"unordered"}),
+        ('// [args]\n// t = "in float32[n] texture "', 30, {"filter", "normalized", "address"}, {"texture"}),
+        ('// [args]\n// t = "out float32[n, 4] surface channels "', 43, {"layered"}, {"filter", "channels"}),
         ("// [symbols]\n// ", 3, {"taps"}, {"shared", "x"}),
     ],
 )

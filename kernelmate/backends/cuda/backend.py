@@ -23,6 +23,7 @@ from kernelmate.backends.cuda.loading import CodeCopy, fault_of, load_failure, l
 from kernelmate.backends.cuda.memory import bound_memory, fill_variables
 from kernelmate.backends.cuda.pipeline_timing import ReplayedVersion
 from kernelmate.backends.cuda.printing import Printed, captured
+from kernelmate.backends.cuda.textures import TextureObjects
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
@@ -350,12 +351,18 @@ class CudaModule:
         """Makes the launch, and returns the addresses of its variables."""
         shape, function = run.shape, self.ready(run.shape)
         places = {name: arena.address(name) for name in arena.spans}
-        arguments = launched_arguments(run.arguments, places)
+        objects = TextureObjects(run.arguments, places)
+        objects.fill(self.backend.stream)
+        arguments = launched_arguments(run.arguments, objects.places)
         variables = fill_variables(function, run.arguments, places, self.backend.stream)
         if shape.cluster is None:
             function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
         else:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
+        if objects:
+            objects.collect(self.backend.stream)
+            # The launch uses them until it has ended.
+            self.backend.stream.synchronize()
         return variables
 
     def _variables_after(

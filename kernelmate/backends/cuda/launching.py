@@ -39,7 +39,8 @@ PORTABLE_BLOCKS = 8
 def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
     """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8.
 
-    A struct gives its bytes, in which `places` has the addresses of arrays, and a tensor map those that the driver makes.
+    A struct gives its bytes, in which `places` has the addresses of arrays, a tensor map those that the driver makes, and a
+    texture or surface its handle, which `places` has by its `object_name`.
 
     Raises:
         cupy.cuda.driver.CUDADriverError: the driver refuses the tensor map.
@@ -47,6 +48,8 @@ def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
     value = argument.value
     if argument.tensor_map is not None:
         return _bytes_by_value(encoded_map(argument.tensor_map, places[argument.tensor_map.array]))
+    if argument.texture is not None:
+        return np.uint64(places[object_name(argument.name)])
     if type(value) is np.void or argument.addresses:
         raw = np.frombuffer(value.tobytes(), np.uint8).copy()
         with_addresses(raw, argument.addresses, places)
@@ -55,6 +58,11 @@ def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
         return value
     bits = value.tobytes()
     return np.uint8(bits[0]) if len(bits) == 1 else np.uint16(int.from_bytes(bits, sys.byteorder))
+
+
+def object_name(argument: str) -> str:
+    """Returns the name of a texture or surface object, which is not that of the array it shows."""
+    return f"{argument} (object)"
 
 
 def _bytes_by_value(raw: Array) -> Array:
@@ -112,6 +120,15 @@ def launched_arguments(
         for item in arguments
         if not isinstance(item, ArrayArgument) or item.passed
     )
+
+
+def device_view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Returns device memory as a CuPy array."""
+    import cupy
+
+    size = math.prod(shape) * dtype.itemsize
+    memory = cupy.cuda.UnownedMemory(address, max(size, 1), None)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def content_of(argument: ArrayArgument, places: Mapping[str, int]) -> Any:

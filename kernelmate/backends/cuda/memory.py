@@ -33,7 +33,7 @@ _STACK_LIMIT, _PRINTF_LIMIT, _HEAP_LIMIT = 0, 1, 2
 """`cudaLimitStackSize`, `cudaLimitPrintfFifoSize` and `cudaLimitMallocHeapSize` of `driver_types.h`."""
 
 _VARIABLE = re.compile(
-    r"^[^/\n]*\.global\s(?:\.align\s+\d+\s+)?\.[a-z](?P<bits>8|16|32|64|128)\s+[\w$]+(?P<extents>(?:\[\d+\])*)",
+    r"^[^/\n]*\.global\s(?:\.attribute\([^)]*\)\s+)?(?:\.align\s+\d+\s+)?\.[a-z](?P<bits>8|16|32|64|128)\s+[\w$]+(?P<extents>(?:\[\d+\])*)",
     re.MULTILINE,
 )
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, ScalarArgument, StageLaunch
+from kernelmate.backends.cuda.launching import device_view
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena, launcher
 from kernelmate.backends.pipeline import PipelineLaunch, Temporary
 from kernelmate.backends.timed import CannotCapture, TimedFault
@@ -109,7 +110,7 @@ class _HeldTemporary:
         if one.fill == 0:
             cupy.cuda.runtime.memsetAsync(self.memory.ptr, 0, one.nbytes, stream)
         else:
-            memory_view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
+            device_view(int(self.memory.ptr), one.shape, numpy_dtype(one.dtype)).fill(one.fill)
 
 
 def _kernel_step(
@@ -138,7 +139,7 @@ class LibraryStep:
 
         assert stage.text is not None
         arrays = [one for one in stage.arguments if not isinstance(one, ScalarArgument)]
-        named: dict[str, Any] = {name: memory_view(places[source], *types[source]) for name, source in arrays}
+        named: dict[str, Any] = {name: device_view(places[source], *types[source]) for name, source in arrays}
         self._result = next(named[name] for name, source in arrays if source in stage.writes)
         named |= {one.name: one.value.item() for one in stage.arguments if isinstance(one, ScalarArgument)}
         # A keyword of Python has a trailing underscore in expressions.
@@ -258,15 +259,6 @@ def _factor(matrix: Any, dtype: Any, leading: tuple[int, ...]) -> tuple[int, int
     if steps[-2] == 1 and steps[-1] >= rows:
         return 1, pointer, steps[-1], batch
     return None
-
-
-def memory_view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Returns device memory as a CuPy array."""
-    import cupy
-
-    size = math.prod(shape) * dtype.itemsize
-    memory = cupy.cuda.UnownedMemory(address, max(size, 1), None)
-    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 class ReplayedSteps:

@@ -15,6 +15,7 @@ from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.backends.cuda.launching import content_of, launch_in_clusters, launched_arguments
 from kernelmate.backends.cuda.memory import fill_variables
+from kernelmate.backends.cuda.textures import TextureObjects
 from kernelmate.backends.timed import TimedFault
 from kernelmate.records import Finding, FindingCode, LaunchShape
 
@@ -82,6 +83,8 @@ class TimingArena:
             runtime.memcpyAsync(self._places[item.name], source, data.nbytes, kind, stream.ptr)
             if data is not item.data:
                 stream.synchronize()
+        self._objects = TextureObjects(run.arguments, self._places)
+        self._objects.fill(stream)
         for name, (first, count) in self._first.items():
             runtime.memcpyAsync(first, self._places[name], count, ON_DEVICE, stream.ptr)
         self._restoring = [self._copying(self._places[name], *first) for name, first in self._first.items()]
@@ -105,7 +108,7 @@ class TimingArena:
             function: the version as a cupy.RawKernel, prepared for the launch's shared memory.
             shape: its launch.
         """
-        return launcher(function, shape, self.arguments, self._places, self._stream)
+        return launcher(function, shape, self.arguments, self._objects.places, self._stream)
 
     @property
     def restoring(self) -> int:
@@ -134,11 +137,14 @@ class TimingArena:
 
     def poison(self, stream: int) -> None:
         """Overwrites arrays that are only written."""
+        import cupy
         from cupy.cuda import runtime
 
         for item in self._only_written:
             if item.data.nbytes:
                 runtime.memsetAsync(self._places[item.name], POISON, item.data.nbytes, stream)
+        if self._objects:
+            self._objects.fill(cupy.cuda.ExternalStream(stream))
 
     def scrub(self) -> None:
         """Overwrites everything, so that later launches find no data of these."""
@@ -161,6 +167,7 @@ class TimingArena:
         """Returns writable arrays, copied to the host."""
         from cupy.cuda import runtime
 
+        self._objects.collect(self._stream)
         found = {item.name: np.empty(item.data.shape, item.data.dtype) for item in self._written}
         for name, array in found.items():
             if array.nbytes:
@@ -209,14 +216,18 @@ def launcher(
 
 
 def refuse_lasting(run: Run, restored: frozenset[str]) -> None:
-    """Refuse a launch that needs a variable's first contents, which would take a copy before every timed launch.
+    """Refuse a launch that needs first contents of a variable or a surface, which would take a copy before every timed launch.
 
     Raises:
-        TimedFault: with the name of the variable.
+        TimedFault: with the name of the variable or the surface.
     """
     for item in run.arguments:
         if isinstance(item, ArrayArgument) and item.variable is not None and item.name in restored:
             said = f"not timed: the variable {item.name} is read and written, and would need its contents before each launch"
+            raise TimedFault(Finding(FindingCode.LAUNCH_FAILURE, "note", said))
+        shown = None if isinstance(item, ArrayArgument) else item.texture
+        if shown is not None and shown.view.surface and shown.array in restored:
+            said = f"not timed: the surface {item.name} is read and written, and would need its contents before each launch"
             raise TimedFault(Finding(FindingCode.LAUNCH_FAILURE, "note", said))
 
 

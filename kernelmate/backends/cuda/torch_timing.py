@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmate.backends.cuda.pipeline_timing import ReplayedSteps, memory_view
+from kernelmate.backends.cuda.launching import device_view
+from kernelmate.backends.cuda.pipeline_timing import ReplayedSteps
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
 from kernelmate.backends.timed import CannotCapture
 from kernelmate.records import LaunchShape
@@ -68,7 +69,7 @@ class TorchVersion:
     def placed(self, arena: TimingArena, place: int, stream: Any) -> Launch:
         """As `CudaPipeline.placed`."""
         given = {
-            name: tensor_of(memory_view(arena.places[name], shape, bits_of(dtype)), dtype)
+            name: tensor_of(device_view(arena.places[name], shape, bits_of(dtype)), dtype)
             for name, (shape, dtype) in self._arrays.items()
         }
         call = _CapturedCall(lambda: self._function(given), stream, keep=place == 0)

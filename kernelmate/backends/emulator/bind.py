@@ -57,7 +57,9 @@ from kernelmate.backends.emulator.operations import (
     ReadClock,
     Shuffle,
     Store,
+    SurfaceAccess,
     TensorCopy,
+    TextureFetch,
     Trap,
     Vote,
     WarpBarrier,
@@ -72,6 +74,7 @@ from kernelmate.backends.emulator.ranges import range_of, watched
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import ADDRESSING, Shadows
 from kernelmate.backends.emulator.tensors import bind_tensor_copy
+from kernelmate.backends.emulator.textures import bind_fetch, bind_surface
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
@@ -169,6 +172,10 @@ def _fold_parameter(operation: Load, start: int, machine: Machine) -> None:
         first = start + index * dtype.itemsize
         raw = machine.parameters[first : first + dtype.itemsize]
         machine.registers.set_constant(operand, kind, raw.view(dtype)[0])
+
+
+_OF_UNITS = BulkCopy | TensorCopy | BulkGroup | TextureFetch | SurfaceAccess
+"""Operations of the units for bulk copies and for textures."""
 
 
 class Binder:
@@ -314,8 +321,8 @@ class Binder:
             return bind_reduce(operation, machine)
         if isinstance(operation, Elect):
             return bind_elect(operation, machine)
-        if isinstance(operation, BulkCopy | TensorCopy | BulkGroup):
-            return self._bind_bulk(operation, step, number)
+        if isinstance(operation, _OF_UNITS):
+            return self._bind_unit(operation, step, number)
         if isinstance(operation, PhaseBarrier):
             return bind_phase_barrier(operation, machine, linked, number, step.position, step.opcode)
         if isinstance(operation, MATRIX_OPERATIONS):
@@ -327,12 +334,21 @@ class Binder:
         assert isinstance(operation, Assert)
         return bind_assert(operation, machine, linked, step.position)
 
-    def _bind_bulk(self, operation: BulkCopy | TensorCopy | BulkGroup, step: DecodedStep, number: int) -> Bound | None:
+    def _bind_unit(
+        self,
+        operation: BulkCopy | TensorCopy | BulkGroup | TextureFetch | SurfaceAccess,
+        step: DecodedStep,
+        number: int,
+    ) -> Bound | None:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, BulkCopy):
             return bind_bulk_copy(operation, machine, linked, number, step.position)
         if isinstance(operation, TensorCopy):
             return bind_tensor_copy(operation, machine, linked, number, step.position)
+        if isinstance(operation, TextureFetch):
+            return bind_fetch(operation, machine, number, step.position)
+        if isinstance(operation, SurfaceAccess):
+            return bind_surface(operation, machine, number, step.position)
         return bind_bulk_group(operation, machine)
 
     def _bind_matrix(

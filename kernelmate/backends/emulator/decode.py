@@ -30,6 +30,8 @@ from kernelmate.backends.emulator.operations import (
     PhaseBarrier,
     Print,
     Store,
+    SurfaceAccess,
+    TextureFetch,
     Trap,
     WarpgroupMultiply,
 )
@@ -47,6 +49,8 @@ from kernelmate.backends.emulator.program import (
 from kernelmate.backends.emulator.ptx import refusal
 from kernelmate.backends.emulator.specials import is_known
 from kernelmate.backends.emulator.types import SIZES
+
+_WITH_RESULTS = Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply | TextureFetch | SurfaceAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +285,7 @@ def results_of(operation: Operation) -> list[str]:
     """Returns the names of the registers that an operation writes."""
     if isinstance(operation, Compute):
         return [name for operand, _ in operation.results for name in registers_in(operand)]
-    if isinstance(operation, Load | MatrixLoad | MatrixMultiply | FragmentLoad | WarpgroupMultiply):
+    if isinstance(operation, _WITH_RESULTS):
         return [name for operand in operation.results for name in registers_in(operand)]
     if isinstance(
         operation, Store | MatrixStore | FragmentStore | Branch | BranchTable | Exit | Trap | Print | Assert | Nothing

@@ -15,6 +15,7 @@ from kernelmate.backends.emulator.operations import (
     Nothing,
     PhaseBarrier,
     Store,
+    SurfaceAccess,
     TensorCopy,
 )
 from kernelmate.backends.emulator.register_order import RegisterPlan, plan_of
@@ -52,9 +53,13 @@ class Facts:
     registers: RegisterPlan | None
 
 
+_SIZED_LATER = TensorCopy | SurfaceAccess
+"""Operations whose accesses have the size of an element of an array that the launch gives."""
+
+
 def _granule(decoded: Decoded, *, stores: bool, spaces: set[str]) -> int:
-    if stores and any(isinstance(step.operation, TensorCopy) and not step.operation.loads for step in decoded.steps):
-        return 1  # the map has the size of an element
+    if stores and any(isinstance(step.operation, _SIZED_LATER) and not step.operation.loads for step in decoded.steps):
+        return 1
     kinds = Store | Atomic if stores else Load | Store | Atomic
     operations = [step.operation for step in decoded.steps if isinstance(step.operation, kinds)]
     return min((SIZES[operation.kind] for operation in operations if operation.space in spaces), default=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,6 +41,7 @@ from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
 from kernelmate.backends.emulator.tensors import encoded
+from kernelmate.backends.emulator.textures import FIRST_HANDLE
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
 from kernelmate.records import FindingCode, Target
@@ -90,6 +92,8 @@ class Launch:
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._given_variables: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
+        objects = [one.name for one in run.arguments if isinstance(one, ScalarArgument) and one.texture is not None]
+        self.handles = dict(zip(objects, itertools.count(FIRST_HANDLE), strict=False))
         self._variables = variables
         self._before: dict[str, Array] = {}
         self._symbols = self._allocate_variables(linked)
@@ -195,9 +199,15 @@ class Launch:
         specials = Specials(lanes, self.target.sms, shared.limit, dynamic, workspace, explicit, around.specials)
         self._specials = specials
         registers = Registers(linked.registers, lanes.count, specials, self._symbols, around.fill)
+        objects = (
+            (self.handles[one.name], (one.texture, self.arguments[one.texture.array][1].address))
+            for one in self.run.arguments
+            if isinstance(one, ScalarArgument) and one.texture is not None
+        )
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
             np.zeros(lanes.count, bool), surroundings=self.run.surroundings, replicated=self.run.replicated,
+            textures=dict(objects),
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:
@@ -218,6 +228,8 @@ class Launch:
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
         if argument.tensor_map is not None:
             return encoded(argument.tensor_map, self.arguments[argument.tensor_map.array][1].address)
+        if argument.texture is not None:
+            return np.array([self.handles[argument.name]], np.uint64).view(np.uint8)
         raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
         if argument.addresses:
             raw = raw.copy()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from kernelmate.backends.base import Surroundings
+from kernelmate.backends.base import Surroundings, Texture
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
@@ -167,6 +167,7 @@ class Machine:
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
         phases: what messages say about mbarriers.
+        textures: texture and surface objects by handle, each with the address of its array.
         unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """
 
@@ -193,6 +194,7 @@ class Machine:
     surroundings: Surroundings | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False
+    textures: Mapping[int, tuple[Texture, int]] = field(default_factory=dict)
     phases: PhaseRecords = field(init=False)
 
     def __post_init__(self) -> None:

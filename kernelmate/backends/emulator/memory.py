@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, BulkCopy, Load, Store, TensorCopy
+from kernelmate.backends.emulator.operations import (
+    AsyncCopy,
+    Atomic,
+    BulkCopy,
+    Load,
+    Store,
+    SurfaceAccess,
+    TensorCopy,
+    TextureFetch,
+)
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 from kernelmate.backends.emulator.types import Array
 
@@ -54,12 +63,15 @@ class Marks:
         return found | dict.fromkeys(self.several)
 
 
+_ADDRESSED = Load | Store | Atomic | BulkCopy | TensorCopy | TextureFetch | SurfaceAccess
+
+
 def marks_of(decoded: Decoded) -> Marks:
     """Returns the marks of a kernel's instructions that may access global memory."""
     lines: dict[int | None, list[int]] = {}
     for number, step in enumerate(decoded.steps):
         operation = step.operation
-        known = isinstance(operation, Load | Store | Atomic | BulkCopy | TensorCopy) and operation.space in _GLOBAL
+        known = isinstance(operation, _ADDRESSED) and operation.space in _GLOBAL
         if known or isinstance(operation, AsyncCopy):
             position = step.position
             lines.setdefault(position.line or None if position else None, []).append(number)

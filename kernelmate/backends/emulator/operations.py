@@ -143,6 +143,57 @@ class TensorCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class TextureFetch:
+    """`tex` and `tld4`: texels of the texture whose handle is `handle`.
+
+    Attributes:
+        dimensions: the number of coordinates.
+        layered: True if `coordinates` begin with the number of a layer.
+        coordinates: x first.
+        coordinate_kind: `s32` for a fetch from linear memory, else `f32`.
+        results, kind: a register for each channel, and their type; for `tld4` one for each of four texels.
+        channel: of `tld4`, the channel of the four texels.
+        sources: the registers among the operands.
+    """
+
+    dimensions: int
+    layered: bool
+    handle: Operand
+    coordinates: tuple[Operand, ...]
+    coordinate_kind: str
+    results: tuple[Operand, ...]
+    kind: str
+    channel: int | None
+    sources: tuple[Operand, ...]
+    space: str = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class SurfaceAccess:
+    """`suld.b` and `sust.b`: bytes of the surface whose handle is `handle`.
+
+    Attributes:
+        loads: True for `suld`.
+        dimensions, layered, handle, sources: as for `TextureFetch`.
+        coordinates: x first, which counts bytes.
+        results, values, kind: what is loaded or stored, and the type of each part.
+        beyond: `trap`, `clamp` or `zero`, what an access outside of the surface does.
+    """
+
+    loads: bool
+    dimensions: int
+    layered: bool
+    handle: Operand
+    coordinates: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    values: tuple[Operand, ...]
+    kind: str
+    beyond: str
+    sources: tuple[Operand, ...]
+    space: str = "global"
+
+
+@dataclass(frozen=True, slots=True)
 class BulkGroup:
     """Closes a thread's group of bulk copies (`left` None), or waits until at most `left` groups are pending.
 
@@ -476,8 +527,8 @@ WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX
 """Operations that wait for the lanes of their mask, or of their warpgroup."""
 
 Operation = (
-    Compute | Load | Store | Atomic | AsyncCopy | AsyncGroup | BulkCopy | BulkGroup | TensorCopy | Shuffle | Vote
-    | Match | WarpReduce | Elect | WarpBarrier | PhaseBarrier | MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove
+    Compute | Load | Store | Atomic | AsyncCopy | AsyncGroup | BulkCopy | BulkGroup | TensorCopy | TextureFetch | SurfaceAccess
+    | Shuffle | Vote | Match | WarpReduce | Elect | WarpBarrier | PhaseBarrier | MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove
     | FragmentLoad | FragmentStore | WarpgroupMultiply | WarpgroupOrder | ActiveMask | Barrier | ClusterBarrier
     | Branch | BranchTable | Exit | Trap | Assert | Print | ReadClock | Nothing
 )  # fmt: skip

@@ -29,8 +29,10 @@ from kernelmate.backends.emulator.types import SIZES
 
 _ON_A_GPU = "judge this kernel on a GPU (--backend cuda)"
 _INSTEAD = {
-    ("tex", "tld4", "txq", "istypep"): "textures: read the array through a const pointer (__ldg) instead",
-    ("suld", "sust", "sured", "suq"): "surfaces: read and write the array through a pointer instead",
+    ("tex", "tld4"): "it executes fetches of 32-bit results from textures of one to three dimensions and layers of two; for others " + _ON_A_GPU,
+    ("txq", "istypep"): "pass the extents of the texture as arguments instead",
+    ("suld", "sust"): "it executes accesses by bytes to surfaces of one to three dimensions and layers of two; for others " + _ON_A_GPU,
+    ("sured", "suq"): "reduce in an array through a pointer, and pass the extents as arguments, instead",
     ("cp.async.bulk", "cp.reduce.async.bulk", "tensormap"):
         "the emulator copies in bulk to one block, without byte masks, and boxes in tile mode by maps of the host: use these, or "
         + _ON_A_GPU,

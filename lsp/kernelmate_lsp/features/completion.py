@@ -12,6 +12,7 @@ from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, o
 from kernelmate.source.document import KEYS
 from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.pipelines import NOT_OF_PIPELINES
+from kernelmate.source.textures import SURFACE_WORDS, TEXTURE_WORDS, example_entry, object_kind
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
@@ -192,13 +193,16 @@ def _arguments(block: ContractBlock, owner: Kernel | None) -> Iterator[types.Com
         if parameter.name in taken:
             continue
         dtype = parameter.dtype or "float32"
+        shown = object_kind(parameter)
         direction = ("in " if parameter.const else "out ") if parameter.pointer else ""
         shape = "[n]" if parameter.pointer else ""
         yield types.CompletionItem(
             parameter.name,
             kind=types.CompletionItemKind.Field,
             detail=parameter.type,
-            insert_text=f'{parameter.name} = "{direction}{dtype}{shape}"',
+            insert_text=example_entry(parameter.name, shown)
+            if shown is not None
+            else f'{parameter.name} = "{direction}{dtype}{shape}"',
         )
 
 
@@ -240,6 +244,10 @@ def _promises(value: str) -> Iterator[types.CompletionItem]:
         documentation = "The scalar is never given another value."
         yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)
     elif "~" not in value:
+        shown = re.search(r"\b(texture|surface)\b", value)
+        for word in () if shown is None else TEXTURE_WORDS if shown[1] == "texture" else SURFACE_WORDS:
+            if not re.search(rf"\b{word}\b", value):
+                yield types.CompletionItem(word, kind=types.CompletionItemKind.Keyword)
         for word, documentation in _PROMISES.items():
             if word.split()[0] not in value and (word == "align 16" or value.startswith(("out", "inout"))):
                 yield types.CompletionItem(word, kind=types.CompletionItemKind.Keyword, documentation=documentation)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmate.compiler import project
 from kernelmate.compiler.device_part import device_part
 
 
@@ -205,3 +206,23 @@ def test_whatever_the_text_is_what_stays_is_where_it_was(pieces: list[str]) -> N
     assert len(found) == len(lines)
     for line, was in zip(found, lines, strict=True):
         assert all(character in (" ", was[column]) for column, character in enumerate(line))
+
+
+def test_headers_are_parsed_once_for_all_kernels_of_a_file_and_again_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.cuh").write_text("#define TWICE(x) (2 * (x))\n__device__ int a(int x) { return TWICE(x); }\n")
+    (tmp_path / "b.cuh").write_text('#include "a.cuh"\n__device__ int b(int x) { return a(x); }\n')
+    text = '#include "b.cuh"\n__global__ void one(int* y) { *y = b(1); }\n__global__ void two(int* y) { *y = a(2); }\n'
+    seen: list[str] = []
+    plain = project.parse
+    monkeypatch.setattr(project, "_LAST", [])
+    monkeypatch.setattr(project, "parse", lambda text, functions: seen.append(text[:8]) or plain(text, functions))
+    first = device_part(text, tmp_path, kernel="one")
+    second = device_part(text, tmp_path, kernel="two")
+    assert len(seen) == 3
+    assert ("void one" in first.text, "void one" in second.text) == (True, False)
+    (tmp_path / "a.cuh").write_text("__device__ int a(int x) { return x + 1; }\n")
+    third = device_part(text, tmp_path, kernel="two")
+    assert "x + 1" in dict(third.headers)["a.cuh"]
+    assert len(seen) == 6  # a function-like macro is gone, by which every text is parsed

@@ -78,7 +78,15 @@ def test_a_template_without_an_instance_says_how_to_name_one(compiled: Compile) 
     (said,) = result.diagnostics
     assert not result.ok
     assert (said.severity, said.code, said.line) == ("note", "no-instance", 1)
-    assert 'instances = ["k<...>"]' in said.message
+    assert 'instances = ["k<1>"]' in said.message
+
+
+def test_a_template_that_calls_a_parameter_says_which_class_it_needs_and_that_class_will_do(compiled: Compile) -> None:
+    text = "template <class T, class F> __global__ void k(T* x, F f) { x[0] = f(x[1], x[2]); }\n"
+    (said,) = compiled(text).diagnostics
+    assert 'instances = ["k<float, Mine>"]' in said.message
+    needed = said.message.partition("as the kernel does: ")[2]
+    assert compiled(f"{needed}\n{text}", instance="k<float, Mine>").ok
 
 
 def test_positions_go_through_the_anchors_of_a_string(cache_dir: object) -> None:

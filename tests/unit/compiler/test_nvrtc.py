@@ -121,6 +121,13 @@ def test_a_missing_header_is_a_warning_at_its_include_and_compiling_goes_on(comp
     assert "nowhere.cuh" in result.diagnostics[0].message
 
 
+def test_a_missing_header_says_where_it_was_sought_and_who_has_it(compiled, tmp_path) -> None:
+    result = compiled('#include "cutlass/nowhere.h"\n' + SAXPY, include_paths=(str(tmp_path),))
+    (warning,) = result.diagnostics
+    assert f"was not found beside the file nor in {tmp_path}" in warning.message
+    assert "github.com/NVIDIA/cutlass" in warning.message
+
+
 def test_template_instances_are_compiled_each_by_itself(compiled) -> None:
     text = "template <typename T, int N> __global__ void fill(T* x) { for (int i = 0; i < N; i++) x[i] = T(N); }\n"
     single, double = (compiled(text, instance=f"fill<{kind}, 4>") for kind in ("float", "double"))

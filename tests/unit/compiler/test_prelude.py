@@ -101,3 +101,46 @@ def test_own_types_of_those_names_stay(compiled) -> None:
 def test_the_lists_do_not_overlap() -> None:
     lists = [_FUNCTIONS, _TRAIT_NAMES, *_LIBCUXX.values()]
     assert sum(map(len, lists)) == len(frozenset().union(*lists))
+
+
+def test_a_kernel_with_headers_of_thrust_compiles_whether_it_uses_them_or_not(compiled) -> None:
+    text = """
+    #include <thrust/device_vector.h>
+    #include <thrust/host_vector.h>
+    #include <thrust/binary_search.h>
+    #include <thrust/complex.h>
+    #include <thrust/execution_policy.h>
+    #include <thrust/random.h>
+    #include <thrust/reduce.h>
+    struct Sum { __host__ __device__ float operator()(float a, float b) const { return a + b; } };
+    __global__ void k(float* x, thrust::complex<float>* z, thrust::device_ptr<float> p) {
+      thrust::default_random_engine engine(threadIdx.x);
+      thrust::uniform_real_distribution<float> uniform(0, 1);
+      x[9] = uniform(engine) + thrust::reduce(thrust::seq, x, x + 8, 0.0f, Sum());
+      x[10] = thrust::lower_bound(thrust::seq, x, x + 8, 1.0f) - x;
+      z[0] = thrust::exp(z[1]) * z[2] + thrust::raw_pointer_cast(p)[2];
+    }
+    int main() { thrust::device_vector<float> v(10); k<<<1, 1>>>(thrust::raw_pointer_cast(v.data()), nullptr, v.data()); }
+    """
+    done = compiled(text)
+    assert done.ok, done.diagnostics
+
+
+def test_macros_that_tell_nvcc_and_its_options_are_those_of_nvcc(compiled) -> None:
+    text = """
+    #if !defined(__NVCC__) || !defined(__CUDACC_EXTENDED_LAMBDA__) || !defined(__CUDACC_RELAXED_CONSTEXPR__)
+    #error "nvcc --extended-lambda --expt-relaxed-constexpr"
+    #endif
+    #if CUDART_VERSION < 11000 || CUDA_VERSION < 11000
+    #error "CUDA 11 is required"
+    #endif
+    #if !_CCCL_CUDA_COMPILER(NVRTC)
+    #error "libcu++ must know the compiler"
+    #endif
+    __device__ int kind(std::byte) { return 1; }
+    __device__ int kind(cuda::std::byte) { return 2; }
+    __global__ void k(int* y) { *y = kind(std::byte{3} | std::byte{4}); }
+    """
+    done = compiled("#include <cuda/std/cstddef>\n#include <cstddef>\n" + text)
+    assert done.ok
+    assert done.diagnostics == ()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kernelmate.compiler import compile_kernel, find_target
-from kernelmate.compiler.ptx_text import names_of, own_launches, used_names_of
+from kernelmate.compiler.ptx_text import names_of, own_launches, used_names_of, variable_bytes
 from kernelmate.records import CompileOptions
 from kernelmate.source import find_kernels, text_unit
 
@@ -73,3 +73,8 @@ def test_a_graph_launched_from_the_device_is_named() -> None:
 )
 def test_what_launches_nothing_is_left_alone(body: str) -> None:
     assert own_launches(ptx(f"__global__ void k(float* y) {{ {body} }}\n")) is None
+
+
+def test_managed_variables_have_a_size() -> None:
+    text = ".global .attribute(.managed) .align 4 .b8 table[64];\n.visible .global .attribute(.managed) .align 4 .u32 counter;\n"
+    assert variable_bytes(text) == {"table": 64, "counter": 4}

@@ -384,3 +384,18 @@ def test_a_long_text_is_read_again_only_where_it_changed() -> None:
     kept = sum(one is other for one, other in zip(before.tokens, after.tokens, strict=True))
     assert kept > len(before.tokens) // 4
     assert after == _Lexer(after.text).result()
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("namespace EXPORTED a {", "a::k"),
+        ('namespace [[gnu::visibility("default")]] a {', "a::k"),
+        ('inline namespace __attribute__((visibility("default"))) a::b {', "a::b::k"),
+        ("namespace a::inline b {", "a::b::k"),
+        ("namespace {", "k"),
+    ],
+)
+def test_the_name_of_a_namespace_follows_its_attributes_and_macros(head: str, name: str) -> None:
+    (kernel,) = find_kernels(text_unit(f"#define EXPORTED\n{head} __global__ void k(int* x) {{}} }}\n", "k.cu"))
+    assert kernel.name == name

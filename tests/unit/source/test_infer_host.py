@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.errors import ContractError
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, inference, load_kernel, render_contract, text_unit
 
@@ -659,3 +660,41 @@ def test_a_launch_by_pycuda_gives_directions_and_numbers(tmp_path: Path) -> None
         'a = "float32 = 2.5"',
         'n = "int32"',
     ]
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        "cudaLaunchConfig_t config = {}; config.gridDim = (n + 127) / 128; config.blockDim = 128; config.dynamicSmemBytes = 64;",
+        "cudaLaunchConfig_t config{dim3((n + 127) / 128), dim3(128), 64, stream};",
+        "cudaLaunchConfig_t config = {.gridDim = (n + 127) / 128, .blockDim = 128, .dynamicSmemBytes = 64};",
+    ],
+)
+def test_a_launch_with_a_configuration_is_read(configured: str) -> None:
+    text = (
+        SCALE
+        + f"""
+int main() {{
+  int n = 5000; float *x, *y; cudaMalloc(&x, n * sizeof(float)); cudaMalloc(&y, n * sizeof(float));
+  {configured}
+  cudaLaunchKernelEx(&config, scale, x, y, 0.5f, n);
+}}
+"""
+    )
+    found = told(text)
+    assert found[0].startswith("sizes = [{ n = 5000 }]")
+    assert found[1].startswith('grid = "cdiv(n, 128)"') or found[1].startswith('grid = "cdiv(n, block)"')
+    assert found[2].startswith("block = 128")
+    assert found[3].startswith("shared = 64")
+
+
+def test_a_pointer_to_an_array_has_its_sides() -> None:
+    text = "__global__ void k(const double (*p)[4][8], double* y, int n) { int i = threadIdx.x; if (i < n) y[i] = p[i][1][2]; }"
+    assert any(line.startswith('p = "in float64[n, 4, 8]"') for line in told(text))
+
+
+def test_a_struct_that_cannot_be_guessed_has_the_table_that_a_contract_needs() -> None:
+    text = "struct P { float* x; int n; };\n__global__ void k(const __grid_constant__ P p) { p.x[threadIdx.x] = p.n; }"
+    with pytest.raises(ContractError) as caught:
+        told(text)
+    assert 'p = { x = "inout float32[n]", n = "int32 = 1" }' in (caught.value.hint or "")

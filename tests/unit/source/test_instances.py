@@ -17,7 +17,8 @@ from kernelmate.source import (
     size_allowed,
     text_unit,
 )
-from kernelmate.source.instances import at_instance, concrete_instances
+from kernelmate.source.instances import at_instance, concrete_instances, template_arguments
+from kernelmate.source.template_uses import inferred_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(const T* x, T* y, int rows, int n) { y[blockIdx.x * N + threadIdx.x] = x[n]; }\n"
 
@@ -156,3 +157,19 @@ def test_a_case_with_another_launch_is_left_out_and_said() -> None:
     found = inference(find_kernels(text_unit(text))[0])
     assert [size["n"] for size in found.contract.sizes] == [64, 128]
     assert found.origins["sizes"] == "line 2, rows is a guess; launched otherwise at n = 256, 512"
+
+
+def test_a_value_of_a_class_type_in_braces_is_an_argument_of_its_own(only) -> None:
+    kernel = "struct Config { int threads; bool twice; };\ntemplate <Config C, int N> __global__ void k(float* x, int n) {}\n"
+    head = 'sizes = [{ n = 4 }]\ngrid = 1\nblock = 32\ninstances = ["k<Config{128, true}, {n}>"]\n'
+    text = "".join(
+        f"// {line}\n"
+        for line in ("/// kernelmate", *head.splitlines(), "[args]", 'x = "out float32[n]"', 'n = "int32"', "///")
+    )
+    structs, _, rest = kernel.partition("\n")
+    contract = parse_contract(only(f"{structs}\n{text}{rest}"))
+    assert contract is not None
+    assert concrete_instances(contract) == ("k<Config{128, true}, 4>",)
+    assert template_arguments("k<Config{128, true}, 4>") == ("k", ("Config { 128, true }", "4"))
+    used = inferred_instances(only(f"{kernel}int main() {{ k<Config{{64, false}}, 2><<<1, 64>>>(nullptr, 1); }}\n"))
+    assert [one.text.replace(" ", "") for one in used] == ["k<Config{64,false},2>"]

@@ -8,7 +8,7 @@ import pytest
 
 from kernelmate.records import Unit
 from kernelmate.source import find_kernels
-from kernelmate.source.template_parameters import guessed_instances, index_types, template_parameters
+from kernelmate.source.template_parameters import example_instance, guessed_instances, index_types, template_parameters
 from kernelmate.source.template_uses import inferred_instances
 
 KERNEL = "template <typename T, int N> __global__ void k(T *x, const T *y) { x[0] = y[N]; }\n"
@@ -182,3 +182,40 @@ def test_an_instance_with_a_floating_point_index_is_left_out() -> None:
         "template void f<float>(float* x, float* i);\ntemplate void f<long>(float* x, long* i);\n"
     )
     assert instances(text) == ["k<long>"]
+
+
+FUNCTORS = """
+template <typename T> struct Square { __device__ T operator()(T a) const { return a * a; } };
+struct Sum { float bias; __host__ __device__ float operator()(float a, float b) const { return a + b + bias; } };
+struct Host { int operator()(int a, int b, int c) { return a; } };
+struct Policy { static __device__ float apply(const float& a) { return a; } };
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instance"),
+    [
+        (
+            "template <typename T, typename F> __global__ void k(T* x, F f) { x[0] = f(x[1]); }",
+            "k<float, Square<float>>",
+        ),
+        ("template <class Op> __global__ void k(float* x, const Op op) { x[0] = op(x[1], g(x[2], 3)); }", "k<Sum>"),
+        ("template <class Op> __global__ void k(float* x) { x[0] = Op()(x[1], x[2]); }", "k<Sum>"),
+        (
+            "template <class P, int kThreads> __global__ void k(float* x) { x[0] = P::apply(x[kThreads]); }",
+            "k<Policy, 128>",
+        ),
+    ],
+)
+def test_a_parameter_that_is_called_is_guessed_as_a_class_that_can_be(only, kernel: str, instance: str) -> None:
+    found = guessed_instances(only(FUNCTORS + kernel))
+    assert found[0].text == instance
+    assert "can be called so" in found[0].origin
+
+
+def test_the_example_of_an_instance_has_the_class_that_it_needs(only) -> None:
+    text = "template <class T, class F, int kBlock> __global__ void k(T* x, F f) { x[kBlock] = f(x[0], x[1]); }"
+    assert example_instance(only(text)) == (
+        "k<float, Mine, 128>", "struct Mine { __device__ float operator()(float a, float b) const { return a; } };"
+    )  # fmt: skip
+    assert example_instance(only("template <int N> __global__ void k(int* x) { x[0] = N; }")) == ("k<1>", "")

@@ -10,6 +10,7 @@ from kernelmate.backends.emulator.instructions import (
     matrix,
     memory,
     moves,
+    textures,
 )
 from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
 
@@ -25,4 +26,5 @@ __all__ = [
     "matrix",
     "memory",
     "moves",
+    "textures",
 ]

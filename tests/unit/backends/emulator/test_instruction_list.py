@@ -81,8 +81,10 @@ def test_every_instruction_that_is_known_has_its_row() -> None:
 
 
 REFUSED = [
-    "tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%p0, {%f1,%f2}];",
-    "suld.b.1d.b32.trap %r1, [%p0, {%r1}];",
+    "tex.cube.v4.f32.f32 {%f1,%f2,%f3,%f4}, [%p0, {%f1,%f2,%f3,%f3}];",
+    "txq.width.b32 %r1, [%p0];",
+    "suq.height.b32 %r1, [%p0];",
+    "sured.b.add.1d.u32.trap [%p0, {%r1}], %r1;",
     "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%p0], [%r1], 16, %h1;",
     "tensormap.replace.tile.rank.shared::cta.b1024.b32 [%r1], 1;",
     "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1, %f2, %f3, %f4}, %d1, %d2, %r1, 0, %q1, 1, 1, 0, 0;",

@@ -1,0 +1,122 @@
+"""Parameters that are texture and surface objects, as a contract writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Member, Passed, TextureView
+from kernelmate.source import infer_contract, parse_contract, size_allowed
+from kernelmate.source.render import render_contract
+
+Parse = Callable[..., Contract]
+Mistake = Callable[..., ContractError]
+
+HEAD = """\
+sizes = [{ h = 64, w = 32 }, { h = 1, w = 4 }]
+grid = "h"
+block = 32
+"""
+KERNEL = """\
+__global__ void k(cudaTextureObject_t a, cudaTextureObject_t b, cudaTextureObject_t c, cudaSurfaceObject_t s,
+                  cudaTextureObject_t t) {}
+"""
+ARGS = """\
+[args]
+a = "in float32[h, w] texture filter linear address [wrap, clamp] normalized ~ normal"
+b = "in uint8[h, w, 4] texture channels fraction"
+c = "in int32[w] texture buffer"
+s = "inout float16[3, h, w] surface layered"
+t = "texture of s layered filter linear address border"
+"""
+
+
+def test_an_object_is_an_array_with_words_for_how_it_is_shown(contract_of: Parse) -> None:
+    contract = contract_of(HEAD + ARGS, KERNEL)
+    assert [(one.name, one.direction, one.dtype, one.shape) for one in contract.args] == [
+        ("a", "in", "float32", ("h", "w")), ("b", "in", "uint8", ("h", "w", "4")), ("c", "in", "int32", ("w",)),
+        ("s", "inout", "float16", ("3", "h", "w")),
+    ]  # fmt: skip
+    assert contract.args[0].distribution == "normal"
+    views = {
+        "a": ("a", TextureView(addresses=("wrap", "clamp"), linear=True, normalized=True)),
+        "b": ("b", TextureView(channels=True, addresses=("clamp", "clamp"), fraction=True)),
+        "c": ("c", TextureView(buffer=True)),
+        "s": ("s", TextureView(surface=True, layered=True)),
+        "t": ("s", TextureView(layered=True, addresses=("border", "border"), linear=True)),
+    }
+    assert contract.passing == tuple(
+        Passed(name, "texture", (Member(array, 0),), view=view) for name, (array, view) in views.items()
+    )
+
+
+def test_objects_are_written_as_they_were_read(only, contract_of: Parse) -> None:
+    contract = contract_of(HEAD + ARGS, KERNEL)
+    text = render_contract(contract)
+    for line in ARGS.splitlines()[1:]:
+        assert line in text
+    assert replace(parse_contract(only(text + KERNEL)), line=None) == replace(contract, line=None)
+
+
+def test_sizes_without_elements_or_beyond_the_limits_are_outside_of_the_domain(contract_of: Parse) -> None:
+    contract = contract_of(HEAD + ARGS, KERNEL)
+    sizes = ((64, 32), (1, 1), (0, 4), (4, 0), (32768, 32768), (32769, 4))
+    assert [size_allowed(contract, {"h": h, "w": w}) for h, w in sizes] == [True, True, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "entry"),
+    [
+        ("cudaTextureObject_t a", 'a = "in float32[height, width] texture"'),
+        ("cudaSurfaceObject_t a", 'a = "out float32[height, width] surface"'),
+    ],
+)
+def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only(f"__global__ void k({kernel}, float* y) {{}}"))
+    assert "element type of a" in caught.value.message
+    assert entry in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says", "fix"),
+    [
+        (" texture buffer", "", 7, "c is a texture object, and its entry does not say so", "[height, width] texture"),
+        ("texture buffer", "surface", 7, "c is a texture object, and its entry says surface", "texture"),
+        ("filter linear address [", "filter cubic address [", 5, "'cubic' is not a filter", "filter linear"),
+        ("[wrap, clamp]", "[wrap, clam]", 5, "'clam' is not an address mode", "clamp"),
+        ("[wrap, clamp]", "[wrap, clamp, clamp]", 5, "a has 2 coordinates", "one for each"),
+        (" normalized", "", 5, "Address mode wrap needs normalized coordinates", "Add `normalized`"),
+        (" normalized", " normalised", 5, "'normalised' says nothing about a texture", "normalized"),
+        ("uint8[h, w, 4]", "float32[h, w, 4]", 6, "float32 cannot be read as a fraction", "fraction"),
+        ("uint8[h, w, 4]", "uint8[h, w, 3]", 6, "is not a number of channels", "1, 2 or 4"),
+        ("channels fraction", "channels filter linear", 6, "uint8 cannot be filtered linearly", "fraction"),
+        ("int32[w]", "int64[w]", 7, "A texture cannot show int64", "float32"),
+        ("int32[w]", "int32[h, w]", 7, "Linear memory has one dimension", "tex1Dfetch"),
+        ("in int32[w]", "out int32[w]", 7, "c is out, and a kernel cannot write a texture", "Write in"),
+        ("float16[3, h, w]", "float16[h, w]", 8, "would have 1 coordinates", "layers of two"),
+        ("surface layered", "surface layered fraction", 8, "'fraction' says nothing about a surface", "layered"),
+        ("texture of s layered", "texture of s", 9, "t lays s out otherwise than s", "the same of"),
+        ("texture of s", "texture of z", 9, "'z' is no array that stands before it", "Known here: a, b, c, s"),
+        ("in float32[h, w] t", "in float32 t", 5, "no shape", "Write a"),
+        ("in int32[w]", "in int32[1000000 * h * w]", 7, "it would need more than 268435456 texels", "`require`"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_an_object_is_told_with_its_place_and_fix(
+    mistake_in: Mistake, old: str, new: str, line: int, says: str, fix: str
+) -> None:
+    assert old in ARGS
+    error = mistake_in(HEAD + ARGS.replace(old, new, 1), KERNEL)
+    assert says in error.message
+    assert fix in (error.hint or "")
+    assert error.line == line
+
+
+def test_an_array_that_is_written_through_a_pointer_cannot_be_shown(mistake_in: Mistake) -> None:
+    args = '[args]\ny = "inout float32[h, w]"\nt = "texture of y"\n'
+    error = mistake_in(HEAD + args, "__global__ void k(float* y, cudaTextureObject_t t) {}")
+    assert "t would show y while the kernel writes it through a pointer" in error.message
+    assert error.line == 6
