@@ -190,6 +190,7 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         partial(_of_numbers, one) for one in (graph, *others) if one is not None
     ]
     ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
+    ways.append(partial(vector_recurrence.staged, graph))
     yield from _first(ways, text)
 
 
@@ -235,7 +236,8 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of all other graphs."""
     contract, nodes = text.contract, graph.nodes
     if any(len(nodes[one].shape) > len(node.shape) for node in nodes if node.op == "recur" for one in node.args):
-        raise Refused("it carries values of different shapes from step to step")
+        yield from vector_recurrence.written(graph, text)  # numbers beside vectors
+        return
     try:
         yield from pairs.written(graph, text.again())
         return
