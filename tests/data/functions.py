@@ -404,3 +404,31 @@ def two_filters(a: "float32[b=5, n=20] ~ uniform(-1, 1)", d: "float32[b, n] ~ un
         c[:, i] = a[:, i] / (d[:, i] - a[:, i] * c[:, i - 1])
         r[:, i] = d[:, i] - 0.5 * c[:, i] * r[:, i - 1]
     return c, r
+
+
+def group_means(ids: "int32[n=60] ~ integers(0, m)", x: "float32[n, d=6]", c: "float32[m=10]"):
+    count = np.bincount(ids, minlength=len(c))
+    total = np.zeros((len(c), x.shape[1]))
+    np.add.at(total, ids, x)
+    return total / np.maximum(count, 1)[:, None]
+
+
+def sums_and_squares(ids: "int32[n=60] ~ integers(0, m)", w: "float32[n]", y: "float32[m=10]"):
+    total = np.zeros(len(y))
+    np.add.at(total, ids, w)
+    return total, w * w
+
+
+def focal_loss(z: "float32[n=20, v=50]", labels: "int32[n] ~ integers(0, v)"):
+    e = np.exp(z - z.max(1, keepdims=True))
+    p = e[np.arange(len(z)), labels] / e.sum(1)
+    return (-((1 - p) ** 2) * np.log(p)).mean()
+
+
+def chamfer(a: "float32[n=30, 3]", b: "float32[m=25, 3]"):
+    d = ((a[:, None] - b) ** 2).sum(2)
+    return d.min(1).mean() + d.min(0).mean()
+
+
+def integral_images(x: "float32[b=3, h=20, w=40]", m: "float32[h, w]"):
+    return np.cumsum(np.cumsum(x * m, axis=2), axis=1)

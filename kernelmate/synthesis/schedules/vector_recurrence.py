@@ -19,7 +19,7 @@ from kernelmate.synthesis.kernel_text import STATIC_BYTES, KernelText, WrittenKe
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps, loop_steps
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, StagedVector, Stages, variables
+from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, StagedVector, Stages, variables, with_short_sums
 from kernelmate.synthesis.schedules.vector_text import AHEAD, CarriedPlaces, StepText, StepValue
 
 MOST_THREADS = 1024
@@ -31,17 +31,17 @@ FEW_LANES = 4
 MOST_REPEATED = 1 << 22
 """Terms of sums that all blocks together compute again: a few microseconds of a GPU."""
 
-MOST_IN_BLOCK = 1 << 18
+MOST_IN_BLOCK = 1 << 20
 """Terms that a single block reduces at most, where no other one shares the work."""
 
 
 def is_over_vectors(graph: Graph) -> bool:
-    """Returns True if what follows a state reduces over states."""
+    """Returns True if what follows a state reduces over states, or takes parts of them."""
     depends = set[int]()
     for place, node in enumerate(graph.nodes):
         if node.op == "state" or (node.op != "recur" and depends.intersection(node.args)):
             depends.add(place)
-    return any(node.op == "reduce" and place in depends for place, node in enumerate(graph.nodes))
+    return any(node.op in ("reduce", "window") and place in depends for place, node in enumerate(graph.nodes))
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -50,7 +50,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: the schedule does not apply.
     """
-    steps = loop_steps(graph)
+    steps = loop_steps(with_short_sums(graph))
     sides = max((one.sides for one in steps.carried), key=len)
     reasons: list[Refused] = []
     for vector in (-1, *reversed(range(len(sides)))):
@@ -66,14 +66,17 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 def staged(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields the kernel of a graph without a loop, in which reductions need vectors of others: a block for each row of results.
 
+    A single number is computed by one block.
+
     Raises:
         Refused: the schedule does not apply, or its blocks would mostly compute the same.
     """
+    graph = with_short_sums(graph)
     sides = [side for side in graph.nodes[graph.outputs[0]].shape if side != "1"]
     if any(node.op in ("recur", "state") for node in graph.nodes):
         raise Refused("it carries values from step to step")
-    if not sides:
-        raise Refused("it has a single result")
+    if all(node.op != "reduce" for node in graph.nodes):
+        raise Refused("it reduces nothing")
     steps = LoopSteps(graph, (), tuple(False for _ in graph.outputs), "1", backwards=False)
     yield _VectorText(steps, kernel, sides, len(sides) - 1).written()
 

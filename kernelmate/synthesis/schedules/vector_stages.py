@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelmate.synthesis.elements import Elements
-from kernelmate.synthesis.graph import Node
-from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
-from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.elements import BY_NUMBER, Elements, aligned, may_be_negative
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, linear
+from kernelmate.synthesis.plan import Key, Refused, sorted_graph
 
 OWN, OTHER = "element", "other"
 """Position of the element that a thread computes, and of a term of a reduction, in the index of a value."""
+
+SHORT = 4
+"""Number of elements up to which a reduction has no loop."""
+
+_COMBINING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 BEFORE_LOOP = -1
 """Level of what is computed before the loop."""
@@ -28,9 +33,37 @@ _COSTLY = frozenset(
 """Operations that are not repeated for each pair of a result and a term."""
 
 
+def _place(one: AxisMap, index: Sequence[Any]) -> str:
+    """Returns the position in an array of an element of a window, with sizes in braces."""
+    terms = [
+        f"{step} * {index[axis]}" if step != 1 else f"{index[axis]}"
+        for axis, step in one.terms
+        if index[axis] is not None
+    ]
+    offset = linear(one.offset)
+    if offset.terms or not terms:
+        return " + ".join([*terms, *[f"{{{one.offset}}}"] * (one.offset != "0")]) or "0"
+    inner = re.fullmatch(r"(\w+) ([+-]) (\d+)", terms[-1])  # a window of a window
+    constant = offset.constant + (0 if inner is None else int(f"{inner[2]}{inner[3]}"))
+    text = " + ".join([*terms[:-1], terms[-1] if inner is None else inner[1]])
+    return f"{text} {'-' if constant < 0 else '+'} {abs(constant)}" if constant else text
+
+
+def _is_below(one: AxisMap) -> bool:
+    """Returns True if a window begins before its array."""
+    offset = linear(one.offset)
+    return not offset.terms and offset.constant < 0
+
+
 @dataclass(frozen=True, slots=True)
 class VectorSteps(Elements):
-    """Plan in which an index has the text of a position for each axis, or None for an axis of length 1."""
+    """Plan in which an index has the text of a position for each axis, or None for an axis of length 1.
+
+    An element that a number selects has a position as `@2<element>`: the number is the third of `selected`, and depends on
+    what the brackets hold.
+    """
+
+    selected: list[Key] = field(default_factory=list, kw_only=True, compare=False)
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Returns where the operands of an operation are evaluated; for a reduction, at one of its terms."""
@@ -42,21 +75,65 @@ class VectorSteps(Elements):
                 axis = int(node.data[1] or 0)
                 return ((node.args[0], (*index[:axis], OTHER, *index[axis:])),)
             case "window":
-                return (self._windowed(node, index),)
+                others = node.args[1:]
+                return (self._windowed(node, index), *((one, aligned(self.graph.nodes[one], index)) for one in others))
+            case _ if node.op in BY_NUMBER:
+                source, *_ = Elements.operands(self, key)
+                return (
+                    (source[0], tuple(self._selecting(one) if isinstance(one, tuple) else one for one in source[1])),
+                )
             case "input" | "scalar" | "size" | "constant" | "iota" | "state" | "recur":
                 return ()
-        raise Refused(f"it has another operation ({node.op}) beside a recurrence over vectors")
+        raise Refused(f"it has another operation ({node.op}) beside reductions")
+
+    def _selecting(self, chosen: Key) -> str:
+        """Returns the position that a number selects.
+
+        Raises:
+            Refused: the number is computed by reductions or from states, or may count from the end.
+        """
+        stack = [chosen]
+        while stack:
+            one = stack.pop()
+            if self.node(one).op in ("reduce", "state", "recur"):
+                raise Refused("it selects elements by numbers that it computes in a step")
+            stack += self.operands(one)
+        if may_be_negative(self.graph, chosen[0]):
+            raise Refused("it selects elements by computed numbers that may be negative")
+        if chosen not in self.selected:
+            self.selected.append(chosen)
+        within = " ".join(str(one) for one in chosen[1] if one is not None)
+        return f"@{self.selected.index(chosen)}<{re.sub('[<>]', ' ', within)}>"
 
     def _windowed(self, node: Node, index: Sequence[Any]) -> Key:
-        maps = [AxisMap.of(one) for one in node.data]
-        if len(node.args) > 1 or any(one.beyond != ORDINARY or one.every != 1 for one in maps):
-            raise Refused("it pads or mirrors arrays within a step")
         found: list[Any] = []
-        for one, side in zip(maps, self.graph.nodes[node.args[0]].shape, strict=True):
-            terms = [f"{step} * {index[place]}" if step != 1 else f"{index[place]}" for place, step in one.terms if index[place] is not None]  # fmt: skip
-            offset = [] if one.offset == "0" else [f"{{{one.offset}}}"]
-            found.append(None if side == "1" else " + ".join([*terms, *offset]) or "0")
+        for one, side in zip(map(AxisMap.of, node.data), self.graph.nodes[node.args[0]].shape, strict=True):
+            if one.every != 1 or one.beyond not in (ORDINARY, OTHERWISE, ABOVE, WRAP, EDGE):
+                raise Refused("it mirrors or spreads arrays within a step")
+            place = "0" if side == "1" else _place(one, index)
+            if one.beyond == WRAP:
+                far = _is_below(one) and linear(one.offset).constant < -1  # perhaps more than the whole axis
+                place = f"(({place}) % {{{side}}} + {{{side}}}) % {{{side}}}" if far else f"({place}{f' + {{{side}}}' * _is_below(one)}) % {{{side}}}"  # fmt: skip
+            elif one.beyond == EDGE:
+                place = f"min(max({place}, 0), {{{side}}} - 1)"
+            found.append(None if side == "1" else place)
         return node.args[0], tuple(found)
+
+    def inside(self, key: Key) -> str:
+        """Returns the condition under which a window has an element of its array; empty if it always has."""
+        node, tests = self.node(key), list[str]()
+        for one, side in zip(map(AxisMap.of, node.data), self.graph.nodes[node.args[0]].shape, strict=True):
+            if one.beyond not in (OTHERWISE, ABOVE):
+                continue
+            place = _place(one, key[1])
+            below = _is_below(one) and " + " not in place
+            sides = [node.shape[axis] for axis, _ in one.terms]
+            counted = not linear(one.offset).terms and all(step > 0 for _, step in one.terms)
+            if one.beyond == OTHERWISE and (below or not counted):
+                tests.append(re.sub(r"^(\w+) - (\d+) >= 0$", r"\1 >= \2", f"{place} >= 0"))
+            if not (below and sides == [side]):
+                tests.append(f"{place} < {{{side}}}")
+        return " && ".join(tests)
 
     def access(self, key: Key) -> str:
         """Returns `element`: nothing is moved out of loops, which compilers do."""
@@ -281,3 +358,25 @@ class Stages:
             _levels=dict(self._levels),
             _parted=set(self._parted),
         )
+
+
+def with_short_sums(graph: Graph) -> Graph:
+    """Returns a graph in which reductions of a few elements, as coordinates, are operations on these elements."""
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        side = graph.nodes[node.args[0]].shape[int(node.data[1] or 0)] if node.op == "reduce" else ""
+        if not side.isdigit() or not 1 < int(side) <= SHORT or str(node.data[0]) not in _COMBINING:
+            continue
+        axis, rank = int(node.data[1] or 0), len(node.shape)
+        found = -1
+        for place in range(int(side)):
+            kept = [AxisMap("0", ((one, 1),)).text() for one in range(rank)]
+            data = (*kept[:axis], AxisMap(str(place)).text(), *kept[axis:])
+            nodes.append(Node("window", node.args, node.shape, node.dtype, data))
+            if place:
+                nodes.append(
+                    Node("map", (found, len(nodes) - 1), node.shape, node.dtype, (_COMBINING[str(node.data[0])],))
+                )
+            found = len(nodes) - 1
+        nodes[index] = replace(nodes[found], name=node.name)
+    return graph if len(nodes) == len(graph.nodes) else sorted_graph(nodes, graph.outputs)

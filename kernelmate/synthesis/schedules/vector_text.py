@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kernelmate.synthesis.axes import address
-from kernelmate.synthesis.elements import aligned
+from kernelmate.synthesis.elements import BY_NUMBER, aligned
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.kernel_text import KernelText, block_of, c_type, fresh_names
 from kernelmate.synthesis.names import RESERVED, position_name
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps
 from kernelmate.synthesis.reductions import EXTREMES, WARP, Reductions, is_extreme, start_of
 from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, Stages, VectorSteps
+from kernelmate.synthesis.size_text import LOOSE, SUM, bound
 
 AHEAD = 4
 """Number of a sum's terms whose loads overlap."""
@@ -47,14 +49,33 @@ class StepValue:
 class _StepExpressions(Expressions):
     """Writer of expressions in which parts of arrays are read by their positions, and nothing is moved out of loops."""
 
+    steps: VectorSteps
+    position: Callable[[str], str]
+
     def varies(self, key: Key) -> bool:
         """Returns True."""
         return True
 
+    def _said(self, key: Key) -> str:
+        node = self.plan.node(key)
+        return node.name if node.op == "window" and self.names.is_free(node.name) else super()._said(key)
+
     def _bare(self, key: Key) -> Key:
-        if self.plan.node(key).op == "window":
+        node = self.plan.node(key)
+        if node.op in BY_NUMBER or (node.op == "window" and len(node.args) == 1):
             return self._bare(self.plan.operands(key)[0])
         return super()._bare(key)
+
+    def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
+        if node.op != "window":
+            return super()._operation(key, node, lines, uses, within=within)
+        source, other = self.plan.operands(key)
+        guarded: list[str] = []
+        inside, beyond = (self._text(one, guarded, {}, within=within) for one in (source, other))
+        if guarded:
+            raise Refused("it pads what it computes in a step")
+        test = self.position(self.steps.inside(key))
+        return (f"{test} ? {bound(inside, SUM)} : {bound(beyond, SUM)}", LOOSE) if test else inside
 
 
 class CarriedPlaces:
@@ -88,6 +109,7 @@ class CarriedPlaces:
         for number, one in enumerate(steps.carried):
             self._place(number, [side for side in one.sides if side != "1"], one.name)
         self.expressions = _StepExpressions(self.plan, kernel, self._leaf, frozenset({"element"}))
+        self.expressions.steps, self.expressions.position = self.plan, self.position
 
     def _place(self, number: int, sides: Sequence[str], name: str) -> None:
         """Assigns a carried value to shared memory or to a register."""
@@ -128,10 +150,19 @@ class CarriedPlaces:
         long = [
             (self.text_of(side), self.position(one)) for side, one in zip(shape, index, strict=True) if one is not None
         ]
+        while len(long) > 1 and long[0][1] == "0":
+            del long[0]
         return address(tuple(range(len(long))), [side for side, _ in long], dict(enumerate(one for _, one in long)))
 
     def position(self, text: Any) -> str:
-        """Returns a position in C++; sizes in braces are expressions of the contract."""
+        """Returns a position in C++; sizes in braces are expressions of the contract, and `@2<element>` is a selecting number."""
+        selecting = re.fullmatch(r"@(\d+)<.*>", str(text))
+        if selecting is not None:
+            lines: list[str] = []
+            (number,) = self.expressions.locals_for([self.plan.selected[int(selecting[1])]], lines)
+            if lines:
+                raise Refused("it selects elements by numbers of several steps")
+            return number
         found = re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
         return re.sub(rf"\b{OWN}\b", self.names.own, re.sub(rf"\b{OTHER}\b", self.names.other, found))
 
@@ -169,7 +200,9 @@ class CarriedPlaces:
         if number in self.registers:
             return self.registers[number]
         wanted = self.indexed(key[0], number, None)
-        return f"{self.names.now}[{self.fronts[number]}{self.position(key[1][wanted.index(OWN)])}]"
+        place = self.position(key[1][wanted.index(OWN)])
+        place = re.sub(r"^\(([^()]*)\)$", r"\1", place)
+        return f"{self.names.now}[{self.fronts[number]}{place}]"
 
     def said(self, key: Key) -> str:
         """Returns the reference's name for a value if it is usable for a local; else an empty string."""
@@ -327,8 +360,10 @@ class StepText:
             said = "" if side or is_extreme(kind) else self.places.said(key)
             name = results[key] = self.kernel.names.fresh(said or _WORDS[word])
             infinity = [expressions.number(sign * float("inf")) for sign in (-1, 1)]
-            start = start_of(kind, real, infinity) if word in ("max", "min") else expressions.number(_STARTS[kind])
-            lines.append(f"{real} {name} = {start};")
+            ctype = c_type(self.plan.node(operand).dtype, real)
+            first_value = expressions.number(_STARTS.get(kind, 0.0)) if ctype == real else "0"
+            start = start_of(kind, ctype, infinity) if word in ("max", "min") else first_value
+            lines.append(f"{ctype} {name} = {start};")
             if is_extreme(kind):
                 place = results[key] = self.kernel.names.fresh("place")
                 extremes[word, value] = name
@@ -340,8 +375,8 @@ class StepText:
                 body += reductions.extremes.taken(kind, real, text, other, name, place)
                 after += [] if alone else [f"{reductions.extremes.function(kind, real, 'int')}({name}, {place});"]
             else:
-                body.append(reductions.combined(kind, name, text))
-                after += [] if alone else [f"{name} = {reductions.function(kind, real)}({name});"]
+                body.append(reductions.combined(kind, name, text, ctype))
+                after += [] if alone else [f"{name} = {reductions.function(kind, ctype)}({name});"]
         advance = f"{other} += {step}" if step != "1" else f"++{other}"
         head = (
             f"for (int {other} = {first}; {other} < {self.places.text_of(self.plan.reduced_side(keys[0]))}; {advance})"
@@ -359,7 +394,8 @@ class StepText:
             Refused: threads do not reduce values so.
         """
         kind, operand = str(self.plan.node(key).data[0]), self.plan.graph.nodes[self.plan.node(key).args[0]]
-        if (kind not in _WORDS and not is_extreme(kind)) or not operand.dtype.startswith("float"):
+        whole = operand.dtype in ("int32", "int64") and kind in ("sum", "max", "min")
+        if not whole and ((kind not in _WORDS and not is_extreme(kind)) or not operand.dtype.startswith("float")):
             raise Refused(f"it reduces {operand.dtype} values by {kind} in a step")
         return kind
 

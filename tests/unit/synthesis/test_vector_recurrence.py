@@ -125,6 +125,33 @@ def invariant(a: "float32[n=20, n] ~ uniform(0, 1)", k: "float32[t=5]"):
         r = 0.85 * (a / a.sum(0)) @ r + 0.15 / len(a)
     return r
 """,
+    "observed": """
+def observed(obs: "int32[t=9] ~ integers(0, o)", a: "float32[s=8, s] ~ uniform(0.05, 0.25)", e: "float32[s, o=5] ~ uniform(0.1, 1)"):
+    p = e[:, obs[0]] / len(a)
+    total = 0.0
+    for t in range(1, len(obs)):
+        p = (p @ a) * e[:, obs[t]]
+        total += np.log(p.sum())
+        p = p / p.sum()
+    return total, p
+""",
+    "neighbours": """
+def neighbours(u: "float32[b=3, n=20]", v: "float32[b, n]", k: "float32[t=5] ~ uniform(0, 0.2)"):
+    for t in range(len(k)):
+        p = np.pad(v, ((0, 0), (1, 1)))
+        u = u + k[t] * (np.roll(u, 1, 1) - 2 * u + np.roll(u, -1, 1))
+        v = v + k[t] * (p[:, 2:] - 2 * v + p[:, :-2]) + 0.1 * u
+    return u, v
+""",
+    "paths": """
+def paths(lp: "float32[t=12, s=9]"):
+    a = np.where(np.arange(lp.shape[1]) < 2, lp[0], -1e9)
+    for t in range(1, len(lp)):
+        b = np.concatenate([[-1e9], a[:-1]])
+        m = np.maximum(a, b)
+        a = m + np.log(np.exp(a - m) + np.exp(b - m)) + lp[t]
+    return a[-1]
+""",
     "location": """
 def location(x: "float32[b=3, n=40]", k: "float32[t=6]"):
     mu = x.mean(1)
