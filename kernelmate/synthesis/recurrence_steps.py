@@ -21,7 +21,7 @@ _COMBINED: Mapping[str, tuple[str, float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedValue:
+class LoopValue:
     """One value that a loop carries.
 
     Attributes:
@@ -54,7 +54,7 @@ class LoopSteps:
     """
 
     graph: Graph
-    carried: tuple[CarriedValue, ...]
+    carried: tuple[LoopValue, ...]
     of_steps: tuple[bool, ...]
     count: str
     backwards: bool
@@ -121,7 +121,7 @@ class _Rewriting:
         found = _without_copies(sorted_graph(self.nodes, [*outputs, *several]))
         places = iter(found.outputs[count:])
         carried = tuple(
-            CarriedValue(
+            LoopValue(
                 found.nodes[before].shape, self._axis_of(self.nodes[old]) or 0, start, following, self.nodes[old].name
             )
             for (old, _, _), before, start, following in zip(self.carried, places, places, places, strict=True)
