@@ -110,7 +110,7 @@ def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool =
         return next(iter(traced.notes), "The reference cannot be traced.")
     kernel, contract, graph = traced
     try:
-        found = next((one for one in kernels_for(graph, kernel, contract) if not one.another), None)
+        found = next((one for one in kernels_for(graph, kernel, contract, new=not libraries) if not one.another), None)
     except Refused as reason:
         return f"No schedule computes the function: {reason}."
     if found is None:
@@ -163,7 +163,7 @@ def _judged(
     found: list[NewKernel] = []
     notes: list[str] = []
     try:
-        for written in islice((one for one in kernels_for(graph, kernel, contract) if not one.another), most):
+        for written in islice((one for one in kernels_for(graph, kernel, contract, new=True) if not one.another), most):
             if on_trying is not None:
                 on_trying(written.schedule)
             try:

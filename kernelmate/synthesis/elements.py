@@ -249,6 +249,8 @@ def never_negative(graph: Graph, index: int) -> bool:
             return node.dtype[:3] in ("int", "uin", "boo")
         case "cast" | "view" | "pick" | "take" | "along" | "gather":
             return next(known)
+        case "window":
+            return all(known)
         case "map" if node.data[0] in ("square", "exp", "searchsorted"):
             return True
         case "map" if node.data[0] == "maximum":

@@ -14,7 +14,7 @@ from kernelmate.synthesis.int_ranges import fits_int, is_shift_of, needs_no_cast
 from kernelmate.synthesis.kernel_text import KernelText, c_type
 from kernelmate.synthesis.names import RESERVED, one_of
 from kernelmate.synthesis.plan import Key, Plan, Refused
-from kernelmate.synthesis.searches import SEARCHES
+from kernelmate.synthesis.searches import search_name
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
 
 _BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
@@ -126,8 +126,8 @@ class Expressions:
         """Returns True if an operation's text contains its first operand twice."""
         node = self.plan.node(key)
         repeated = self._whole_power(node) is not None or self._repeats_first(node)
-        if node.op == "map" and node.data[0] == "floor_divide" and not node.dtype.startswith("float"):
-            repeated = not self._is_counting(node.args[0])
+        if node.op == "map" and node.data[0] in _OF_COUNTS and not node.dtype.startswith("float"):
+            repeated = not self._divides_counts(node)
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
@@ -410,9 +410,7 @@ class Expressions:
         if node.dtype.startswith("float"):
             return
         narrow = node.dtype in _NARROW and name not in (*_STAYS_NARROW, *_WRAPPED)
-        divides = name in ("floor_divide", "remainder")
-        down = divides and not self._is_positive(node.args[1])
-        if narrow or down or name == "power" or (node.dtype == "bool" and name in _BINARY):
+        if narrow or name == "power" or (node.dtype == "bool" and name in _BINARY):
             raise Refused(f"{name} of {node.dtype} wraps or rounds otherwise in C++")
         shifts = name in ("left_shift", "right_shift")
         if shifts and not is_shift_of(self.plan.graph, node.args[1], 8 * np.dtype(node.dtype).itemsize):
@@ -430,6 +428,10 @@ class Expressions:
             and node.data[0] in ("add", "multiply", "floor_divide", "remainder", "right_shift", "bitwise_and")
             and all(map(self._is_counting, node.args))
         )
+
+    def _divides_counts(self, node: Node) -> bool:
+        """Returns True if a quotient of integers is one of a number by a positive one, which C++ rounds as NumPy does."""
+        return self._is_counting(node.args[0]) and self._is_positive(node.args[1])
 
     def _is_positive(self, index: int) -> bool:
         node = self.plan.graph.nodes[index]
@@ -545,8 +547,10 @@ class Expressions:
         real = node.dtype.startswith("float")
         if name == "divide" and not any(kind.startswith("float") for kind in kinds):
             args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]
-        if name in _OF_COUNTS and not real and not self._is_counting(node.args[0]):
-            return _rounded_down(name, args)
+        if name in _OF_COUNTS and not real and not self._divides_counts(node):
+            divisor = self.plan.graph.nodes[node.args[1]]
+            sign = "+" if self._is_positive(node.args[1]) else "" if divisor.dtype.startswith("uint") else "-"
+            return _rounded_down(name, args, sign)
         if name in _BINARY or (name in _OF_COUNTS and not real):
             return _binary(args, *(_BINARY.get(name) or _OF_COUNTS[name]))
         if name in _LOOSE:
@@ -600,7 +604,7 @@ class Expressions:
         _, table, side, length = map(str, node.data)
         if self._kernel.arguments[table].direction != "in":
             raise Refused(f"it searches {table}, which it changes")
-        return f"{SEARCHES[side]}({table}, {self._kernel.size(length)}, {value})"
+        return f"{search_name(side, self._kernel)}({table}, {self._kernel.size(length)}, {value})"
 
     def _population(self, node: Node) -> str:
         """Returns the CUDA function that counts the bits of an unsigned operand.
@@ -644,12 +648,21 @@ def _binary(args: Sequence[tuple[str, int]], sign: str, level: int) -> tuple[str
     return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
 
 
-def _rounded_down(name: str, args: list[tuple[str, int]]) -> tuple[str, int]:
-    """Returns the quotient or remainder of integers by a positive one, rounded down as in NumPy.
+def _rounded_down(name: str, args: list[tuple[str, int]], sign: str) -> tuple[str, int]:
+    """Returns the quotient or remainder of integers rounded down as in NumPy, where both are 0 for a divisor of 0.
 
-    C++ rounds towards zero.
+    C++ rounds towards zero. The divisor's sign is `+` if it is positive, `-` if it may be negative, or empty if it has none.
     """
     value, by = bound(args[0], PRODUCT), bound(args[1], ATOM)
-    if name == "remainder":
-        return f"({value} % {by} + {by}) % {by}", PRODUCT
-    return f"{value} / {by} - ({value} % {by} < 0)", SUM
+    plain = f"{value} {'/' if name == 'floor_divide' else '%'} {by}"
+    if sign == "+":
+        return (
+            (f"{plain} - ({value} % {by} < 0)", SUM)
+            if name == "floor_divide"
+            else (f"({plain} + {by}) % {by}", PRODUCT)
+        )
+    if not sign:
+        return f"{by} == 0 ? 0 : {plain}", LOOSE
+    differ = f"{value} % {by} != 0 && ({value} < 0) != ({by} < 0)"
+    rounded = f"{plain} - ({differ})" if name == "floor_divide" else f"{plain} + ({differ} ? {by} : 0)"
+    return f"{by} == 0 ? 0 : {rounded}", LOOSE

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.index_maps import AxisMap
 from kernelmate.synthesis.indexed import INDEXED, along, turned
 from kernelmate.synthesis.joining import PARTS
 from kernelmate.synthesis.masks import MASKS
@@ -115,6 +116,44 @@ def fill_diagonal(a: Array, val: Any, wrap: Any = False) -> None:
         raise Untraceable("np.fill_diagonal of other than a matrix by a number")
     rows, columns = (a.builder.add("iota", (), [side], np.int64) for side in a.shape)
     a.assign(where(expand_dims(rows, 1) == columns, val, Array(a.builder, a.node)))
+
+
+def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """Returns the diagonal of a square matrix."""
+    if a.ndim != 2 or offset or (axis1 % 2, axis2 % 2) != (0, 1) or text_of(a.shape[0]) != text_of(a.shape[1]):
+        raise Untraceable("the diagonal of other than a square matrix")
+    entry = AxisMap("0", ((0, 1),)).text()
+    return a.builder.add("window", [a], a.shape[:1], a.dtype, (entry, entry))
+
+
+def _diag(v: Array, k: int = 0) -> Array:
+    """Computes `np.diag`: the diagonal of a matrix, or a matrix with a vector on its diagonal."""
+    if v.ndim != 1 or k:
+        return diagonal(v, k)
+    place = v.builder.add("iota", (), v.shape, np.int64)
+    return where(expand_dims(place, 1) == place, v, cast(v.builder.lift(0), v.dtype))
+
+
+def _covariance(m: Any, y: Any = None, rowvar: Any = True, bias: Any = False, ddof: Any = None) -> tuple[Array, Array]:
+    """Returns the rows of observations less their means, and by what their products' sums are divided."""
+    if y is not None or m.ndim != 2:
+        raise Untraceable("np.cov of other than one matrix")
+    rows = m if rowvar else m.view_of([1, 0])
+    return rows - mean(rows, 1, keepdims=True), rows.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
+
+
+def cov(m: Array, *args: Any, **keywords: Any) -> Array:
+    """Computes the covariances of rows, or of columns."""
+    centred, count = _covariance(m, *args, **keywords)
+    found: Array = matmul(centred, swapaxes(centred, 0, 1)) / count
+    return found
+
+
+def corrcoef(x: Array, y: Any = None, rowvar: Any = True) -> Any:
+    """Computes the correlations of rows, or of columns, which rounding keeps within -1 and 1."""
+    centred, _ = _covariance(x, y, rowvar)
+    norm: Any = np.sqrt(reduced(centred * centred, "sum", 1))
+    return clip(matmul(centred, swapaxes(centred, 0, 1)) / expand_dims(norm, 1) / norm, -1, 1)
 
 
 def squeeze(a: Array, axis: Any = None) -> Array:
@@ -238,6 +277,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": lambda a, axes=None: transpose(a, axes), "swapaxes": swapaxes, "expand_dims": expand_dims,
     "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
     "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
+    "diag": _diag, "diagonal": diagonal, "trace": lambda a: reduced(diagonal(a), "sum", None), "cov": cov, "corrcoef": corrcoef,
     "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median, "sort": sort, "argsort": argsort, "argpartition": argpartition, "partition": partition,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
@@ -256,7 +296,7 @@ def _round(a: Array, decimals: Any) -> Any:
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{name: FUNCTIONS[name] for name in ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
+    **{name: FUNCTIONS[name] for name in ("diagonal", "trace", "sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "mean", "var", "std", "swapaxes", "squeeze", "ravel", "copy", "dot", "astype", "clip", "round", "take", "cumsum", "cumprod", "repeat")},
     "reshape": reshape, "transpose": transpose, "flatten": lambda a, *_: copied(ravel(a)),
 }  # fmt: skip
 """Implementations of array methods, by name."""

@@ -305,8 +305,8 @@ def _joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
-    """Implements `x[:, index]`: one index array, and `:` for all other axes; None for other keys."""
-    places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
+    """Implements `x[:, index]`: one index or array of them, and `:` for all other axes; None for other keys."""
+    places = [place for place, one in enumerate(keys) if isinstance(one, Array)]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
     return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
 

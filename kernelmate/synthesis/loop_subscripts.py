@@ -175,9 +175,10 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         signature = _signature_in(loop, keys)
         lags: dict[int, int] = {}
+        late = {number: turns for other, number, turns in loop.late if other is a} if write else {}
         for number, (other, said) in enumerate(loop.reads if write else loop.writes):
-            if other is a and said != signature:
-                lags[number] = _lag(loop, a.builder, said, signature) if write else 0
+            if other is a and (said != signature or number in late):
+                lags[number] = late.get(number) or (_lag(loop, a.builder, said, signature) if write else 0)
                 if not lags[number] or loop.others[number] != _others(loop, keys):
                     raise Untraceable("a loop over a size in which a turn needs what another one has left")
         if lags:
@@ -242,6 +243,7 @@ def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
 
 def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Array:
     """Returns the state that holds an element of an earlier iteration, which that iteration reads as well."""
+    loop.late.append((a, len(loop.reads), lateness))
     now = chosen(a, [one + lateness if loop in _loops_of(one) else one for one in keys])
     shape = tuple(text_of(one) for one in now.shape)
     zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)

@@ -33,6 +33,8 @@ class TracedLoop:
         peeled: number of additional first iterations, at most two, that compute nothing.
         reads, writes: arrays that iterations read or assign to, with the indices that they use.
         others: the indices of each read that do not depend on the loop.
+        late: reads of elements of earlier iterations, which the loop has not assigned so far: the array, the read's number,
+            and the number of iterations.
         picks: arrays of which iterations read elements at computed indices, with the values read.
         sums: arrays into which all iterations accumulate, with their nodes before and after. states: carried values.
         rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index
@@ -50,6 +52,7 @@ class TracedLoop:
     reads: list[tuple[Array, object]] = field(default_factory=list)
     writes: list[tuple[Array, object]] = field(default_factory=list)
     others: list[object] = field(default_factory=list)
+    late: list[tuple[Array, int, int]] = field(default_factory=list)
     picks: list[tuple[Array, int]] = field(default_factory=list)
     sums: list[tuple[Array, int, int]] = field(default_factory=list)
     states: list[State] = field(default_factory=list)

@@ -26,6 +26,9 @@ from kernelmate.synthesis.trace import trace
 MOST_TRIED = 1000
 """Sizes at which a reference is run to find the conditions that it needs."""
 
+MOST_OTHER = 15
+"""The largest divisor of a size that is tried and no power of two."""
+
 MOST_BOUND = 64
 """The largest lower bound of a size that is found."""
 
@@ -104,8 +107,9 @@ def _dtypes(contract: Contract, directory: Path) -> tuple[str, ...]:
 def _conditions(contract: Contract, directory: Path) -> tuple[str, ...]:
     """Returns the fewest conditions under which a reference does not raise at a small size; empty if none help.
 
-    These are `n % 2 == 0` for powers of two that divide the headline's sizes, and `n == 2 * m` for sizes that are multiples
-    of others there: first one condition, then two, then a divisor for each size. At most `MOST_TRIED` sizes are tried.
+    These are `n % 2 == 0` for powers of two and small numbers that divide the headline's sizes, and `n == 2 * m` for sizes
+    that are multiples of others there: first one condition, then two, then a divisor for each size. At most `MOST_TRIED` sizes
+    are tried.
     """
     headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
     if small == headline:
@@ -169,7 +173,8 @@ def _meeting(base: Size, headline: Size, by: Mapping[str, int], times: Sequence[
 
 def _tried(headline: Size) -> Iterator[tuple[dict[str, int], tuple[Multiple, ...]]]:
     """Yields divisors of sizes, and sizes that are multiples of others, the fewest conditions first."""
-    factors = {name: [2**k for k in range(1, 10) if headline[name] % 2**k == 0] for name in headline}
+    tried = dict.fromkeys([*(2**k for k in range(1, 10)), *range(3, MOST_OTHER + 1)])
+    factors = {name: [one for one in tried if headline[name] % one == 0] for name in headline}
     multiples = sorted(
         (
             (name, headline[name] // headline[of], of)

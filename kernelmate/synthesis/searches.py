@@ -11,8 +11,8 @@ from kernelmate.records import Contract
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 
-SEARCHES = {"left": "count_below", "right": "count_up_to"}
-"""Device functions by the `side` of `np.searchsorted`."""
+_SEARCHES = {"left": ("count_below", "below", "<="), "right": ("count_up_to", "not above", "<")}
+"""For each `side` of `np.searchsorted`, the device function, the elements that it counts, and the sign of its test."""
 
 SPREAD = {"f": "ascending(-2, 2)", "i": "ascending(0, 8)", "u": "ascending(0, 8)"}
 """Distributions of tables by the kind of their dtype: about the numbers that other arrays have without a distribution."""
@@ -32,18 +32,26 @@ def with_ascending_tables(contract: Contract, graph: Graph) -> Contract:
     )
 
 
-_MEANINGS = {"count_below": ("below", "<="), "count_up_to": ("not above", "<")}
+def search_name(side: str, kernel: KernelText) -> str:
+    """Returns the name of the device function for a side, which nothing else in the file has."""
+    wanted = name = _SEARCHES[side][0]
+    number = 2
+    while name in kernel.names.outer:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
 
 
 def with_searches(written: WrittenKernel, kernel: KernelText) -> WrittenKernel:
     """Returns a generated kernel with the device functions that search tables, if it calls them."""
-    called = [name for name in _MEANINGS if re.search(rf"\b{name}\(", written.definition + written.helpers)]
-    functions = [_search(name, kernel) for name in called]
+    text = written.definition + written.helpers
+    called = [side for side in _SEARCHES if re.search(rf"\b{search_name(side, kernel)}\(", text)]
+    functions = [_search(side, kernel) for side in called]
     return replace(written, helpers="\n\n".join(filter(None, [*functions, written.helpers])))
 
 
-def _search(name: str, kernel: KernelText) -> str:
-    words, sign = _MEANINGS[name]
+def _search(side: str, kernel: KernelText) -> str:
+    _, words, sign = _SEARCHES[side]
+    name = search_name(side, kernel)
     head = kernel.wrapped(
         f"static __device__ __forceinline__ int {name}(", ["const T* __restrict__ table", "int count", "V value"]
     )

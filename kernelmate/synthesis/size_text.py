@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
+from kernelmate.source import evaluate
 from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.plan import Refused
 
@@ -82,7 +83,7 @@ def blocks_text(grid: str, size: Callable[[str], str]) -> str:
     """Return a number of blocks in C++.
 
     Args:
-        grid: a side of a grid, of sizes, products and `cdiv` by numbers.
+        grid: a side of a grid, of sizes, products, `cdiv` by products of numbers, and `min`.
         size: gives the text of an expression of sizes.
 
     Raises:
@@ -93,7 +94,12 @@ def blocks_text(grid: str, size: Callable[[str], str]) -> str:
 
 def _blocks_text(node: ast.expr, size: Callable[[str], str]) -> tuple[str, int]:
     match node:
-        case ast.Call(func=ast.Name(id="cdiv"), args=[length, ast.Constant(value=int() as step)]):
+        case ast.Call(func=ast.Name(id="min"), args=[one, other]):
+            return f"min({_blocks_text(one, size)[0]}, {_blocks_text(other, size)[0]})", ATOM
+        case ast.Call(func=ast.Name(id="cdiv"), args=[length, by]) if not any(
+            isinstance(one, ast.Name) for one in ast.walk(by)
+        ):
+            step = int(evaluate(ast.unparse(by), {}))
             return f"({_blocks_text(length, size)[0]} + {step - 1}) / {step}", PRODUCT
         case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
             # A quotient on the right would be multiplied before it is divided.

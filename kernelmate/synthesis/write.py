@@ -34,6 +34,7 @@ from kernelmate.synthesis.schedules import (
     interleaved,
     pairs,
     permutation,
+    plane_scan,
     pointwise,
     recurrence,
     reduced_products,
@@ -115,8 +116,14 @@ _OWN = {
 """Operations that determine the schedule; the first one that a graph contains decides."""
 
 
-def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
+def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool = False) -> Iterator[WrittenKernel]:
     """Kernels with the baseline's name and parameters that compute the graph, the likeliest first.
+
+    Args:
+        graph: the reference's graph.
+        kernel: the baseline.
+        contract: its contract.
+        new: True if there is no kernel yet, so that one whose blocks compute some values again is better than none.
 
     Raises:
         Refused: no schedule computes it, or the kernel has a form that is not written.
@@ -125,10 +132,10 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     try:
-        for one in _with_grid(graph, kernel, contract):
+        for one in _with_grid(graph, kernel, contract, new=new):
             yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
     except MissingSize:
-        for one in _kernels(graph, KernelText(kernel, contract)):
+        for one in _kernels(graph, KernelText(kernel, contract), new=new):
             yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
 
 
@@ -153,7 +160,7 @@ def _takes_ranks(graph: Graph) -> bool:
     return False
 
 
-def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
+def _with_grid(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool) -> Iterator[WrittenKernel]:
     """Yields the kernels, which find sizes in their grid where that permits a better schedule.
 
     Raises:
@@ -164,7 +171,7 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
     while True:
         text = KernelText(kernel, contract, launched=launched, finds_sizes=True)
         try:
-            texts = _kernels(graph, text)
+            texts = _kernels(graph, text, new=new)
             if launched:
                 texts = those_written(partial(with_launched_sizes, one, text.again()) for one in texts)
             yield from texts
@@ -179,7 +186,7 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
             raise
 
 
-def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKernel]:
     """Yields the kernels for a context of their text, as `kernels_for`."""
     of_bits = any(node.op == "reduce" and node.data[0] in BITWISE for node in graph.nodes)
     if of_bits:
@@ -190,6 +197,8 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         partial(_of_numbers, one) for one in (graph, *others) if one is not None
     ]
     ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
+    if new:
+        ways += [partial(vector_recurrence.staged, graph), partial(_masked, graph)]
     yield from _first(ways, text)
 
 
@@ -199,6 +208,12 @@ def _staged(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if parted is not None:
         graph, text = parted[0], text.again(parted[1])
     yield from staged_rows.written(graph, text)
+
+
+def _masked(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels in which sums by number search all samples."""
+    masked = row_sums.as_masked(graph, text)
+    yield from _either([partial(vector_recurrence.staged, masked), partial(_of_numbers, masked)], text)
 
 
 def _first(
@@ -235,7 +250,8 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of all other graphs."""
     contract, nodes = text.contract, graph.nodes
     if any(len(nodes[one].shape) > len(node.shape) for node in nodes if node.op == "recur" for one in node.args):
-        raise Refused("it carries values of different shapes from step to step")
+        yield from vector_recurrence.written(graph, text)  # numbers beside vectors
+        return
     try:
         yield from pairs.written(graph, text.again())
         return
@@ -281,6 +297,8 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
+    if sum(node.op == "scan" for node in graph.nodes) > 1:
+        ways.insert(0, partial(plane_scan.written, graph))
     if state_recurrence.sums_states(graph):
         ways.append(partial(state_recurrence.written, graph))
     if vector_recurrence.is_over_vectors(graph):

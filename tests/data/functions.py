@@ -363,3 +363,72 @@ def tiles(x: "float32[h=6, w=8]"):
     y = np.tile(np.polyval([0.5, -1.0, 2.0], x), (2, 3))
     i, j = np.indices(y.shape)
     return y * ((i + j) % 2)
+
+
+def shuffled_channels(x: "float32[n=4, c=12, hw=30]"):
+    n, c, hw = x.shape
+    return x.reshape(n, 3, c // 3, hw).transpose(0, 2, 1, 3).reshape(n, c, hw)
+
+
+def floored(a: "int32[n=100] ~ integers(-50, 50)", b: "int32[n] ~ integers(-9, 9)"):
+    return a // b, a % b
+
+
+def count_below(x: "float32[n=50]", t: "float32[m=9]"):
+    return np.searchsorted(t, x).astype(np.int32)
+
+
+def covariances(x: "float32[n=60, p=12]"):
+    d = x - x.mean(0)
+    return d.T @ d / (len(x) - 1)
+
+
+def correlations(x: "float32[p=12, n=60]"):
+    return np.corrcoef(x)
+
+
+def standardised(x: "float32[n=60, p=12]", w: "float32[p, q=5]"):
+    return (x - x.mean(0)) / x.std(0) @ w
+
+
+def over_trace(a: "float32[n=12, n]"):
+    return a / (1 + np.abs(np.trace(a))), np.diag(a)
+
+
+def two_filters(a: "float32[b=5, n=20] ~ uniform(-1, 1)", d: "float32[b, n] ~ uniform(3, 4)"):
+    c = np.empty_like(a)
+    r = np.empty_like(a)
+    c[:, 0] = a[:, 0] / d[:, 0]
+    r[:, 0] = d[:, 0]
+    for i in range(1, a.shape[1]):
+        c[:, i] = a[:, i] / (d[:, i] - a[:, i] * c[:, i - 1])
+        r[:, i] = d[:, i] - 0.5 * c[:, i] * r[:, i - 1]
+    return c, r
+
+
+def group_means(ids: "int32[n=60] ~ integers(0, m)", x: "float32[n, d=6]", c: "float32[m=10]"):
+    count = np.bincount(ids, minlength=len(c))
+    total = np.zeros((len(c), x.shape[1]))
+    np.add.at(total, ids, x)
+    return total / np.maximum(count, 1)[:, None]
+
+
+def sums_and_squares(ids: "int32[n=60] ~ integers(0, m)", w: "float32[n]", y: "float32[m=10]"):
+    total = np.zeros(len(y))
+    np.add.at(total, ids, w)
+    return total, w * w
+
+
+def focal_loss(z: "float32[n=20, v=50]", labels: "int32[n] ~ integers(0, v)"):
+    e = np.exp(z - z.max(1, keepdims=True))
+    p = e[np.arange(len(z)), labels] / e.sum(1)
+    return (-((1 - p) ** 2) * np.log(p)).mean()
+
+
+def chamfer(a: "float32[n=30, 3]", b: "float32[m=25, 3]"):
+    d = ((a[:, None] - b) ** 2).sum(2)
+    return d.min(1).mean() + d.min(0).mean()
+
+
+def integral_images(x: "float32[b=3, h=20, w=40]", m: "float32[h, w]"):
+    return np.cumsum(np.cumsum(x * m, axis=2), axis=1)

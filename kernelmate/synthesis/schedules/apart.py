@@ -76,7 +76,7 @@ class _KernelPart(KernelText):
 def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
     """Returns the first text that can be part of a joint launch."""
     for one in texts:
-        if one.block == THREADS and len(one.grid) == 1 and "gridDim" not in one.definition:
+        if one.block == THREADS and len(one.grid) == 1:
             return one
     raise Refused("a result has no schedule in blocks of the others")
 
@@ -84,32 +84,39 @@ def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
 def _blocks(grid: str, kernel: KernelText) -> str | None:
     """Returns the number of blocks in C++; None if the kernel has no parameter for a size."""
     try:
-        return blocks_text(grid, kernel.size)
+        return blocks_text(re.sub(r"\bblock\b", str(THREADS), grid), kernel.size)
     except Refused:
         return None
 
 
 def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | None]]) -> WrittenKernel:
     """Joins kernels: each uses the blocks after those of the preceding ones."""
-    bare, block = kernel.kernel.name.rpartition("::")[2], kernel.names.fresh("block")
+    bare, block, blocks = (
+        kernel.kernel.name.rpartition("::")[2],
+        kernel.names.fresh("block"),
+        kernel.names.fresh("blocks"),
+    )
     passed = list(kernel.parameters)
     helpers: list[str] = []
     lines: list[str] = []
     before = ""
     for name, text, count in parts:
         function = kernel.names.outermost(f"{bare}_{name}")
-        head = kernel.wrapped(
-            f"static __device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
-        )
-        body = [line.replace("blockIdx.x", block) for line in _body(text.definition, kernel.indent)]
+        strides = "gridDim.x" in text.definition  # its blocks take several parts each
+        own = [*kernel.declared(passed), f"int {block}", *[f"int {blocks}"] * strides]
+        head = kernel.wrapped(f"static __device__ __forceinline__ void {function}(", own)
+        body = _body(text.definition, kernel.indent)
+        body = [line.replace("blockIdx.x", block).replace("gridDim.x", blocks) for line in body]
         helpers += [text.helpers] if text.helpers else []
         helpers.append(f"// The blocks that compute {name}.\n{kernel.definition(head, body)}")
         number = f"blockIdx.x - {before}" if before else "blockIdx.x"
-        call = f"{function}({', '.join([*passed, number])});"
         if name == parts[-1][0]:
-            lines.append(call)
+            rest = f"gridDim.x - {before}" if before else "gridDim.x"
+            lines.append(f"{function}({', '.join([*passed, number, *[rest] * strides])});")
             continue
         end = kernel.names.fresh(f"{name}_end")
+        mine = f"{end} - {before}" if before else end
+        call = f"{function}({', '.join([*passed, number, *[mine] * strides])});"
         lines.append(f"const int {end} = {f'{before} + ' if before else ''}{count};")
         lines += block_of(f"if (blockIdx.x < {end})", [call, "return;"])
         before = end

@@ -100,6 +100,8 @@ class Gather:
             axis = key[1][0]
             if axis is None or axis == self.last:
                 return "0" if axis is None else f"{self.names.column} + {self.names.j}"
+            if isinstance(axis, tuple):  # the position that a number selects is the number
+                return self.expressions.known[axis]
             place = self.at[axis]
             return f"static_cast<long long>({place})" if place == self.names.row else place
         name = str(node.data[0])

@@ -7,6 +7,7 @@ atomics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,9 @@ NUMBERS = 4
 
 BLOCKS = 1056
 """Eight blocks for each of 132 multiprocessors, so that all blocks search at the same time."""
+
+MOST_SEARCHED = 1 << 26
+"""Pairs of a result and a sample that are compared at most where each result searches all samples."""
 
 SUMMED = 2
 """The axis of the indices, after those of the result."""
@@ -329,3 +333,58 @@ class _RowSums:
             "// What is found is kept in the order of the numbers: sums are the same in each run.",
             *block_of(head, body),
         ]
+
+
+def as_masked(graph: Graph, kernel: KernelText) -> Graph:
+    """Returns a graph in which sums by number are sums over all samples, of which those with other numbers are left out.
+
+    Each result then searches all samples for its own, in the same order in each run.
+
+    Raises:
+        Refused: there are too many results and samples for that, or nothing is computed of the sums.
+    """
+    if not _uses_sums(graph):
+        raise Refused("its sums by number are its results")
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        if node.op != "scatter" or node.data:
+            continue
+        numbers, *values = node.args
+        sides = node.shape[0], graph.nodes[numbers].shape[0]
+        if math.prod(int(evaluate(side, kernel.contract.sizes[0])) for side in sides) > MOST_SEARCHED:
+            raise Refused("it sums by number, with other results besides, and has too many samples to search for each")
+        rest = node.shape[1:]
+        shape = (*sides, *rest)
+
+        def add(node: Node) -> int:
+            nodes.append(node)
+            return len(nodes) - 1
+
+        wide = ("1",) * len(rest)
+        place = add(Node("iota", (), sides[:1], "int64"))
+        own = add(Node("view", (place,), (sides[0], "1", *wide), "int64", (0, None, *[None] * len(rest))))
+        number = "int64"
+        if nodes[numbers].dtype.startswith("uint"):
+            numbers = add(Node("cast", (numbers,), nodes[numbers].shape, number))
+        given = add(Node("view", (numbers,), ("1", sides[1], *wide), number, (None, 0, *[None] * len(rest))))
+        equal = add(Node("map", (given, own), (*sides, *wide), "bool", ("equal",)))
+        added = add(Node("constant", (), (), node.dtype, (1,)))
+        if values:
+            axes = (None, *range(len(nodes[values[0]].shape)))
+            added = add(Node("view", (values[0],), ("1", *nodes[values[0]].shape), nodes[values[0]].dtype, axes))
+        zero = add(Node("constant", (), (), node.dtype, (0,)))
+        kept = add(Node("map", (equal, added, zero), shape, node.dtype, ("where",)))
+        nodes[index] = Node("reduce", (kept,), node.shape, node.dtype, ("sum", 1), node.name)
+    return sorted_graph(nodes, graph.outputs)
+
+
+def _uses_sums(graph: Graph) -> bool:
+    """Returns True if something is computed of sums by number, other than what they are added to."""
+    sums = set[int]()
+    for index, node in enumerate(graph.nodes):
+        added = node.op == "map" and node.data == ("add",)
+        if node.op == "scatter" or (sums.intersection(node.args) and (added or node.op in ("view", "cast", "reshape"))):
+            sums.add(index)
+        elif sums.intersection(node.args):
+            return True
+    return False

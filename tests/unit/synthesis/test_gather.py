@@ -92,7 +92,7 @@ REFUSED = {
     "np.repeat(x, 2, axis=1)[:, ::2]": "beside parts of arrays",
     "x[:, k] - x[:, k].max(axis=1, keepdims=True)": "another operation besides",
     "np.cumsum(x[:, k], axis=1)": "it scans, and has elements by number",
-    "np.cumsum(np.cumsum(x, axis=1), axis=0)": "scans along different axes",
+    "np.cumsum(np.cumsum(x, axis=1), axis=0) * x": "scans along different axes",
     "np.cumsum(x, axis=1).max(axis=1, keepdims=True) + x": "reduces what was scanned",
     "np.cumsum(x, axis=1) + np.cumsum(x[:, ::-1], axis=1)[:, ::-1]": "both directions",
 }

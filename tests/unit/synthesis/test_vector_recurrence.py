@@ -64,22 +64,104 @@ def delta(q: "float32[t=9, d=8]", k: "float32[t, d] ~ uniform(-0.3, 0.3)", v: "f
         o[t] = q[t] @ s
     return o
 """,
+    "layers": """
+def layers(x: "float32[b=2, t=7, s=12]", w1: "float32[s, h=10] ~ normal(0, 0.2)", w2: "float32[h, s] ~ normal(0, 0.2)"):
+    h = np.zeros((x.shape[0], x.shape[2]))
+    y = np.empty_like(x)
+    for t in range(x.shape[1]):
+        h = np.tanh(x[:, t] + np.maximum(h @ w1, 0) @ w2)
+        y[:, t] = h
+    return y
+""",
+    "attention": """
+def attention(x: "float32[t=7, s=12]", k: "float32[m=10, s] ~ normal(0, 0.2)", v: "float32[m, s]"):
+    h = np.zeros(x.shape[1])
+    for t in range(len(x)):
+        z = k @ (h + x[t])
+        p = np.exp(z - z.max())
+        h = np.tanh(x[t] + p / p.sum() @ v)
+    return h
+""",
+    "scaled": """
+def scaled(e: "float32[b=2, t=9, s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ uniform(0, 0.25)"):
+    p = np.ones((e.shape[0], e.shape[2])) / e.shape[2]
+    total = np.zeros(e.shape[0])
+    most = np.zeros(e.shape[0])
+    scales = np.empty(e.shape[:2], np.float32)
+    for t in range(e.shape[1]):
+        p = (p @ a) * e[:, t]
+        c = p.sum(1)
+        p = p / c[:, None]
+        total = total + np.log(c)
+        most = np.maximum(most, c)
+        scales[:, t] = c
+    return total, most, scales, p
+""",
+    "viterbi": """
+def viterbi(e: "float32[t=9, s=8]", a: "float32[s, s]"):
+    d = e[0]
+    b = np.zeros(e.shape, np.int32)
+    for t in range(1, len(e)):
+        z = d[:, None] + a
+        b[t] = z.argmax(0)
+        d = z.max(0) + e[t]
+    return d.max(), d.argmax().astype(np.int32), b
+""",
+    "stacked": """
+def stacked(x: "float32[t=9, s=8]", w: "float32[s, s] ~ normal(0, 0.2)", v: "float32[s, o=5]", u: "float32[o, o] ~ normal(0, 0.2)"):
+    h = np.zeros(x.shape[1])
+    g = np.zeros(v.shape[1])
+    y = np.empty((len(x), v.shape[1]), np.float32)
+    for t in range(len(x)):
+        h = np.tanh(h @ w + x[t])
+        g = np.tanh(g @ u + h @ v)
+        y[t] = g
+    return y
+""",
+    "invariant": """
+def invariant(a: "float32[n=20, n] ~ uniform(0, 1)", k: "float32[t=5]"):
+    r = np.ones(len(a)) / len(a)
+    for i in range(len(k)):
+        r = 0.85 * (a / a.sum(0)) @ r + 0.15 / len(a)
+    return r
+""",
+    "observed": """
+def observed(obs: "int32[t=9] ~ integers(0, o)", a: "float32[s=8, s] ~ uniform(0.05, 0.25)", e: "float32[s, o=5] ~ uniform(0.1, 1)"):
+    p = e[:, obs[0]] / len(a)
+    total = 0.0
+    for t in range(1, len(obs)):
+        p = (p @ a) * e[:, obs[t]]
+        total += np.log(p.sum())
+        p = p / p.sum()
+    return total, p
+""",
+    "neighbours": """
+def neighbours(u: "float32[b=3, n=20]", v: "float32[b, n]", k: "float32[t=5] ~ uniform(0, 0.2)"):
+    for t in range(len(k)):
+        p = np.pad(v, ((0, 0), (1, 1)))
+        u = u + k[t] * (np.roll(u, 1, 1) - 2 * u + np.roll(u, -1, 1))
+        v = v + k[t] * (p[:, 2:] - 2 * v + p[:, :-2]) + 0.1 * u
+    return u, v
+""",
+    "paths": """
+def paths(lp: "float32[t=12, s=9]"):
+    a = np.where(np.arange(lp.shape[1]) < 2, lp[0], -1e9)
+    for t in range(1, len(lp)):
+        b = np.concatenate([[-1e9], a[:-1]])
+        m = np.maximum(a, b)
+        a = m + np.log(np.exp(a - m) + np.exp(b - m)) + lp[t]
+    return a[-1]
+""",
+    "location": """
+def location(x: "float32[b=3, n=40]", k: "float32[t=6]"):
+    mu = x.mean(1)
+    for i in range(len(k)):
+        w = 1 / (1 + np.abs(x - mu[:, None]) * np.abs(k[i]))
+        mu = (w * x).sum(1) / w.sum(1)
+    return mu
+""",
 }
 REFUSED = {
-    "scaled": (
-        """
-def scaled(e: "float32[t=9, s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ uniform(0, 0.25)"):
-    p = np.ones(e.shape[1]) / e.shape[1]
-    total = 0.0
-    for t in range(len(e)):
-        p = (p @ a) * e[t]
-        c = p.sum()
-        p = p / c
-        total = total + np.log(c)
-    return total
-""",
-        "it carries values of different shapes from step to step",
-    ),
     "both": (
         """
 def both(a: "float32[t=9, s=8, s] ~ uniform(0, 0.2)"):
@@ -90,28 +172,15 @@ def both(a: "float32[t=9, s=8, s] ~ uniform(0, 0.2)"):
 """,
         "its states are mixed along several axes",
     ),
-    "layers": (
+    "matrix": (
         """
-def layers(x: "float32[t=9, s=8]", u: "float32[s, s]", w: "float32[s, s]"):
+def matrix(x: "float32[t=9, s=8]", w: "float32[s, s]"):
     h = np.zeros(x.shape[1])
     for t in range(len(x)):
-        h = x[t] + np.maximum(h @ u, 0) @ w
+        h = np.tanh(w @ w @ h + x[t])
     return h
 """,
-        "it reduces what it has reduced in the same step for each state",
-    ),
-    "place": (
-        """
-def place(e: "float32[t=9, s=8]", a: "float32[s, s]"):
-    d = e[0]
-    b = np.zeros(e.shape, np.int32)
-    for t in range(1, len(e)):
-        z = d[:, None] + a
-        b[t] = z.argmax(0)
-        d = z.max(0) + e[t]
-    return b
-""",
-        "it reduces states by argmax",
+        "it reduces a matrix of reductions in each step",
     ),
 }
 
