@@ -43,8 +43,8 @@ _LAYOUT = np.dtype(
 )  # fmt: skip
 _KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
 """PTX types in the order of `CUtensorMapDataType`."""
-_NAN = {2: 0x7FF7, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
-"""What fills elements outside of the array by bytes of an element, where the tensor map asks for NaN; of 2 bytes as an H200 does."""
+_NAN = {2: 0x7FF7, 4: 0x7FF77FF7, 8: 0x7FF77FF77FF77FF7}
+"""What fills elements outside of the array by bytes of an element, where the tensor map asks for NaN, as an H200 does."""
 _SHARED_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (PTX ISA, Tensors, Bounding Box)."""
 
