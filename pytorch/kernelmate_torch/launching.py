@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kernelmate.records import Argument, Contract, Kernel, Size
+from kernelmate.records import Argument, Contract, Kernel, LaunchShape, Size
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.source.launch import launch_shape, scalar_values
 
 NAMESPACE = "kernelmate_port"
+
+MOST_PLANS = 1024
+"""Largest number of shapes of the inputs whose launches an operator keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What follows from the shapes of the inputs: working it out takes ten times as long as a launch.
+
+    Attributes:
+        results: shape and dtype of each result.
+        shape: grid, block and shared memory.
+        scalars: the scalars that are passed, by name.
+    """
+
+    results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    shape: LaunchShape
+    scalars: Mapping[str, np.generic]
 
 
 class KernelOperator:
@@ -36,6 +55,7 @@ class KernelOperator:
         arrays = [one for one in self.contract.args if one.shape is not None]
         self.inputs = [one for one in arrays if one.direction == "in"]
         self.outputs = [one for one in arrays if one.direction == "out"]
+        self._plans: dict[tuple[tuple[torch.dtype, torch.Size], ...], LaunchPlan] = {}
 
     def size(self, tensors: Sequence[torch.Tensor]) -> Size:
         """Return the sizes of the contract that follow from the shapes of the inputs.
@@ -62,12 +82,32 @@ class KernelOperator:
         )
 
     def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Returns tensors without contents for the results, on the device of the inputs."""
-        size = self.size(tensors)
-        shapes = {
-            one.name: [evaluate_integer(side, size, one.name) for side in one.shape or ()] for one in self.outputs
-        }
-        return [torch.empty(shapes[one.name], dtype=getattr(torch, one.dtype), device=tensors[0].device) for one in self.outputs]  # fmt: skip
+        """Returns tensors without contents for the results, on the device of the inputs; their shapes may be symbols."""
+        size, device = self.size(tensors), tensors[0].device
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._results(size)]
+
+    def _results(self, size: Size) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+        return tuple(
+            (tuple(evaluate_integer(side, size, one.name) for side in one.shape or ()), getattr(torch, one.dtype))
+            for one in self.outputs
+        )
+
+    def plan(self, tensors: Sequence[torch.Tensor]) -> LaunchPlan:
+        """Return the launch for tensors of these shapes, kept for the next call with the same ones.
+
+        Raises:
+            ValueError: an input is not what the contract says.
+        """
+        key = tuple((one.dtype, one.shape) for one in tensors)
+        found = self._plans.get(key)
+        if found is None:
+            size = self.size(tensors)
+            values = scalar_values(self.contract, size)
+            scalars = {one.name: np.dtype(one.dtype).type(values[one.name]) for one in self.contract.args if one.shape is None}  # fmt: skip
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = LaunchPlan(self._results(size), launch_shape(self.contract, size), scalars)
+        return found
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the results of one launch.
@@ -75,14 +115,14 @@ class KernelOperator:
         Raises:
             ValueError: an input is not what the contract says. RuntimeError: the launch failed.
         """
-        size = self.size(tensors)
+        plan, device = self.plan(tensors), tensors[0].device
         tensors = [one.contiguous() for one in tensors]
-        made = self.results(tensors)
+        made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.results]
         by_name = {
             one.name: tensor for one, tensor in zip([*self.inputs, *self.outputs], [*tensors, *made], strict=True)
         }
-        run = self._on_gpu if tensors[0].is_cuda else self._emulated
-        run(by_name, size)
+        run = self._on_gpu if device.type == "cuda" else self._emulated
+        run(by_name, plan)
         return made
 
     @functools.cached_property
@@ -92,43 +132,36 @@ class KernelOperator:
 
         return compiled_operator(self.kernel, self.contract)
 
-    def _emulated(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
+    def _emulated(self, by_name: dict[str, torch.Tensor], plan: LaunchPlan) -> None:
         from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
         from kernelmate.backends.emulator import EmulatorBackend
         from kernelmate_torch.emulation import host_array
 
         compiled, target = self.compiled
-        scalars = scalar_values(self.contract, size)
         outputs = {one.name for one in self.outputs}
         arguments = tuple(
-            ScalarArgument(one.name, np.dtype(one.dtype).type(scalars[one.name]))
+            ScalarArgument(one.name, plan.scalars[one.name])
             if one.shape is None
             else ArrayArgument(
                 one.name, host_array(by_name[one.name]), written=one.name in outputs, output=one.name in outputs
             )
             for one in self.contract.args
         )
-        result = (
-            EmulatorBackend().load(compiled, target).run(Run(launch_shape(self.contract, size), arguments, check=False))
-        )
+        result = EmulatorBackend().load(compiled, target).run(Run(plan.shape, arguments, check=False))
         for finding in result.findings:
             if finding.severity == "error":
                 raise RuntimeError(f"{self.kernel.name}: {finding.message}")
         for name in outputs:
             host_array(by_name[name])[...] = result.arrays[name].reshape(by_name[name].shape)
 
-    def _on_gpu(self, by_name: dict[str, torch.Tensor], size: Size) -> None:
+    def _on_gpu(self, by_name: dict[str, torch.Tensor], plan: LaunchPlan) -> None:
         import cupy as cp
 
         from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT
 
-        device = next(iter(by_name.values())).device
-        shape = launch_shape(self.contract, size)
-        scalars = scalar_values(self.contract, size)
+        device, shape = next(iter(by_name.values())).device, plan.shape
         arguments = tuple(
-            np.dtype(one.dtype).type(scalars[one.name])
-            if one.shape is None
-            else np.uint64(by_name[one.name].data_ptr())
+            plan.scalars[one.name] if one.shape is None else np.uint64(by_name[one.name].data_ptr())
             for one in self.contract.args
         )
         with cp.cuda.Device(device.index), cp.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream):
