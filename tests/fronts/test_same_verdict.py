@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 import sys
@@ -99,6 +100,8 @@ def written(verdicts: list[dict[str, Any]], above: int = 0) -> bytes:
     """As JSON, byte for byte, predicted times too; but for what a file or a cell is called, and lines above the kernel's text."""
 
     def placed(value: Any) -> Any:
+        if isinstance(value, str):
+            return re.sub(r"\bat line (\d+)", lambda found: f"at line {int(found[1]) - above}", value)
         if isinstance(value, dict):
             changed = {key: placed(one) for key, one in value.items()}
             changed |= {"file": "FILE"} if value.get("file") else {}
