@@ -223,6 +223,8 @@ class _Writer:
         if node.op == "size":
             return _Value(str(int(evaluate_expression(str(datum), self._size))), dtype, number=True)
         text = f"float({str(datum)!r})" if isinstance(datum, float) and not math.isfinite(datum) else repr(datum)
+        if text.startswith("-"):
+            text = f"({text})"  # a power binds tighter than its base's sign
         if set(node.shape) <= {"1"}:
             return _Value(text, dtype, number=True)
         made = self._call("full", str(self._shape(node)), text, f"dtype=torch.{dtype}", f"device={self._device()}")

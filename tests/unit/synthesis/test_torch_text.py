@@ -149,3 +149,13 @@ def test_an_argument_named_like_the_module_is_refused(make: Callable[..., Any]) 
     kernel, contract = make({"torch": "in float32[rows, cols]", "y": "out float32[rows, cols]"}, "torch + 1")
     with pytest.raises(NotCarried, match="the name torch"):
         torch_text(trace(contract, Path(kernel.unit.path).parent), contract, contract.sizes[0])
+
+
+def test_a_negative_number_is_the_base_of_its_power(make: Callable[..., Any]) -> None:
+    arguments = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]"}
+    kernel, contract = make(arguments, "(-2.0) ** np.floor(x)")
+    size = contract.sizes[0]
+    source = torch_text(trace(contract, Path(kernel.unit.path).parent), contract, size).source
+    x = np.random.default_rng(7).uniform(-3, 3, (size["rows"], size["cols"])).astype(np.float32)
+    (made,) = _function(source)(x=torch.from_numpy(x))
+    np.testing.assert_allclose(made.numpy(), (-2.0) ** np.floor(x), rtol=1e-6)
