@@ -46,27 +46,12 @@ def run(asked: argparse.Namespace) -> int:
     ends = time.monotonic() + asked.port_limit
     with ThreadPoolExecutor(asked.jobs) as pool:
         list(pool.map(lambda task: port(task, asked.work, ends), tasks))
-    command = [
-        sys.executable,
-        "-m",
-        "kernelmate",
-        "kernelbench",
-        str(asked.tasks),
-        "--candidates",
-        str(asked.work / "new"),
-    ]
-    more = [
-        "--to",
-        str(asked.work / "results.json"),
-        "--budget",
-        str(asked.score_limit),
-        "--quiet",
-        "--run-seconds",
-        "0.5",
-    ]
+    folders = [str(asked.tasks), "--candidates", str(asked.work / "new"), "--to", str(asked.work / "results.json")]
+    limits = ["--budget", str(asked.score_limit), "--run-seconds", "0.5"]
     (asked.work / "new").mkdir(exist_ok=True)
     part = [] if asked.shard is None else ["--shard", asked.shard]
-    return subprocess.run([*command, *more, *part], check=False).returncode
+    command = [sys.executable, "-m", "kernelmate", "kernelbench", *folders, *limits, *part, "--quiet"]
+    return subprocess.run(command, check=False).returncode
 
 
 def port(task: BenchmarkTask, work: Path, ends: float) -> None:

@@ -1,4 +1,4 @@
-"""`--against`: what a kernel's time stands beside, from the contract's function of PyTorch or from its reference."""
+"""`--against`: the computations that a kernel is timed beside, from the contract's function of PyTorch or from its reference."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kernelmate.source.document import Document
 from kernelmate.source.expressions import nearest_hint
 from kernelmate.source.toml_positions import Path
 
-_FUNCTION = re.compile(r"(?P<path>[^\n]*\.py):(?P<function>[^\W\d]\w*)\Z")
+_FUNCTION = re.compile(r"(?P<path>[^\x00-\x1f]*\.py):(?P<function>[^\W\d]\w*)\Z")
 
 
 def read_reference(

@@ -223,6 +223,8 @@ class _Writer:
         if node.op == "size":
             return _Value(str(int(evaluate_expression(str(datum), self._size))), dtype, number=True)
         text = f"float({str(datum)!r})" if isinstance(datum, float) and not math.isfinite(datum) else repr(datum)
+        if text.startswith("-"):
+            text = f"({text})"  # a power binds tighter than its base's sign
         if set(node.shape) <= {"1"}:
             return _Value(text, dtype, number=True)
         made = self._call("full", str(self._shape(node)), text, f"dtype=torch.{dtype}", f"device={self._device()}")
@@ -234,7 +236,7 @@ class _Writer:
         if all(one.number for one in operands):
             return self._of_numbers(name, node, operands)
         dtype = self._dtype(node)
-        condition, rest = (operands[:1], operands[1:]) if name == "where" else ([], operands)
+        condition, rest = ([self._tensor(operands[0], "bool")], operands[1:]) if name == "where" else ([], operands)
         if dtype != "bool":
             rest = self._promoted(rest, dtype)
         if name in OPERATORS:
@@ -244,7 +246,7 @@ class _Writer:
             number, tensor = sorted(rest, key=lambda one: not one.number)
             bound = "min" if name == "maximum" else "max"
             return _Value(self._call("clamp", tensor.text, f"{bound}={number.text}"), dtype)
-        if name != "where":
+        if name != "where" or (dtype == "float64" and all(one.number for one in rest)):  # which torch makes float32
             rest = [self._tensor(one, dtype) for one in rest]
         return _Value(self._call(FUNCTIONS[name], *(one.text for one in (*condition, *rest))), dtype)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,10 @@ LIMIT_S = 180.0
 """Seconds for one computation: importing torch takes about five, torch.compile up to a minute."""
 
 LAST_PRINTED = 300
-"""Characters of what the process printed last that its end is reported with."""
+"""Bytes of the last line that the process printed with which its end is reported."""
+
+MOST_ANSWER = 1 << 16
+"""Maximum length in bytes of an answer."""
 
 
 def measure_against(
@@ -96,37 +101,53 @@ def _measured(job: AgainstJob) -> MeasuredAlternative:
 def run_job(job: AgainstJob, limit_s: float = LIMIT_S) -> tuple[AgainstAnswer, Mapping[str, Any]]:
     """Run a job in a confined process, and return its answer and the results; no results if it has none.
 
-    What the process leaves is untrusted: it is decoded as numbers, and never unpickled.
+    The files that the process leaves are untrusted: they are decoded as numbers, and never unpickled.
     """
     with tempfile.TemporaryDirectory(prefix="kernelmate-against-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         (scratch / JOB).write_bytes(pickle.dumps(job))
         died = _run(scratch, limit_s)
         try:
-            answer = msgspec.json.decode((scratch / ANSWER).read_bytes(), type=AgainstAnswer)
-        except (OSError, msgspec.MsgspecError):
+            answer = msgspec.json.decode(_plain(scratch / ANSWER, MOST_ANSWER).read_bytes(), type=AgainstAnswer)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
             return AgainstAnswer(died or "its process left no answer"), {}
         return answer, _results(job, scratch)
 
 
 def _run(scratch: Path, limit_s: float) -> str:
     """Runs the process to its end; returns how it ended if it left no answer."""
-    printed = scratch / "printed"
-    with printed.open("wb") as output:
+    with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "kernelmate.worker.against_child", str(scratch)],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True,
         )  # fmt: skip
-    try:
-        process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return f"it did not end within {limit_s:g} s"
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    last = " ".join(printed.read_text(encoding="utf-8", errors="replace")[-LAST_PRINTED:].split())
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return f"it did not end within {limit_s:g} s"
+        finally:
+            with contextlib.suppress(OSError):
+                if sys.platform == "win32":
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        printed.seek(max(printed.seek(0, os.SEEK_END) - LAST_PRINTED, 0))
+        lines = printed.read(LAST_PRINTED).decode("utf-8", "replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"its process ended with status {process.returncode}" + (f" ({last})" if last else "")
+
+
+def _plain(path: Path, most: int) -> Path:
+    """Return the path of a file that the process left, which has ended and no longer changes it.
+
+    Raises:
+        OSError: there is none. ValueError: it is a link or a pipe, or longer than `most` bytes.
+    """
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise ValueError(f"{path.name} is no file of at most {most} bytes")
+    return path
 
 
 def _results(job: AgainstJob, scratch: Path) -> dict[str, Any]:
@@ -134,7 +155,8 @@ def _results(job: AgainstJob, scratch: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, (name, shape, dtype) in enumerate(job.results):
         try:
-            held = np.fromfile(scratch / f"result{number}", np.uint8)
+            size = math.prod(shape) * numpy_dtype(dtype).itemsize
+            held = np.fromfile(_plain(scratch / f"result{number}", size), np.uint8)
             found[name] = held.view(numpy_dtype(dtype)).reshape(shape)
         except (OSError, ValueError):
             return {}

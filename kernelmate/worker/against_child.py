@@ -22,6 +22,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.processes import die_with_parent
+from kernelmate.checks.userfiles import MOST_MESSAGE, load_function
 from kernelmate.confinement import ancestors, confine
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, Computation, Speedup, Target, Timing
@@ -125,7 +126,7 @@ def _answer(job: AgainstJob, scratch: Path) -> AgainstAnswer:
     try:
         return _measured(job, scratch, opened[0] if opened else None, lock)
     except KernelmateError as error:
-        return AgainstAnswer(error.message)
+        return AgainstAnswer(error.message.rstrip("."))
     except Unusable as reason:
         return AgainstAnswer(str(reason))
     except Exception as error:  # noqa: BLE001 -- whatever it raises, this computation has no time
@@ -239,7 +240,6 @@ def _function(job: AgainstJob, scratch: Path) -> Callable[[Mapping[str, Any]], t
     import torch
 
     from kernelmate.checks.reference import spelled
-    from kernelmate.checks.userfiles import load_function
 
     computation, where, folder = job.computation, job.computation.function, Path(job.directory)
     if where is None:
@@ -286,8 +286,9 @@ def _leave(results: tuple[Any, ...], job: AgainstJob, scratch: Path) -> None:
 
 
 def _words(error: BaseException) -> str:
-    """Returns the first line of an exception with its type, without a full stop."""
+    """Returns the first line of an exception with its type, truncated, without a full stop and what cannot be encoded."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = text[:MOST_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return f"{type(error).__name__}: {text}".rstrip(": .")
 
 

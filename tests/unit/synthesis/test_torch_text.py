@@ -149,3 +149,25 @@ def test_an_argument_named_like_the_module_is_refused(make: Callable[..., Any]) 
     kernel, contract = make({"torch": "in float32[rows, cols]", "y": "out float32[rows, cols]"}, "torch + 1")
     with pytest.raises(NotCarried, match="the name torch"):
         torch_text(trace(contract, Path(kernel.unit.path).parent), contract, contract.sizes[0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reference"),
+    [
+        ("float32", "(-2.0) ** np.floor(x)"),
+        ("float64", "np.where(x > 0, 0.1, 0.3)"),
+        ("float32", "np.where(a > 1, x, -x)"),
+    ],
+)
+def test_numbers_have_the_sign_and_the_type_that_they_have_in_numpy(
+    make: Callable[..., Any], dtype: str, reference: str
+) -> None:
+    arguments = {"x": f"in {dtype}[rows, cols]", "a": "float32 = 1.5", "y": f"out {dtype}[rows, cols]"}
+    kernel, contract = make(arguments, reference)
+    size, folder = contract.sizes[0], Path(kernel.unit.path).parent
+    drawn = draw(contract, size, (7,), NORMAL, folder)
+    (made,) = _function(torch_text(trace(contract, folder), contract, size).source)(**_arguments(contract, size, drawn))
+    python = python_reference(contract, folder)
+    assert python is not None
+    assert str(made.dtype) == f"torch.{dtype}"
+    np.testing.assert_allclose(made.double().numpy(), python(drawn, size)["y"], rtol=1e-6 if dtype == "float32" else 0)

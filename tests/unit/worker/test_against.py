@@ -55,6 +55,8 @@ def test_arrays_of_bfloat16_pass_both_ways(tmp_path: Path) -> None:
 USERS = {
     "def f(x, a):\n    return x * a\n": "needs a GPU",
     "def f(x):\n    raise ValueError('no such mode')\n": "ValueError: no such mode",
+    "def f(x):\n    raise ValueError(chr(0xD800) + 'mode')\n": r"ValueError: \\ud800mode",
+    "class Odd(Exception):\n    def __str__(self):\n        raise ValueError('none')\n\ndef f(x):\n    raise Odd\n": r"status 1 \(ValueError: none\)",
     "def f(x, weight):\n    return x\n": r"takes weight, and the kernel has no such argument",
     "def f(x):\n    return x, x\n": "returns 2 arrays, and the kernel has 1 outputs",
     "def f(x):\n    return x.double()\n": r"returns float64\[2, 3\] for y, and the kernel has float32\[2, 3\]",
@@ -78,6 +80,24 @@ def test_a_function_of_the_user_runs_confined_and_its_fault_is_said(text: str, t
     assert re.search(USERS[text], answer.why), answer.why
     assert bool(results) == (USERS[text] == "needs a GPU")
     assert not outside.exists()
+
+
+LEFT = {
+    "os.mkfifo(f'{folder}/answer')": "its process ended with status 0",
+    "os.symlink('/dev/zero', f'{folder}/answer')": "its process ended with status 0",
+    "pathlib.Path(folder, 'answer').write_bytes(b'{\"more\": ' + b'[' * 60000)": "its process ended with status 0",
+    "pathlib.Path(folder, 'answer').write_bytes(b'{}'); open(f'{folder}/result0', 'w').truncate(1 << 42)": None,
+}
+"""Statements by which a file leaves something else than an answer and results, and the reason that is given."""
+
+
+@pytest.mark.exhaustive(share=0.5)
+@pytest.mark.parametrize("made", LEFT)
+def test_files_that_are_no_answer_and_no_results_are_not_read(made: str, tmp_path: Path) -> None:
+    text = f"import os, pathlib\n\nfolder = os.environ['TMPDIR']\n{made}\nos._exit(0)\n"
+    (tmp_path / "reference.py").write_text(text)
+    answer, results = run_job(job(Computation("torch", "f", None, "reference.py:f"), tmp_path))
+    assert (answer.why, results) == (LEFT[made], {})
 
 
 def test_a_function_that_does_not_end_is_killed(tmp_path: Path) -> None:
