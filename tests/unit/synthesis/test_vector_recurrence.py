@@ -97,6 +97,19 @@ def scaled(e: "float32[b=2, t=9, s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ un
         scales[:, t] = c
     return total, most, scales, p
 """,
+    "normalised": """
+def normalised(p: "float32[s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ uniform(0.05, 0.25)", e: "float32[b=2, t=9, s] ~ uniform(0.1, 1)"):
+    alpha = p * e[:, 0]
+    total = alpha.sum(1)
+    alpha = alpha / total[:, None]
+    likelihood = np.log(total)
+    for t in range(1, e.shape[1]):
+        alpha = (alpha @ a) * e[:, t]
+        total = alpha.sum(1)
+        alpha = alpha / total[:, None]
+        likelihood = likelihood + np.log(total)
+    return likelihood
+""",
     "viterbi": """
 def viterbi(e: "float32[t=9, s=8]", a: "float32[s, s]"):
     d = e[0]
