@@ -330,7 +330,7 @@ class _RowSums:
         head = f"for (int {names.start} = 0; {names.start} < {count}; {names.start} += {names.kThreads} * {NUMBERS})"
         return [
             *lines,
-            "// What is found is kept in the order of the numbers: sums are the same in each run.",
+            "// Samples that are found keep the order of the numbers: sums are the same in each run.",
             *block_of(head, body),
         ]
 

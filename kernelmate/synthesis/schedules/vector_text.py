@@ -79,7 +79,7 @@ class _StepExpressions(Expressions):
 
 
 class CarriedPlaces:
-    """Where a block keeps the values that a loop carries: vectors in shared memory, single numbers in registers.
+    """Places of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
 
     Args:
         sides: the sides of the largest carried values. vector: the axis of the vectors among them; -1 if there are none.
