@@ -138,6 +138,9 @@ def start_of(kind: str, ctype: str, infinity: Sequence[str]) -> str:
 
 WARP = 32
 
+MOST_THREADS = 1024
+"""Threads of a block at most (CUDA C++ Programming Guide, Technical Specifications)."""
+
 _COMBINE = {
     "sum": "{0} += {1};",
     "prod": "{0} *= {1};",
