@@ -235,7 +235,7 @@ class Expressions:
         if not named or re.fullmatch(r"\w+", text):
             return text, level
         name = self._said(key) or self._name(key, node, text, uses)
-        if not self.names.is_free(name):
+        if name != "value" and not self.names.is_free(name):
             taken = (f"{self.plan.kind.removesuffix('s')}_{name}", f"{name}_value")
             name = next(
                 (one for one in taken[self.plan.kind not in ("rows", "columns") :] if self.names.is_free(one)), name
@@ -282,7 +282,9 @@ class Expressions:
         scaled = self._scaled(key, uses)
         if scaled:
             return f"{scaled}_scale"
-        name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
+        if node.data == ("equal",) and self._viewed(node.args[0]).op == "iota" and text.endswith(" == 0"):
+            return "is_first"
+        name = _NAMES.get(str(node.data[0]) if node.data else node.op, "condition" if node.dtype == "bool" else "value")
         if name in ("difference", "sum") and self.plan.kind == "free" and not self.varies(key):
             return "shift"
         if name == "sum" and any(self._viewed(one).data[:1] == ("multiply",) for one in node.args):

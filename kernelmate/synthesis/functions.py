@@ -121,7 +121,7 @@ def fill_diagonal(a: Array, val: Any, wrap: Any = False) -> None:
 def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Returns the diagonal of a square matrix."""
     if a.ndim != 2 or offset or (axis1 % 2, axis2 % 2) != (0, 1) or text_of(a.shape[0]) != text_of(a.shape[1]):
-        raise Untraceable("the diagonal of other than a square matrix")
+        raise Untraceable("another diagonal than the main one of a square matrix")
     entry = AxisMap("0", ((0, 1),)).text()
     return a.builder.add("window", [a], a.shape[:1], a.dtype, (entry, entry))
 

@@ -12,13 +12,13 @@ import ctypes
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
-from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.primitives import spread, view_of, where
 from kernelmate.synthesis.ragged import reduced_rows
@@ -312,6 +312,22 @@ def _is_read(builder: Builder, placeholder: int, following: int, *more: int) -> 
     """Returns True if a value other than the next state depends on the state."""
     values = {placeholder, *more}
     return any(values & {*node.args} and index != following for index, node in enumerate(builder.nodes))
+
+
+def without_unread(graph: Graph) -> Graph:
+    """Returns a graph without carried values that nothing reads, such as locals that each iteration assigns first."""
+    read = {node.data[:2] for node in graph.nodes if node.op in ("state", "recur")}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.op in ("state", "recur"):
+            loop, number, *rest = node.data
+            kept = sorted(int(one or 0) for other, one in read if other == loop)
+            half = len(node.args) // 2
+            args = tuple(node.args[first + one] for first in (0, half) for one in kept if node.args)
+            node = replace(node, args=args, data=(loop, kept.index(int(number or 0)), *rest))
+        nodes.append(node)
+    found = pruned(nodes, graph.outputs)
+    return found if found == graph else without_unread(found)
 
 
 def _is_neutral(start: Array, kind: str) -> bool:

@@ -70,7 +70,7 @@ class Extremes:
         order = {"max": "larger", "min": "smaller"}[word]
         beyond = getattr(names, order)
         first, equal = f"{value} {sign} {best}", f"{value} == {best}"
-        comment = f"// Whether a value replaces the best so far: it is {order}, or equal and earlier."
+        comment = f"// Returns true if a value replaces the best so far: if it is {order}, or equal and earlier."
         if ctype in ("float", "double"):
             comment += f" NaN is the {order.replace('er', 'est')}, as in NumPy."
             first = f"{first} || (isnan({value}) && !isnan({best}))"
@@ -138,6 +138,9 @@ def start_of(kind: str, ctype: str, infinity: Sequence[str]) -> str:
 
 WARP = 32
 
+MOST_THREADS = 1024
+"""Threads of a block at most (CUDA C++ Programming Guide, Technical Specifications)."""
+
 _COMBINE = {
     "sum": "{0} += {1};",
     "prod": "{0} *= {1};",
@@ -204,7 +207,10 @@ class Reductions:
         """Returns the loop in which the threads of a warp exchange values at halved distances."""
         offset = self.names.offset
         first = min(WARP, self.team.threads) // 2
-        return block_of(f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements)
+        why = ["// The mask has only the lanes that share a result: others may have none."]
+        return why * (self.team.noun == "lanes") + block_of(
+            f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements
+        )
 
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
         """Returns the statement that combines a value into a target; without a type, in the kernel's floating type."""

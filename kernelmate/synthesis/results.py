@@ -27,7 +27,7 @@ MOST_TRIED = 1000
 """Sizes at which a reference is run to find the conditions that it needs."""
 
 MOST_OTHER = 15
-"""The largest divisor of a size that is tried and no power of two."""
+"""The largest divisor of a size that is tried, apart from powers of two."""
 
 MOST_BOUND = 64
 """The largest lower bound of a size that is found."""

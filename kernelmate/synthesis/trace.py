@@ -34,7 +34,7 @@ from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
 from kernelmate.synthesis.masks import linspace
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims
 from kernelmate.synthesis.protocol import OPERATIONS
-from kernelmate.synthesis.recurrences import Again, Carried
+from kernelmate.synthesis.recurrences import Again, Carried, without_unread
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
 
 MOST_SIZES = 8
@@ -178,7 +178,7 @@ def _traced_once(
     try:
         with np.errstate(all="ignore"), _naming(builder):
             returned = call()
-        return builder, builder.graph(_outputs(contract, builder, returned))
+        return builder, without_unread(builder.graph(_outputs(contract, builder, returned)))
     except (ReferenceFailed, Again):
         raise
     except Exception as error:

@@ -15,10 +15,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, c_type, fresh_names
 from kernelmate.synthesis.plan import Key, Refused, walk
-from kernelmate.synthesis.reductions import WARP
-
-MOST_THREADS = 1024
-"""Threads of a block (CUDA C++ Programming Guide, Technical Specifications)."""
+from kernelmate.synthesis.reductions import MOST_THREADS, WARP
 
 AHEAD = 4
 """Number of a column's elements whose loads overlap."""

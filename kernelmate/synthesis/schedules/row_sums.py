@@ -330,7 +330,7 @@ class _RowSums:
         head = f"for (int {names.start} = 0; {names.start} < {count}; {names.start} += {names.kThreads} * {NUMBERS})"
         return [
             *lines,
-            "// What is found is kept in the order of the numbers: sums are the same in each run.",
+            "// Samples that are found keep the order of the numbers: sums are the same in each run.",
             *block_of(head, body),
         ]
 
@@ -349,33 +349,38 @@ def as_masked(graph: Graph, kernel: KernelText) -> Graph:
     for index, node in enumerate(graph.nodes):
         if node.op != "scatter" or node.data:
             continue
-        numbers, *values = node.args
-        sides = node.shape[0], graph.nodes[numbers].shape[0]
-        if math.prod(int(evaluate(side, kernel.contract.sizes[0])) for side in sides) > MOST_SEARCHED:
+        compared = node.shape[0], graph.nodes[node.args[0]].shape[0]
+        if math.prod(int(evaluate(side, kernel.contract.sizes[0])) for side in compared) > MOST_SEARCHED:
             raise Refused("it sums by number, with other results besides, and has too many samples to search for each")
-        rest = node.shape[1:]
-        shape = (*sides, *rest)
-
-        def add(node: Node) -> int:
-            nodes.append(node)
-            return len(nodes) - 1
-
-        wide = ("1",) * len(rest)
-        place = add(Node("iota", (), sides[:1], "int64"))
-        own = add(Node("view", (place,), (sides[0], "1", *wide), "int64", (0, None, *[None] * len(rest))))
-        number = "int64"
-        if nodes[numbers].dtype.startswith("uint"):
-            numbers = add(Node("cast", (numbers,), nodes[numbers].shape, number))
-        given = add(Node("view", (numbers,), ("1", sides[1], *wide), number, (None, 0, *[None] * len(rest))))
-        equal = add(Node("map", (given, own), (*sides, *wide), "bool", ("equal",)))
-        added = add(Node("constant", (), (), node.dtype, (1,)))
-        if values:
-            axes = (None, *range(len(nodes[values[0]].shape)))
-            added = add(Node("view", (values[0],), ("1", *nodes[values[0]].shape), nodes[values[0]].dtype, axes))
-        zero = add(Node("constant", (), (), node.dtype, (0,)))
-        kept = add(Node("map", (equal, added, zero), shape, node.dtype, ("where",)))
-        nodes[index] = Node("reduce", (kept,), node.shape, node.dtype, ("sum", 1), node.name)
+        nodes[index] = _masked_sum(nodes, node)
     return sorted_graph(nodes, graph.outputs)
+
+
+def _masked_sum(nodes: list[Node], scatter: Node) -> Node:
+    """Returns the sum over all samples that equals a sum by number, after adding the nodes that it needs to others."""
+
+    def add(node: Node) -> int:
+        nodes.append(node)
+        return len(nodes) - 1
+
+    numbers, *values = scatter.args
+    (results, *rest), samples = scatter.shape, nodes[numbers].shape[0]
+    ones, new = ("1",) * len(rest), (None,) * len(rest)
+    if nodes[numbers].dtype.startswith("uint"):
+        numbers = add(Node("cast", (numbers,), (samples,), "int64"))
+    place = add(Node("iota", (), (results,), "int64"))
+    own = add(Node("view", (place,), (results, "1", *ones), "int64", (0, None, *new)))
+    given = add(Node("view", (numbers,), ("1", samples, *ones), "int64", (None, 0, *new)))
+    equal = add(Node("map", (given, own), (results, samples, *ones), "bool", ("equal",)))
+    if values:
+        source = nodes[values[0]]
+        axes = (None, *range(len(source.shape)))
+        added = add(Node("view", (values[0],), ("1", *source.shape), source.dtype, axes))
+    else:
+        added = add(Node("constant", (), (), scatter.dtype, (1,)))
+    zero = add(Node("constant", (), (), scatter.dtype, (0,)))
+    kept = add(Node("map", (equal, added, zero), (results, samples, *rest), scatter.dtype, ("where",)))
+    return Node("reduce", (kept,), scatter.shape, scatter.dtype, ("sum", 1), scatter.name)
 
 
 def _uses_sums(graph: Graph) -> bool:

@@ -18,12 +18,9 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import STATIC_BYTES, KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps, loop_steps
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.reductions import MOST_THREADS, WARP, Reductions, Team
 from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, StagedVector, Stages, variables, with_short_sums
 from kernelmate.synthesis.schedules.vector_text import AHEAD, CarriedPlaces, StepText, StepValue
-
-MOST_THREADS = 1024
-"""Threads of a block (CUDA C++ Programming Guide, Technical Specifications)."""
 
 FEW_LANES = 4
 """Lanes that share an element if elements are neighbours in memory: a warp then reads eight of them, a sector of 32 bytes."""

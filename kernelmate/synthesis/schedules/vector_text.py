@@ -79,7 +79,7 @@ class _StepExpressions(Expressions):
 
 
 class CarriedPlaces:
-    """Where a block keeps the values that a loop carries: vectors in shared memory, single numbers in registers.
+    """Places of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
 
     Args:
         sides: the sides of the largest carried values. vector: the axis of the vectors among them; -1 if there are none.
@@ -283,8 +283,8 @@ class StepText:
         texts = self.expressions.locals_for(keys, lines)
         stores: list[str] = []
         for value, text in zip(values, texts, strict=True):
-            if len(value.targets) > 1 and not re.fullmatch(r"\w+", text):
-                name = self.kernel.names.fresh("next")
+            if len(value.targets) > 1 and not re.fullmatch(r"[\w.]+", text):  # neither a name nor a number
+                name = self.kernel.names.fresh(self.places.said(value.key) or "next")
                 stores.append(f"const {self.kernel.real} {name} = {text};")
                 text = name
             for array, place, dtype in value.targets:

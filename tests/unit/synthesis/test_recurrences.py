@@ -143,6 +143,18 @@ def test_a_traced_loop_means_what_numpy_computes(name: str, make: Any, tmp_path:
     np.testing.assert_allclose(evaluate(graph, held, size)[0], wanted(arrays, size)["y"], rtol=1e-9)
 
 
+def test_a_local_that_each_iteration_assigns_first_is_not_carried(make: Any, tmp_path: Path) -> None:
+    body = "    d = x[0].sum()\n    h = x[0] / d\n    for t in range(1, len(x)):\n        d = x[t].sum()\n        h = 0.5 * h + x[t] / d\n    return h"
+    _, contract = make(LAST, f"def reference(x):\n{body}", sizes="{ rows = 6, cols = 40 }, { rows = 5, cols = 7 }")
+    graph = trace(contract, tmp_path)
+    (recurrence,) = [node for node in graph.nodes if node.op == "recur"]
+    assert [graph.nodes[one].shape for one in recurrence.args] == [(), ("rows", "cols")]
+    size, x = {"rows": 11, "cols": 13}, np.random.default_rng(1).random((11, 13)).astype(np.float32)
+    wanted = python_reference(contract, tmp_path)
+    assert wanted is not None
+    np.testing.assert_allclose(evaluate(graph, {"x": x.astype(float)}, size)[0], wanted({"x": x}, size)["y"], rtol=1e-9)
+
+
 REFUSED = {
     "three elements before": ("    y = x.copy()\n    for t in range(3, len(x)):\n        y[t] = 0.5 * y[t - 1] - 0.2 * y[t - 3] + x[t]\n    return y", 7, "what another one has left"),
     "the row above in the other order": ("    y = x.copy()\n    for t in range(1, len(x)):\n        y[t] = y[t - 1, ::-1] + x[t]\n    return y", 7, "what another one has left"),

@@ -8,6 +8,9 @@ import pytest
 
 from kernelmate.session import Session
 from kernelmate.session.writing import why_not_written, write_kernel
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.conftest import Make
 from tests.unit.synthesis.test_new_kernels import request_for
 
 HEAD = "import numpy as np\n\n\n"
@@ -96,6 +99,19 @@ def scaled(e: "float32[b=2, t=9, s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ un
         most = np.maximum(most, c)
         scales[:, t] = c
     return total, most, scales, p
+""",
+    "normalised": """
+def normalised(p: "float32[s=8] ~ uniform(0.1, 1)", a: "float32[s, s] ~ uniform(0.05, 0.25)", e: "float32[b=2, t=9, s] ~ uniform(0.1, 1)"):
+    alpha = p * e[:, 0]
+    total = alpha.sum(1)
+    alpha = alpha / total[:, None]
+    likelihood = np.log(total)
+    for t in range(1, e.shape[1]):
+        alpha = (alpha @ a) * e[:, t]
+        total = alpha.sum(1)
+        alpha = alpha / total[:, None]
+        likelihood = likelihood + np.log(total)
+    return likelihood
 """,
     "viterbi": """
 def viterbi(e: "float32[t=9, s=8]", a: "float32[s, s]"):
@@ -196,6 +212,24 @@ def test_a_block_carries_the_vectors_of_a_sequence(name: str, tmp_path: Path, se
     )
     assert outcome.best is not None
     assert outcome.best.verdict.diagnostics == ()
+
+
+def test_the_first_step_is_tested_by_name_and_zeros_are_stored_as_they_are(make: Make, tmp_path: Path) -> None:
+    reference = """
+def reference(x, w):
+    h = x[0]
+    g = np.zeros(x.shape[1])
+    f = np.zeros(x.shape[1])
+    for t in range(1, len(x)):
+        h, g, f = np.tanh(h @ w + x[t]), np.tanh(h + g @ w), np.tanh(g + f @ w)
+    return h + g + f
+"""
+    args = {"x": "in float32[rows, cols]", "w": "in float32[cols, cols]", "y": "out float32[cols]", "rows": "int32", "cols": "int32"}  # fmt: skip
+    kernel, contract = make(args, reference.strip(), grid="1")
+    written = next(kernels_for(trace(contract, tmp_path), kernel, contract))
+    assert written.definition.count("is_first = step == 0;") == 1
+    assert "] = 0.0f;" in written.definition
+    assert "next = 0.0f" not in written.definition
 
 
 @pytest.mark.parametrize("name", REFUSED)
