@@ -21,16 +21,17 @@ export class Progress {
 
   /** The client's middleware: work that can be ended is shown here, other work as the client does. */
   readonly handle: NonNullable<Middleware["handleWorkDoneProgress"]> = (token, params, next) => {
-    const work = this.running.get(token);
     if (params.kind === "begin" && params.cancellable === true) {
       this.begin(token, params.title);
-    } else if (work === undefined) {
-      next(token, params);
-    } else if (params.kind === "report") {
-      work.report(params);
-    } else {
-      work.end();
+      return;
     }
+    const work = this.running.get(token);
+    if (params.kind === "report" && work !== undefined) {
+      work.report(params);
+      return;
+    }
+    work?.end();
+    next(token, params); // at the end the client frees what it holds of the token
   };
 
   private begin(token: ProgressToken, title: string): void {

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
-from kernelmate.decide.metrics import better, format_value, metric_value
+from kernelmate.decide.metrics import bounded_metric, format_value, metric_value, violates
 from kernelmate.decide.objective import NOT_MEASURED, direction_of, fold, names_a_metric
 from kernelmate.errors import ContractError
 from kernelmate.records import (
     Compiled,
-    Constraint,
     Contract,
     FindingCode,
     LaunchShape,
@@ -20,13 +19,6 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.source import launch_shape
-
-_METRICS: Mapping[str, MetricName] = {
-    "registers": "registers",
-    "shared_bytes": "shared_bytes",
-    "occupancy": "occupancy",
-}
-"""Kinds of constraints that bound a metric."""
 
 _ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
 _ATOMIC = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:atom|red)\.(?!async)[\w.:]+", re.MULTILINE)
@@ -53,7 +45,7 @@ def broken_by(
     if contract is not None and before is not None:
         reasons += launch_broken(objective, contract, before)
     for one in objective.constraints:
-        metric = _METRICS.get(one.kind)
+        metric = bounded_metric(one)
         if metric is not None:
             if violates(one, verdict):
                 reasons.append(f"asked for {one.words}, has {format_value(metric, metric_value(metric, verdict))}")
@@ -68,15 +60,6 @@ def broken_by(
         ):
             reasons.append(f"asked for {one.words}, equal launches gave different answers")
     return tuple(reasons)
-
-
-def violates(constraint: Constraint, verdict: Verdict) -> bool:
-    """Returns True if a figure of a verdict is beyond a constraint's bound; an unknown figure is not."""
-    metric, bound = _METRICS.get(constraint.kind), constraint.bound
-    value = None if metric is None else metric_value(metric, verdict)
-    if metric is None or bound is None or value is None:
-        return False
-    return value < bound if better(metric) == "higher" else value > bound
 
 
 def launch_broken(objective: Objective, contract: Contract, before: Contract) -> tuple[str, ...]:
@@ -142,7 +125,7 @@ def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Ver
     Returns None if the recipe serves neither the objective nor an exceeded constraint.
     """
     for one in objective.constraints:
-        metric = _METRICS.get(one.kind)
+        metric = bounded_metric(one)
         if metric is not None and metric in metrics and violates(one, verdict):
             return replace(objective, metric=metric, direction=direction_of(metric))
     return objective if objective.metric in metrics else None

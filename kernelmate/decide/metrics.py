@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelmate.records import Counters, FindingCode, MetricName, Verdict
+from kernelmate.records import Constraint, Counters, FindingCode, MetricName, Verdict
 
 NOT_THE_KERNELS = frozenset(
     {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
@@ -96,6 +96,20 @@ def rightness(verdict: Verdict) -> float | None:
     if verdict.correct is None and verdict.compiled and set(errors) <= NOT_THE_KERNELS:
         return None
     return float(verdict.compiled and verdict.correct is True and not errors)
+
+
+def bounded_metric(constraint: Constraint) -> MetricName | None:
+    """Returns the metric that a constraint bounds; None for constraints of block, launch and PTX."""
+    return next((metric for metric in METRICS if metric == constraint.kind), None)
+
+
+def violates(constraint: Constraint, verdict: Verdict) -> bool:
+    """Returns True if a figure of a verdict is beyond a constraint's bound; an unknown figure is not."""
+    metric, bound = bounded_metric(constraint), constraint.bound
+    value = None if metric is None else metric_value(metric, verdict)
+    if metric is None or bound is None or value is None:
+        return False
+    return value < bound if better(metric) == "higher" else value > bound
 
 
 def format_value(metric: MetricName, value: float | None) -> str:

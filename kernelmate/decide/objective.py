@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Literal
 
-from kernelmate.decide.metrics import METRICS, WORDS, metric_value
+from kernelmate.decide.metrics import METRICS, WORDS, bounded_metric, metric_value, violates
 from kernelmate.decide.modifiers import (
     PromptModifiers,
     read_modifiers,
@@ -287,12 +287,14 @@ def names_a_metric(text: str) -> bool:
 
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
     """Returns the metric, whether it must only not get worse, and the sentence, for a prompt that names no metric."""
-    bounded = [(metric, one.bound) for one in modifiers.constraints for metric in METRICS if metric == one.kind]
-    for metric, bound in bounded if len(modifiers.constraints) == 1 and not modifiers.preferences else ():
-        value = None if baseline is None else metric_value(metric, baseline)
-        met = value is not None and bound is not None and (value >= bound if metric == "occupancy" else value <= bound)
-        if not met:
-            return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
+    alone = modifiers.constraints[0] if len(modifiers.constraints) == 1 and not modifiers.preferences else None
+    metric = None if alone is None else bounded_metric(alone)
+    if (
+        alone is not None
+        and metric is not None
+        and (baseline is None or metric_value(metric, baseline) is None or violates(alone, baseline))
+    ):
+        return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
     if modifiers.constraints and not modifiers.preferences:
         return "time", True, "A version that holds to what is said, and is no slower."
     return "time", False, "Less time per launch."

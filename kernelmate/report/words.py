@@ -357,7 +357,13 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
     return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"
 
 
-STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
+STAGES = {
+    "compile": "compiling",
+    "reference": "running the reference",
+    "cases": "checking sizes",
+    "guards": "running the guards",
+    "timing": "timing",
+}
 """Display names of judging stages, by the name that `on_progress` gets."""
 
 NOT_JUDGED = frozenset(

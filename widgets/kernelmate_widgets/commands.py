@@ -36,10 +36,8 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
         UsageError: the command does not exist, or does not take these arguments.
     """
     if options.command is None:
-        from kernelmate.report.console import pairs
-
-        rows = [(f"%kernelmate {usage}", purpose) for usage, purpose in USAGE.values()]
-        _show(views_bundle(pairs(rows), "", "%kernelmate COMMAND --help tells more; %%kernelmate? lists a cell's options."), options)  # fmt: skip
+        listed = [line for usage, purpose in USAGE.values() for line in (f"%kernelmate {usage}", f"    {purpose}")]
+        _show(views_bundle(*listed, "", "%kernelmate COMMAND --help tells more; %%kernelmate? lists a cell's options."), options)  # fmt: skip
         return None
     if options.command not in COMMANDS:
         import difflib

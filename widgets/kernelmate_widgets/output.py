@@ -65,16 +65,19 @@ def _written(views: tuple[RenderableType, ...], *, color: bool, width: int) -> s
 
 
 def as_html(*views: RenderableType, width: int = WIDTH) -> str:
-    """Renders views as one preformatted HTML block with inline styles; text has the page's colour."""
+    """Renders views as one preformatted HTML block with inline styles; text has the page's colour.
+
+    In a narrow page sentences wrap between words, and tables scroll.
+    """
     console = _console(io.StringIO(), color=True, width=width)
-    pieces: list[str] = []
+    parts: list[str] = []
     for shown in views:
         lines = console.render_lines(shown, pad=False)
-        for line in lines:
-            pieces += [_span(segment) for segment in line if not segment.control]
-            pieces.append("\n")
-    text = "".join(pieces).rstrip("\n")
-    return f'<pre style="margin:0;overflow-x:auto;line-height:1.35;font-size:12px">{text}</pre>'
+        part = "\n".join("".join(_span(segment) for segment in line if not segment.control) for line in lines)
+        parts.append(part if isinstance(shown, str) else f'<span style="white-space:pre">{part}</span>')
+    text = "\n".join(parts)
+    # JupyterLab's own rules break lines within words.
+    return f'<pre style="margin:0;overflow-x:auto;word-break:normal;line-height:1.35;font-size:12px">{text}</pre>'
 
 
 def _span(segment: Segment) -> str:

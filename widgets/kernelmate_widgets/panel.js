@@ -226,7 +226,7 @@ class View {
     if (this.answered !== state.html) this.answer.innerHTML = this.answered = state.html;
     this.showWishes(state);
     this.text.scrollTop = this.text.scrollHeight;
-    this.notes.textContent = state.notes.join(" ");
+    this.notes.textContent = state.notes.join("\n");
     if (state.prompt && !this.prompt.value) this.prompt.value = state.prompt;
     this.showQuestion(state.question);
     if (this.wasInForce !== state.inForce || this.wasBusy !== state.busy) {
@@ -240,14 +240,15 @@ class View {
   }
 
   /** What is done now, and for how long: the time goes on in work that tells nothing, as a long reference. */
-  tick({ busy, stage }) {
+  tick({ busy, stage, elapsedS }) {
     clearInterval(this.ticking);
     if (!busy) {
       this.began = undefined;
       this.status.textContent = "";
       return;
     }
-    this.began ??= performance.now();
+    const began = performance.now() - 1000 * elapsedS;
+    this.began = Math.min(this.began ?? began, began);
     const show = () => (this.status.textContent = `${stage} | ${Math.round((performance.now() - this.began) / 1000)} s …`);
     show();
     this.ticking = setInterval(show, 1000);

@@ -91,10 +91,11 @@ class Panel(anywidget.AnyWidget):
         self._showing = threading.RLock()  # a search and the page's requests use two threads
         self._answer: threading.Event | None = None
         self._agreed = False
-        self._drawn_at = self._staged_at = 0.0
+        self._drawn_at = self._staged_at = self._began_at = 0.0
         self.state = {
             "busy": False,
             "stage": "",
+            "elapsedS": 0,
             "text": "",
             "error": "",
             "notes": [],
@@ -197,10 +198,11 @@ class Panel(anywidget.AnyWidget):
             self._say(error=f"{intent.reading} Choose one of the prompts above.", html="", notes=[])
 
     def _begin(self, prompt: str) -> None:
+        self._began_at = time.monotonic()
         self._base = self._handle.version
         self._listing.begin()
         self._say(
-            busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, html="", wishes=[], reading="",
+            busy=True, stage="starting", elapsedS=0, text="", error="", notes=[], prompt=prompt, html="", wishes=[], reading="",
             inForce=self._listing.selected.key,
         )  # fmt: skip
         self._show_versions()
@@ -268,7 +270,8 @@ class Panel(anywidget.AnyWidget):
     def on_step(self, text: str) -> None:
         """Shows a step that begins, without delay, since the next message may come late."""
         self._staged_at = time.monotonic()
-        self._say(stage=text)
+        # The page counts on from here: a page that was loaded anew does not know when the search began.
+        self._say(stage=text, elapsedS=round(self._staged_at - self._began_at))
 
     def on_text(self, text: str) -> None:
         """Appends text of a model, as it arrives."""
@@ -368,10 +371,8 @@ class Panel(anywidget.AnyWidget):
         self.result = panel_state.drawings(self._base, self._listing)
 
     def _stage(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._staged_at > STAGES_EVERY_S:
-            self._staged_at = now
-            self._say(stage=text)
+        if time.monotonic() - self._staged_at > STAGES_EVERY_S:
+            self.on_step(text)
 
     def _say(self, **changes: Any) -> None:
         with self._showing:

@@ -67,8 +67,10 @@ async def _is_right(server: KernelmateServer, reading: Reading, spot: DocumentKe
     Raises:
         JobUnwanted: another completion was asked for meanwhile.
     """
-    language = server.known[reading.uri].language
-    changed = await asyncio.to_thread(read, reading.uri, reading.version, language, text, reading.codec)
+    known = server.known.get(reading.uri)
+    if known is None:
+        return False  # it was closed meanwhile
+    changed = await asyncio.to_thread(read, reading.uri, reading.version, known.language, text, reading.codec)
     completed = changed.spot(spot.id)
     if completed is None or not has_contract(completed.kernel):
         return False

@@ -16,7 +16,7 @@ from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextSha
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.result_charts import WIDE
 from kernelmate_widgets.charts import scene_of
-from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
+from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle, views_bundle
 
 
 @pytest.fixture
@@ -53,6 +53,19 @@ def test_an_output_is_html_picture_and_text_without_scripts_or_requests(searched
     picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
     assert picture.width > WIDE.width
     assert len(picture.getcolors()) > 5
+
+
+def test_in_a_narrow_page_sentences_wrap_between_words_and_tables_scroll() -> None:
+    from kernelmate.report.console import pairs
+
+    page = views_bundle("a sentence", "", pairs([("name", "value")]))["text/html"]
+    (block,) = ElementTree.fromstring(f"<div>{page}</div>")
+    assert "word-break:normal" in block.attrib["style"]
+    assert "overflow-x:auto" in block.attrib["style"]
+    assert block.text == "a sentence\n\n"
+    (table,) = block
+    assert table.attrib["style"] == "white-space:pre"
+    assert re.fullmatch(r"name +value", "".join(table.itertext()).strip())
 
 
 def test_an_output_stays_small_however_many_candidates_there_are(searched) -> None:

@@ -38,9 +38,13 @@ def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook
     assert [one["number"] for one in panel.versions] == [0]
     assert [chart["title"] for chart in panel.result] == ["Correctness", "Time", "Occupancy"]
     assert "Resources" in {chart["title"] for chart in panel.charts}
+    began = time.monotonic()
     do(panel, "ask", prompt="reduce memory usage")
     assert panel.state["busy"], "the notebook is free while it searches"
     ended(panel)
+    assert 0 < panel.state["elapsedS"] <= time.monotonic() - began + 1, (
+        "a page that is loaded anew counts on from there"
+    )
     best = next(one for one in panel.versions if one["best"])
     assert best["standing"] == "ready to accept"
     assert "512 B ->" in best["asked"]
