@@ -189,6 +189,8 @@ template <typename T> struct Square { __device__ T operator()(T a) const { retur
 struct Sum { float bias; __host__ __device__ float operator()(float a, float b) const { return a + b + bias; } };
 struct Host { int operator()(int a, int b, int c) { return a; } };
 struct Policy { static __device__ float apply(const float& a) { return a; } };
+// struct Removed { __device__ float operator()(float a) const { return a; } };
+struct Pairs : Base<int, float> { template <class T> __device__ T operator()(Pair<T, 2> a, T b, T c, T d) { return b; } };
 """
 
 
@@ -201,6 +203,10 @@ struct Policy { static __device__ float apply(const float& a) { return a; } };
         ),
         ("template <class Op> __global__ void k(float* x, const Op op) { x[0] = op(x[1], g(x[2], 3)); }", "k<Sum>"),
         ("template <class Op> __global__ void k(float* x) { x[0] = Op()(x[1], x[2]); }", "k<Sum>"),
+        (
+            "template <class Op> __global__ void k(float* x, Op& op) { /* op(1) */ x[0] = op(h<int, 2>(1), 2, 3, 4); }",
+            "k<Pairs>",
+        ),
         (
             "template <class P, int kThreads> __global__ void k(float* x) { x[0] = P::apply(x[kThreads]); }",
             "k<Policy, 128>",
