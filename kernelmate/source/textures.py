@@ -94,9 +94,7 @@ class _ViewReader:
             hint = "Write one to three dimensions, or layers of two; `channels` if the last one counts channels."
             self.fail(f"A {self.kind} of {name}[{', '.join(shape)}] would have {rank} coordinates.", hint)
         if buffer and (rank > 1 or set(words) - {"buffer", "channels", "fraction"}):
-            hint = (
-                "Leave the other words out, or `buffer`: tex1Dfetch takes one integer, without filter or address mode."
-            )
+            hint = "Write one dimension, with no word but `channels` and `fraction`, for tex1Dfetch; else leave `buffer` out."
             self.fail("Linear memory has one dimension, and no filter.", hint)
         linear, normalized, fraction = self.linear(words), "normalized" in words, "fraction" in words
         if fraction and dtype not in _FRACTIONS:
