@@ -491,6 +491,8 @@ def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
     fields = struct_members(kernel.unit.text, parameter.base)
     if fields is None:
         return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
+    if any(object_type(declared) for declared in fields.values()):
+        return "Pass the texture or surface as a parameter of the kernel: a contract describes none in a struct."
     entries = []
     for name, declared in fields.items():
         dtype = c_type_dtype(declared.rstrip("* "))[0] or "float32"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.errors import ContractError
 from kernelmate.records import Unit
-from kernelmate.source import find_kernels
+from kernelmate.source import find_kernels, infer_contract
 from kernelmate.source.template_parameters import example_instance, guessed_instances, index_types, template_parameters
 from kernelmate.source.template_uses import inferred_instances
 
@@ -225,3 +226,10 @@ def test_the_example_of_an_instance_has_the_class_that_it_needs(only) -> None:
         "k<float, Mine, 128>", "struct Mine { __device__ float operator()(float a, float b) const { return a; } };"
     )  # fmt: skip
     assert example_instance(only("template <int N> __global__ void k(int* x) { x[0] = N; }")) == ("k<1>", "")
+
+
+def test_the_hint_for_a_template_that_nothing_uses_has_the_class_that_it_calls(only) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only("template <class T, class F> __global__ void k(T* x, F f) { x[0] = f(x[1]); }"))
+    assert 'instances = ["k<float, Mine>"]' in (caught.value.hint or "")
+    assert "struct Mine { __device__ float operator()(float a) const { return a; } };" in (caught.value.hint or "")

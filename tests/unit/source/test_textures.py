@@ -164,3 +164,9 @@ def test_an_object_in_a_struct_is_refused(mistake_in: Mistake) -> None:
     error = mistake_in(HEAD + args, "struct P { cudaSurfaceObject_t s; };\n__global__ void k(P p) {}")
     assert "s is a surface object in a struct" in error.message
     assert error.hint == "Pass it as a parameter of the kernel."
+
+
+def test_an_object_in_a_struct_is_not_inferred(only) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only("struct P { cudaTextureObject_t t; };\n__global__ void k(P p, float* y) {}"))
+    assert "Pass the texture or surface as a parameter of the kernel" in (caught.value.hint or "")
