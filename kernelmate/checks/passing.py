@@ -21,7 +21,7 @@ from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError
 from kernelmate.records import Compiled, Contract, Passed, Size
-from kernelmate.source import alias_start, argument_shapes, numpy_dtype
+from kernelmate.source import alias_start, argument_shapes, is_first_use, numpy_dtype
 
 LaunchArgument = ArrayArgument | ScalarArgument
 
@@ -65,7 +65,7 @@ def _passed(
         yield from _pointers(first)
     elif one.box is not None or one.view is not None:
         assert isinstance(first, ArrayArgument)
-        if _first_use(contract, one):
+        if is_first_use(contract, one):
             yield replace(first, passed=False)
         yield _shown(contract, one, first)
     elif one.kind == "argument":
@@ -76,12 +76,6 @@ def _passed(
             yield replace(_as_array(first), passed=False, variable=variable)
     else:
         yield from _struct(one, members, variable)
-
-
-def _first_use(contract: Contract, one: Passed) -> bool:
-    """Returns True if no earlier parameter passes the array."""
-    name = one.members[0].argument
-    return next(other for other in contract.passing if any(part.argument == name for part in other.members)) is one
 
 
 def _shown(contract: Contract, one: Passed, array: ArrayArgument) -> ScalarArgument:

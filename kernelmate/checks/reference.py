@@ -277,7 +277,9 @@ def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = Fal
             f"The reference {contract.reference} returned {len(several)} arrays, and the contract has {len(outputs)} out and inout "
             "arguments.",
             line=contract.line,
-            hint=f"Return {' and '.join(a.name for a in outputs)}, in this order.",
+            hint=f"Return {' and '.join(a.name for a in outputs)}, in this order."
+            if outputs
+            else "Write out or inout for the arrays that the kernel writes.",
         )
     expected: Expected = {}
     for argument, value in zip(outputs, several, strict=True):

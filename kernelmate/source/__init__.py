@@ -17,6 +17,7 @@ from kernelmate.source.infer import Inference, infer_contract, inference
 from kernelmate.source.launch import (
     alias_start,
     argument_shapes,
+    is_first_use,
     launch_shape,
     scalar_value,
     scalar_values,
@@ -44,6 +45,7 @@ __all__ = [
     "find_kernels",
     "infer_contract",
     "inference",
+    "is_first_use",
     "launch_shape",
     "load_kernel",
     "load_kernels",

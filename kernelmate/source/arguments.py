@@ -16,8 +16,8 @@ from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import names_in, nearest_hint
-from kernelmate.source.tensor_maps import OF, is_tensor_map, read_box, split_entry
-from kernelmate.source.textures import example_entry, object_kind, read_view, split_object
+from kernelmate.source.tensor_maps import OF, example_map, is_tensor_map, read_box, split_entry
+from kernelmate.source.textures import example_entry, object_kind, object_type, read_view, split_object
 from kernelmate.source.tokens import Token, closing, lex
 from kernelmate.source.toml_positions import Path
 
@@ -75,12 +75,9 @@ class PassingReader:
 
     def _parameter(self, parameter: Parameter, entry: object) -> None:
         path: Path = ("args", parameter.name)
-        if isinstance(entry, str) and is_tensor_map(parameter):
-            self._tensor_map(parameter, entry, path)
-            return
-        kind = object_kind(parameter)
-        if isinstance(entry, str) and kind is not None:
-            self._texture(parameter, entry, path, kind)
+        example = _shown_example(parameter)
+        if example is not None:
+            self._shown(parameter, entry, path, example)
             return
         if isinstance(entry, dict):
             if parameter.dtype is not None:
@@ -103,20 +100,27 @@ class PassingReader:
             self.args.append(read_entry(self.document, parameter, entry, self.sizes))
             self.passing.append(Passed(parameter.name, "argument", (Member(parameter.name, 0),)))
 
+    def _shown(self, parameter: Parameter, entry: object, path: Path, example: str) -> None:
+        if not isinstance(entry, str):
+            message = f"{parameter.name} is {parameter.type}, whose entry must be a string."
+            self.document.fail(path, message, f"Write {example}.")
+        kind = object_kind(parameter)
+        if kind is None:
+            self._tensor_map(parameter, entry, path)
+        else:
+            self._texture(parameter, entry, path, kind)
+
     def _alias(self, parameter: Parameter, alias: re.Match[str], path: Path) -> None:
-        arrays = [one.name for one in self.args if one.shape is not None]
         of, start = alias["of"], (alias["start"] or "0").strip()
-        if of not in arrays:
-            said = f"{of!r} is no array that stands before it." if of else "alias must be followed by an array."
-            self.document.fail(path, f"{parameter.name}: {said}", nearest_hint(of, arrays), offset=alias.start("of"))
+        target = self._named_array(parameter, of, alias.start("of"), path, "alias")
         self.document.expression(path, start, self.sizes, alias.start("start") if alias["start"] else 0)
-        target = next(one for one in self.args if one.name == of)
         if parameter.dtype not in (None, target.dtype):
             message = f"{parameter.name} holds {parameter.dtype}, and {of} holds {target.dtype}."
             self.document.fail(path, message, "Name an array of the same dtype.")
         if not parameter.const and target.direction == "in":
             message = f"{parameter.name} may be written, and {of} is only an input."
             self.document.fail(path, message, f"Write inout for {of}, or const for the parameter.")
+        self._check_shared(parameter, target, None, path)
         self.document.inner[(*path, "start")] = alias.start("start") if alias["start"] else 0
         self.passing.append(Passed(parameter.name, "alias", (Member(of, 0),), start=start))
 
@@ -127,6 +131,7 @@ class PassingReader:
         array = found or self._own_array(parameter, head, path)
         aligned = replace(array, align=max(array.align or 0, 16))
         self.args[self.args.index(array)] = aligned
+        self._check_shared(parameter, aligned, None, path)
         read = read_box(self.document, path, aligned, box)
         self.passing.append(Passed(parameter.name, "tensor_map", (Member(array.name, 0),), box=read))
 
@@ -139,21 +144,25 @@ class PassingReader:
         else:
             array = self._named_array(parameter, words["of"], words.start("of"), path, f"{kind} of")
         view = read_view(self.document, path, array, words)
-        first = next((one for one in self.passing if one.members and one.members[0].argument == array.name), None)
-        if first is not None:
-            self._check_shared(parameter, array, first, view, path)
+        self._check_shared(parameter, array, view, path)
         self.passing.append(Passed(parameter.name, "texture", (Member(array.name, 0),), view=view))
 
-    def _check_shared(
-        self, parameter: Parameter, array: Argument, first: Passed, view: TextureView, path: Path
-    ) -> None:
-        """Checks a second object of one array, or an object of an array that is passed as a pointer too."""
-        if first.view is None and (view.surface or array.direction != "in"):
-            message = f"{parameter.name} would show {array.name} while the kernel writes it through a pointer."
-            self.document.fail(path, message, f"Give {parameter.name} an array of its own, or make {array.name} in.")
-        if first.view is not None and first.view.storage != view.storage:
-            message = f"{parameter.name} lays {array.name} out otherwise than {first.name}."
-            self.document.fail(path, message, "Write the same of buffer, layered and channels for both.")
+    def _check_shared(self, parameter: Parameter, array: Argument, view: TextureView | None, path: Path) -> None:
+        """Checks a parameter, an object if it has a `view`, against the earlier ones that pass the same array."""
+        for other in self.passing:
+            if all(member.argument != array.name for member in other.members):
+                continue
+            if view is not None and other.view is not None:
+                if other.view.storage != view.storage:
+                    message = f"{parameter.name} lays {array.name} out otherwise than {other.name}."
+                    self.document.fail(path, message, "Write the same of buffer, layered and channels for both.")
+                continue
+            shown = view or other.view
+            if shown is not None and (shown.surface or array.direction != "in"):
+                # The object shows a copy on a GPU, and neither it nor the array would have what is written to the other.
+                message = f"{array.name} is written, and is both shown by an object and passed by its address."
+                hint = f"Give {parameter.name} an array of its own, or only read {array.name}: in, and no surface."
+                self.document.fail(path, message, hint)
 
     def _own_array(self, parameter: Parameter, entry: str, path: Path) -> Argument:
         one = read_entry(self.document, _parameter_of(parameter.name, pointer=True), entry, self.sizes, path)
@@ -166,7 +175,7 @@ class PassingReader:
         found = next((one for one in arrays if one.name == name), None)
         if found is None:
             said = f"{name!r} is no array that stands before it." if name else f"{word} needs an array."
-            hint = nearest_hint(name, [one.name for one in arrays])
+            hint = nearest_hint(name, [one.name for one in arrays]) if arrays else "No array has an entry before it."
             self.document.fail(path, f"{parameter.name}: {said}", hint, offset=at)
         return found
 
@@ -285,6 +294,10 @@ class PassingReader:
             self._check_type(table[name], members[name], (*path, name))
 
     def _check_type(self, entry: object, declared: str, path: Path) -> None:
+        kind = object_type(declared)
+        if kind is not None:
+            message = f"{path[-1]} is a {kind} object in a struct, which a contract cannot describe."
+            self.document.fail(path, message, "Pass it as a parameter of the kernel.")
         pointer = declared.endswith("*")
         dtype = c_type_dtype(declared.rstrip("* "))[0]
         for one in entry if isinstance(entry, list) else [entry]:
@@ -452,26 +465,34 @@ def _fail_unknown(document: Document, kernel: Kernel, name: str) -> NoReturn:
 
 def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, sizes: Sequence[str]) -> NoReturn:
     dtype = parameter.dtype or "float32"
+    value = dtype if parameter.name in sizes else f"{dtype} = 1"
     if parameter.pointer:
-        entry = f"{'in' if parameter.const else 'out'} {dtype}[{', '.join(list(sizes)[:2])}]"
-    else:
-        entry = dtype if parameter.name in sizes else f"{dtype} = 1"
+        value = f"{'in' if parameter.const else 'out'} {dtype}[{', '.join(list(sizes)[:2])}]"
+    entry = _shown_example(parameter) or f'{parameter.name} = "{value}"'
     message = f"[args] lacks {parameter.name} ({parameter.type}), which {kernel.name} takes."
-    document.fail(("args",), message, f'Add {parameter.name} = "{entry}" in the kernel\'s order.')
+    document.fail(("args",), message, f"Add {entry} in the kernel's order.")
+
+
+def _shown_example(parameter: Parameter) -> str | None:
+    """Returns an entry for a tensor map, a texture or a surface; None for another parameter."""
+    kind = object_kind(parameter)
+    if kind is not None:
+        return example_entry(parameter.name, kind)
+    return example_map(parameter.name) if is_tensor_map(parameter) else None
 
 
 def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
     """Returns the entry that a contract needs for a parameter whose element type cannot be inferred."""
-    if is_tensor_map(parameter):
-        return f'Write a contract above {kernel.name} with {parameter.name} = "in float16[m, k] box [64, 64]".'
-    shown = object_kind(parameter)
-    if shown is not None:
-        return f"Write a contract above {kernel.name} with {example_entry(parameter.name, shown)}."
+    example = _shown_example(parameter)
+    if example is not None:
+        return f"Write a contract above {kernel.name} with {example}."
     if parameter.pointer:
         return f"Write a contract above {kernel.name} that gives its dtype."
     fields = struct_members(kernel.unit.text, parameter.base)
     if fields is None:
         return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
+    if any(object_type(declared) for declared in fields.values()):
+        return "Pass the texture or surface as a parameter of the kernel: a contract describes none in a struct."
     entries = []
     for name, declared in fields.items():
         dtype = c_type_dtype(declared.rstrip("* "))[0] or "float32"

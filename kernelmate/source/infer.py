@@ -39,6 +39,7 @@ from kernelmate.source.infer_sizes import (
     sizes_of,
 )
 from kernelmate.source.instances import template_arguments, used_instances
+from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
@@ -153,13 +154,13 @@ def _fail_without_types(kernel: Kernel) -> NoReturn:
 
 def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
-    arguments = ", ".join(["float", "256", "1", "1"][: len(kernel.signature.template_parameters)])
+    example, needed = example_instance(kernel)
     raise ContractError(
         f"{kernel.name} is a template, and neither its file nor its project shows its template arguments.",
         file=kernel.unit.path,
         line=line,
         column=column,
-        hint=f'Give it a contract with instances = ["{kernel.name}<{arguments}>"].',
+        hint=f'Give it a contract with instances = ["{example}"]{f", and the file {needed}" if needed else "."}',
     )
 
 

@@ -18,6 +18,7 @@ from kernelmate.source.expressions import ExpressionError, evaluate_integer, par
 from kernelmate.source.launch import size_allowed
 from kernelmate.source.launches import find_launches
 from kernelmate.source.signature import spell
+from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.tokens import closing_angle, lex, split_list
 
 BOUND = re.compile(r"(?:(?<=[<,])|(?<=[<,]\s))\{([^{}]*[^{}\s][^{}]*)\}(?=\s*[,>])")
@@ -104,7 +105,7 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
             document.fail(("instances",), message, "Remove instances.", key=True)
         return
     if not contract.instances:
-        used = used_instances(kernel) or (_example(kernel),)
+        used = used_instances(kernel) or (example_instance(kernel)[0],)
         written = ", ".join(f'"{instance}"' for instance in used)
         document.required("instances", f"{kernel.name} is a template: add instances = [{written}].")
         document.fail(("instances",), "instances is empty.", f"Write instances = [{written}].")
@@ -114,15 +115,17 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
             _check_bound(document, contract, index, bound)
         parsed = template_arguments(BOUND.sub("1", instance))
         if parsed is None:
-            document.fail(path, f"{instance!r} is not an instance of {kernel.name}.", f"Write {_example(kernel)}.")
+            document.fail(
+                path, f"{instance!r} is not an instance of {kernel.name}.", f"Write {example_instance(kernel)[0]}."
+            )
         name, arguments = parsed
         if name not in (kernel.name, kernel.name.rpartition("::")[2]):
-            document.fail(path, f"{name} is not {kernel.name}.", f"Write {_example(kernel)}.")
+            document.fail(path, f"{name} is not {kernel.name}.", f"Write {example_instance(kernel)[0]}.")
         if instance in contract.instances[:index]:
             document.fail(path, f"{instance} is listed twice.", "Remove one of the two.")
         if len(arguments) > len(parameters) and not _has_pack(kernel):
             message = f"{instance} gives {len(arguments)} template arguments, {kernel.name} takes {len(parameters)}."
-            document.fail(path, message, f"Write {_example(kernel)}.")
+            document.fail(path, message, f"Write {example_instance(kernel)[0]}.")
         _check_dtypes(document, kernel, contract, index, dict(zip(parameters, arguments, strict=False)))
 
 
@@ -154,10 +157,6 @@ def _check_dtypes(document: Document, kernel: Kernel, contract: Contract, index:
 
 def _has_pack(kernel: Kernel) -> bool:
     return "..." in "".join(kernel.source.split("__global__")[0].split())
-
-
-def _example(kernel: Kernel) -> str:
-    return f"{kernel.name}<{', '.join('float' if i == 0 else '256' for i, _ in enumerate(kernel.signature.template_parameters))}>"
 
 
 def used_instances(kernel: Kernel) -> tuple[str, ...]:

@@ -222,6 +222,12 @@ def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
     return start
 
 
+def is_first_use(contract: Contract, passed: Passed) -> bool:
+    """Return True if no earlier parameter passes the array of a tensor map, a texture or a surface."""
+    name = passed.members[0].argument
+    return next(one for one in contract.passing if any(part.argument == name for part in one.members)) is passed
+
+
 def check_shown(contract: Contract, size: Size) -> None:
     """Checks that the arrays of all tensor maps, textures and surfaces can have one at this size.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from kernelmate.records import SLOWDOWN, Argument, Contract, Passed, TensorBox, TextureView
+from kernelmate.source.launch import is_first_use
 from kernelmate.source.tensor_maps import box_text
 from kernelmate.source.textures import view_text
 
@@ -107,16 +108,10 @@ def _passed_text(passed: Passed, contract: Contract) -> str:
     return _fields([(one.keys, quoted(texts[one.argument])) for one in passed.members])
 
 
-def _first_use(passed: Passed, contract: Contract) -> bool:
-    """Returns True if no earlier parameter passes the array."""
-    name = passed.members[0].argument
-    return next(one for one in contract.passing if any(part.argument == name for part in one.members)) is passed
-
-
 def _object_text(passed: Passed, view: TextureView, contract: Contract) -> str:
     (member,) = passed.members
     kind, _, words = view_text(view).partition(" ")
-    if not _first_use(passed, contract):
+    if not is_first_use(contract, passed):
         return f"{kind} of {member.argument} {words}".rstrip()
     argument = next(one for one in contract.args if one.name == member.argument)
     head, tilde, distribution = argument_text(replace(argument, align=None)).partition(" ~ ")
@@ -125,7 +120,7 @@ def _object_text(passed: Passed, view: TextureView, contract: Contract) -> str:
 
 def _map_text(passed: Passed, box: TensorBox, contract: Contract, texts: Mapping[str, str]) -> str:
     (member,) = passed.members
-    if not _first_use(passed, contract):
+    if not is_first_use(contract, passed):
         return f"tensormap of {member.argument} {box_text(box)}"
     head, tilde, distribution = texts[member.argument].partition(" ~ ")
     return f"{head} {box_text(box)}{tilde}{distribution}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelmate.records import Kernel
 from kernelmate.source.signature import spell
-from kernelmate.source.tokens import closing_angle, lex, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,6 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
 _MOST_FUNCTORS = 2
 """Functors that are tried for each element type."""
 _OPERATOR = "operator()"
-_CLASS = re.compile(
-    r"(template\s*<(?P<head>[^{};()]*)>\s*)?\b(?:struct|class)\s+(?P<name>\w+)\s*(?:final\s*)?(?::[^{};()]*)?\{"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,66 +123,59 @@ class _Functor:
 
 def called_types(kernel: Kernel) -> dict[str, Call]:
     """Returns the type parameters of a template whose values, or static members, the kernel calls."""
+    types = {one.name for one in template_parameters(kernel) if one.kind == "type" and one.name}
+    tokens = lex(kernel.source).tokens
+    texts = [token.text for token in tokens]
+    types_of_values: dict[str, str] = {}
     found: dict[str, Call] = {}
-    for one in template_parameters(kernel):
-        if one.kind != "type" or not one.name:
+    for at, text in enumerate(texts):
+        after = texts[at + 1 : at + 3]
+        owner, member, opening = text, _OPERATOR, at + 3
+        if text in types_of_values and texts[at - 1] not in (".", "->", "::"):
+            owner, opening = types_of_values[text], at + 1
+        elif text not in types:
             continue
-        name = re.escape(one.name)
-        values = re.findall(rf"\b{name}\s*(?:const\s*)?&{{0,2}}\s*(\w+)\s*[,)=;]", kernel.source)
-        patterns = [(_OPERATOR, rf"(?<![\w.:>]){re.escape(value)}\s*\(") for value in dict.fromkeys(values)]
-        patterns.append((_OPERATOR, rf"\b{name}\s*(?:\(\s*\)|\{{\s*\}})\s*\("))
-        patterns += [
-            (member, rf"\b{name}\s*::\s*{member}\s*\(")
-            for member in re.findall(rf"\b{name}\s*::\s*(\w+)\s*\(", kernel.source)
-        ]
-        for member, pattern in patterns:
-            match = re.search(pattern, kernel.source)
-            count = None if match is None else _count(kernel.source, match.end() - 1)
-            if count is not None:
-                found.setdefault(one.name, Call(member, count))
+        elif after[:1] == ["::"]:
+            member = after[-1]
+        elif after not in (["(", ")"], ["{", "}"]):
+            value = next((n for n in range(at + 1, len(texts) - 1) if texts[n] not in ("const", "&", "&&")), at)
+            if tokens[value].kind == "word" and texts[value + 1] in (",", ")", "=", ";"):
+                types_of_values.setdefault(texts[value], text)
+            continue
+        count = _items(tokens, opening)
+        if count is not None:
+            found.setdefault(owner, Call(member, count))
     return found
 
 
-def _count(text: str, opening: int) -> int | None:
-    """Returns the number of items in the list that the parenthesis at `opening` begins; None if it is not closed."""
-    depth, commas = 0, 0
-    for at in range(opening, len(text)):
-        if text[at] in "([{":
-            depth += 1
-        elif text[at] in ")]}":
-            depth -= 1
-        elif text[at] == "," and depth == 1:
-            commas += 1
-        if not depth:
-            return commas + 1 if text[opening + 1 : at].strip() else 0
-    return None
+def _items(tokens: Sequence[Token], opening: int) -> int | None:
+    """Returns the number of items in a list in parentheses; None if none opens there."""
+    end = closing(tokens, opening) if tokens[opening : opening + 1] and tokens[opening].text == "(" else None
+    return None if end is None else len(split_list(tokens, opening + 1, end))
 
 
 @lru_cache(maxsize=64)
 def _functors(text: str, call: Call) -> tuple[_Functor, ...]:
     """Returns the classes of a text with such a member function, plain ones first."""
+    tokens = lex(text).tokens
+    texts = [token.text for token in tokens]
+    member = ["operator", "(", ")"] if call.member == _OPERATOR else [call.member]
+    heads: dict[int, list[str]] = {}
     found = []
-    for match in _CLASS.finditer(text):
-        end = _closing_brace(text, match.end() - 1)
-        body = text[match.end() : end]
-        member = r"operator\s*\(\s*\)" if call.member == _OPERATOR else rf"\b{re.escape(call.member)}"
-        declared = [at.end() - 1 for at in re.finditer(rf"{member}\s*\(", body)]
-        heads = [part.strip() for part in (match["head"] or "").split(",") if part.strip()]
-        if all(re.match(r"(?:typename|class)\b", part) for part in heads) and any(
-            _count(body, at) == call.arguments for at in declared
-        ):
-            found.append(_Functor(match["name"], len(heads)))
+    for at, word in enumerate(texts[:-2]):
+        if word == "template" and texts[at + 1] == "<" and (end := closing_angle(tokens, at + 1)) is not None:
+            heads[end + 1] = [texts[first] for first, _ in split_list(tokens, at + 2, end)]
+        if word not in ("struct", "class") or texts[at + 2] not in ("{", ":", "final"):
+            continue
+        opening = next((n for n in range(at + 2, len(texts)) if texts[n] in ("{", "}", "(", ")", ";")), at)
+        end = closing(tokens, opening) if texts[opening] == "{" else None
+        head = heads.get(at, [])
+        if end is None or not {"typename", "class"}.issuperset(head):
+            continue
+        members = (n for n in range(opening, end) if texts[n : n + len(member)] == member)
+        if any(_items(tokens, n + len(member)) == call.arguments for n in members):
+            found.append(_Functor(texts[at + 1], len(head)))
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.parameters))
-
-
-def _closing_brace(text: str, opening: int) -> int:
-    """Returns the offset of the brace that closes the one at `opening`, or the end of the text."""
-    depth = 0
-    for match in re.compile("[{}]").finditer(text, opening):
-        depth += 1 if match[0] == "{" else -1
-        if not depth:
-            return match.start()
-    return len(text)
 
 
 def example_instance(kernel: Kernel) -> tuple[str, str]:

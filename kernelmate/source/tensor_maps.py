@@ -23,12 +23,16 @@ _BOX = re.compile(rf"\s+box\b[ \t]*(?P<box>\[[^\]]*\]?)?(?P<words>(?:[ \t]+(?:{_
 _WORD = re.compile(rf"({_WORDS})\b(?:[ \t]*({_VALUE}))?")
 _SWIZZLES = {"none": 0, "32B": 32, "64B": 64, "128B": 128}
 _MOST_DIMENSIONS, _MOST_BOX, _MOST_STEP = 5, 256, 8
-_EXAMPLE = 'Write {} = "in float16[m, k] box [64, 64] swizzle 128B": the array, and the box that one copy moves.'
 
 
 def is_tensor_map(parameter: Parameter) -> bool:
     """Returns True for a parameter that is a tensor map."""
     return parameter.base.rpartition("::")[2] in TYPES and not parameter.pointer
+
+
+def example_map(name: str) -> str:
+    """Returns an entry of a contract for a tensor map."""
+    return f'{name} = "in float16[m, k] box [64, 64]"'
 
 
 def split_entry(document: Document, path: Path, name: str, entry: str) -> tuple[str, re.Match[str]]:
@@ -39,7 +43,8 @@ def split_entry(document: Document, path: Path, name: str, entry: str) -> tuple[
     """
     match = _BOX.search(entry)
     if match is None:
-        document.fail(path, f"{name} is a tensor map, and its entry has no box.", _EXAMPLE.format(name))
+        hint = f"Write {example_map(name)}: the array, and the box that one copy moves."
+        document.fail(path, f"{name} is a tensor map, and its entry has no box.", hint)
     return entry[: match.start()] + " " * (match.end() - match.start()) + entry[match.end() :], match
 
 

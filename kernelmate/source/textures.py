@@ -14,10 +14,10 @@ from kernelmate.source.document import Document
 from kernelmate.source.expressions import nearest_hint
 from kernelmate.source.toml_positions import Path
 
-TYPES = {
+_TYPES = {
     "cudaTextureObject_t": "texture", "CUtexObject": "texture", "cudaSurfaceObject_t": "surface", "CUsurfObject": "surface",
 }  # fmt: skip
-"""Types of the parameters, and the word that their entries have."""
+"""Types of the objects, and the word that their entries have."""
 _OBJECT = re.compile(
     r"\b(?P<kind>texture|surface)\b(?:[ \t]+of\b[ \t]*(?P<of>\w*))?(?P<words>.*?)(?=[ \t]*(?:~|\balign\b|\Z))"
 )
@@ -25,7 +25,8 @@ _TOKEN = re.compile(r"\[[^\]]*\]?|[^\s\[]+")
 SURFACE_WORDS = ("layered", "channels")
 TEXTURE_WORDS = ("buffer", *SURFACE_WORDS, "filter", "address", "normalized", "fraction")
 """Words that may follow `surface` and `texture`."""
-_VALUED = ("filter", "address")
+_VALUED = {"filter": "linear", "address": "clamp"}
+"""Words that a value follows, with an example of one."""
 _MODES: tuple[AddressMode, ...] = get_args(AddressMode)
 _FLOATS, _FRACTIONS = ("float32", "float16"), ("int8", "uint8", "int16", "uint16")
 _DTYPES = (*_FLOATS, "int32", "uint32", *_FRACTIONS)
@@ -33,7 +34,12 @@ _DTYPES = (*_FLOATS, "int32", "uint32", *_FRACTIONS)
 
 def object_kind(parameter: Parameter) -> str | None:
     """Returns `texture` or `surface` for a parameter that is such an object, else None."""
-    return None if parameter.pointer else TYPES.get(parameter.base.rpartition("::")[2])
+    return None if parameter.pointer else object_type(parameter.base)
+
+
+def object_type(name: str) -> str | None:
+    """Returns `texture` or `surface` for the name of such an object's type, else None."""
+    return _TYPES.get(name.rpartition("::")[2])
 
 
 def example_entry(name: str, kind: str) -> str:
@@ -88,9 +94,7 @@ class _ViewReader:
             hint = "Write one to three dimensions, or layers of two; `channels` if the last one counts channels."
             self.fail(f"A {self.kind} of {name}[{', '.join(shape)}] would have {rank} coordinates.", hint)
         if buffer and (rank > 1 or set(words) - {"buffer", "channels", "fraction"}):
-            hint = (
-                "Leave the other words out, or `buffer`: tex1Dfetch takes one integer, without filter or address mode."
-            )
+            hint = "Write one dimension, with no word but `channels` and `fraction`, for tex1Dfetch; else leave `buffer` out."
             self.fail("Linear memory has one dimension, and no filter.", hint)
         linear, normalized, fraction = self.linear(words), "normalized" in words, "fraction" in words
         if fraction and dtype not in _FRACTIONS:
@@ -111,7 +115,7 @@ class _ViewReader:
         return TextureView(surface, channels, layered, buffer, addresses, linear, normalized, fraction)
 
     def words(self) -> dict[str, str]:
-        """Returns the words, each with its value or an empty text."""
+        """Returns the words, each with its value, or with an empty text if it takes none."""
         words: dict[str, str] = {}
         known = SURFACE_WORDS if self.kind == "surface" else TEXTURE_WORDS
         tokens = _TOKEN.findall(self.text)
@@ -119,7 +123,11 @@ class _ViewReader:
             word = tokens.pop(0)
             if word not in known:
                 self.fail(f"{word!r} says nothing about a {self.kind}.", nearest_hint(word, known))
-            words[word] = tokens.pop(0) if word in _VALUED and tokens else ""
+            if word in words:
+                self.fail(f"{word} is given twice.", "Leave one of them out.")
+            if word in _VALUED and (not tokens or tokens[0] in known):
+                self.fail(f"{word} has no value.", f"Write {word} {_VALUED[word]}.")
+            words[word] = tokens.pop(0) if word in _VALUED else ""
         return words
 
     def linear(self, words: dict[str, str]) -> bool:
@@ -129,6 +137,8 @@ class _ViewReader:
         return filtered == "linear"
 
     def addresses(self, text: str, rank: int) -> tuple[AddressMode, ...]:
+        if text.startswith("[") and not text.endswith("]"):
+            self.fail("The list of address modes is not closed.", "Write it as in address [clamp, border].")
         parts = [part.strip() for part in text.strip("[]").split(",")]
         known = [mode for part in parts for mode in _MODES if mode == part]
         if len(known) != len(parts):

@@ -29,9 +29,12 @@ from kernelmate.backends.emulator.types import SIZES
 
 _ON_A_GPU = "judge this kernel on a GPU (--backend cuda)"
 _INSTEAD = {
-    ("tex", "tld4"): "it executes fetches of 32-bit results from textures of one to three dimensions and layers of two; for others " + _ON_A_GPU,
+    ("tex", "tld4"):
+        "it executes fetches of 32-bit results from textures of one to three dimensions and layers of two; contracts describe no other "
+        "textures; for offsets and results of 16 bits " + _ON_A_GPU,
     ("txq", "istypep"): "pass the extents of the texture as arguments instead",
-    ("suld", "sust"): "it executes accesses by bytes to surfaces of one to three dimensions and layers of two; for others " + _ON_A_GPU,
+    ("suld", "sust"):
+        "it executes accesses by bytes to surfaces of one to three dimensions and layers of two; contracts describe no other surfaces",
     ("sured", "suq"): "reduce in an array through a pointer, and pass the extents as arguments, instead",
     ("cp.async.bulk", "cp.reduce.async.bulk", "tensormap"):
         "the emulator copies in bulk to one block, without byte masks, and boxes in tile mode by maps of the host: use these, or "

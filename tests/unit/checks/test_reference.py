@@ -159,6 +159,13 @@ def test_what_a_reference_does_wrong_is_said(reference, arrays, text, says) -> N
     assert caught.value.hint
 
 
+def test_a_contract_without_outputs_has_a_hint_for_them(contract_of, arrays, tmp_path) -> None:
+    block = BLOCK.replace("REFERENCE", "x").replace("inout float32", "in float32").replace("out float32", "in float32")
+    with pytest.raises(ReferenceFailed, match=r"1 arrays.*0 out and inout") as caught:
+        python_reference(contract_of(block, PARAMETERS), tmp_path)(arrays, SIZE)
+    assert caught.value.hint == "Write out or inout for the arrays that the kernel writes."
+
+
 def test_the_users_last_line_is_named(reference, arrays) -> None:
     with pytest.raises(ReferenceFailed) as caught:
         reference("user.py:raises")(arrays, SIZE)

@@ -461,7 +461,7 @@ TEMPLATE = "template <typename T, int B> __global__ void k(const T* x, float* y,
 def test_a_template_without_instances_is_told_what_to_add(mistake_in: Mistake) -> None:
     error = mistake_in(ONE_TOML, TEMPLATE)
     assert "is a template" in (error.hint or "")
-    assert 'instances = ["k<float, 256>"]' in (error.hint or "")
+    assert 'instances = ["k<float, 1>"]' in (error.hint or "")
 
 
 def test_the_instances_that_the_file_launches_are_proposed(mistake_in: Mistake) -> None:

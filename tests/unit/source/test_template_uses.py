@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.errors import ContractError
 from kernelmate.records import Unit
-from kernelmate.source import find_kernels
+from kernelmate.source import find_kernels, infer_contract
 from kernelmate.source.template_parameters import example_instance, guessed_instances, index_types, template_parameters
 from kernelmate.source.template_uses import inferred_instances
 
@@ -189,6 +190,8 @@ template <typename T> struct Square { __device__ T operator()(T a) const { retur
 struct Sum { float bias; __host__ __device__ float operator()(float a, float b) const { return a + b + bias; } };
 struct Host { int operator()(int a, int b, int c) { return a; } };
 struct Policy { static __device__ float apply(const float& a) { return a; } };
+// struct Removed { __device__ float operator()(float a) const { return a; } };
+struct Pairs : Base<int, float> { template <class T> __device__ T operator()(Pair<T, 2> a, T b, T c, T d) { return b; } };
 """
 
 
@@ -201,6 +204,10 @@ struct Policy { static __device__ float apply(const float& a) { return a; } };
         ),
         ("template <class Op> __global__ void k(float* x, const Op op) { x[0] = op(x[1], g(x[2], 3)); }", "k<Sum>"),
         ("template <class Op> __global__ void k(float* x) { x[0] = Op()(x[1], x[2]); }", "k<Sum>"),
+        (
+            "template <class Op> __global__ void k(float* x, Op& op) { /* op(1) */ x[0] = op(h<int, 2>(1), 2, 3, 4); }",
+            "k<Pairs>",
+        ),
         (
             "template <class P, int kThreads> __global__ void k(float* x) { x[0] = P::apply(x[kThreads]); }",
             "k<Policy, 128>",
@@ -219,3 +226,10 @@ def test_the_example_of_an_instance_has_the_class_that_it_needs(only) -> None:
         "k<float, Mine, 128>", "struct Mine { __device__ float operator()(float a, float b) const { return a; } };"
     )  # fmt: skip
     assert example_instance(only("template <int N> __global__ void k(int* x) { x[0] = N; }")) == ("k<1>", "")
+
+
+def test_the_hint_for_a_template_that_nothing_uses_has_the_class_that_it_calls(only) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only("template <class T, class F> __global__ void k(T* x, F f) { x[0] = f(x[1]); }"))
+    assert 'instances = ["k<float, Mine>"]' in (caught.value.hint or "")
+    assert "struct Mine { __device__ float operator()(float a) const { return a; } };" in (caught.value.hint or "")

@@ -87,6 +87,10 @@ def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
         (" texture buffer", "", 7, "c is a texture object, and its entry does not say so", "[height, width] texture"),
         ("texture buffer", "surface", 7, "c is a texture object, and its entry says surface", "texture"),
         ("filter linear address [", "filter cubic address [", 5, "'cubic' is not a filter", "filter linear"),
+        ("filter linear address [", "filter address [", 5, "filter has no value", "Write filter linear"),
+        ("address border", "address", 9, "address has no value", "Write address clamp"),
+        ("[wrap, clamp]", "[wrap, clamp", 5, "The list of address modes is not closed", "address [clamp, border]"),
+        (" normalized", " normalized filter point", 5, "filter is given twice", "Leave one"),
         ("[wrap, clamp]", "[wrap, clam]", 5, "'clam' is not an address mode", "clamp"),
         ("[wrap, clamp]", "[wrap, clamp, clamp]", 5, "a has 2 coordinates", "one for each"),
         (" normalized", "", 5, "Address mode wrap needs normalized coordinates", "Add `normalized`"),
@@ -101,6 +105,10 @@ def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
         ("surface layered", "surface layered fraction", 8, "'fraction' says nothing about a surface", "layered"),
         ("texture of s layered", "texture of s", 9, "t lays s out otherwise than s", "the same of"),
         ("texture of s", "texture of z", 9, "'z' is no array that stands before it", "Known here: a, b, c, s"),
+        ('c = "in int32[w] texture buffer"', "", 4, "[args] lacks c", 'Add c = "in float32[height, width] texture"'),
+        ('"in int32[w] texture buffer"', "3", 7, "c is cudaTextureObject_t, whose entry must be a string", "] texture"),
+        ('"in int32[w] texture buffer"', '{ c = "in int32[w]" }', 7, "whose entry must be a string", "] texture"),
+        ('"in int32[w] texture buffer"', '"texture of d"', 7, "'d' is no array", "Known here: a, b"),
         ("in float32[h, w] t", "in float32 t", 5, "no shape", "Write a"),
         ("in int32[w]", "in int32[1000000 * h * w]", 7, "it would need more than 268435456 texels", "`require`"),
     ],
@@ -115,8 +123,50 @@ def test_a_mistake_in_an_object_is_told_with_its_place_and_fix(
     assert error.line == line
 
 
-def test_an_array_that_is_written_through_a_pointer_cannot_be_shown(mistake_in: Mistake) -> None:
-    args = '[args]\ny = "inout float32[h, w]"\nt = "texture of y"\n'
-    error = mistake_in(HEAD + args, "__global__ void k(float* y, cudaTextureObject_t t) {}")
-    assert "t would show y while the kernel writes it through a pointer" in error.message
+@pytest.mark.parametrize(
+    ("y", "t", "kernel"),
+    [
+        ("inout float32[h, w]", "texture of y", "float* y, cudaTextureObject_t t"),
+        ("in float32[h, w]", "surface of y", "const float* y, cudaSurfaceObject_t t"),
+        ("out float32[h, w] surface", "alias y[0]", "cudaSurfaceObject_t y, float* t"),
+        ("out float32[h, w] surface", "tensormap of y box [4, 4]", "cudaSurfaceObject_t y, CUtensorMap t"),
+    ],
+)
+def test_an_array_that_is_written_is_either_shown_or_passed_by_its_address(
+    mistake_in: Mistake, y: str, t: str, kernel: str
+) -> None:
+    error = mistake_in(HEAD + f'[args]\ny = "{y}"\nt = "{t}"\n', f"__global__ void k({kernel}) {{}}")
+    assert "y is written, and is both shown by an object and passed by its address" in error.message
+    assert "Give t an array of its own" in (error.hint or "")
     assert error.line == 6
+
+
+def test_an_array_that_is_read_is_shown_and_passed_by_its_address(contract_of: Parse) -> None:
+    args = '[args]\ny = "in float32[h, w]"\nt = "texture of y"\nz = "alias y[0]"\n'
+    contract = contract_of(HEAD + args, "__global__ void k(const float* y, cudaTextureObject_t t, const float* z) {}")
+    assert [(one.name, one.kind) for one in contract.passing] == [("y", "argument"), ("t", "texture"), ("z", "alias")]
+
+
+def test_a_member_of_a_struct_that_the_kernel_writes_is_not_shown(mistake_in: Mistake) -> None:
+    args = '[args]\np = { n = "int32 = 1", y = "inout float32[h, w]" }\nt = "texture of y"\n'
+    error = mistake_in(HEAD + args, "struct P { int n; float* y; };\n__global__ void k(P p, cudaTextureObject_t t) {}")
+    assert "both shown by an object and passed by its address" in error.message
+
+
+def test_an_object_without_an_array_before_it_has_a_hint(mistake_in: Mistake) -> None:
+    error = mistake_in(HEAD + '[args]\nt = "texture of y"\n', "__global__ void k(cudaTextureObject_t t) {}")
+    assert "'y' is no array that stands before it" in error.message
+    assert error.hint == "No array has an entry before it."
+
+
+def test_an_object_in_a_struct_is_refused(mistake_in: Mistake) -> None:
+    args = '[args]\np = { s = "out float32[h, w] surface" }\n'
+    error = mistake_in(HEAD + args, "struct P { cudaSurfaceObject_t s; };\n__global__ void k(P p) {}")
+    assert "s is a surface object in a struct" in error.message
+    assert error.hint == "Pass it as a parameter of the kernel."
+
+
+def test_an_object_in_a_struct_is_not_inferred(only) -> None:
+    with pytest.raises(ContractError) as caught:
+        infer_contract(only("struct P { cudaTextureObject_t t; };\n__global__ void k(P p, float* y) {}"))
+    assert "Pass the texture or surface as a parameter of the kernel" in (caught.value.hint or "")
