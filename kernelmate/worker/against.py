@@ -146,7 +146,7 @@ def _plain(path: Path, most: int) -> Path:
     """
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-        raise ValueError(f"{path.name} is no file of at most {most} bytes")
+        raise ValueError(f"{path.name} is longer than {most} bytes, or not a regular file")
     return path
 
 

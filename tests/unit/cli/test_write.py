@@ -100,6 +100,10 @@ def thirds(x):
     return 2 * x.reshape(3, -1)
 
 
+def weighted(x):
+    return x * np.linspace(0, 1, 300, dtype=np.float32)
+
+
 def slow(x):
     time.sleep(600)
     return x
@@ -171,7 +175,7 @@ def test_sizes_fulfil_what_is_required_and_the_reference_is_found_from_another_f
 
 
 def test_a_size_that_does_not_fit_the_function_is_told_with_the_option_that_excludes_it(there: Path, run: Run) -> None:
-    told = run("write", "reference.py:thirds", "--arrays", "x=float32[n=300]")
+    told = run("write", "reference.py:weighted", "--arrays", "x=float32[n=300]")
     assert told.exit_code == 2
     assert "at n=293; at the example's size it does not" in told.stderr
     assert "--require" in told.stderr

@@ -72,7 +72,7 @@ def test_a_tree_session_judges_and_searches_and_outlives_a_request_over_its_limi
         assert verdict["stages"].keys() >= {"session", "reference", "cases"}
         assert session.ask(0, do="bench", **request) == {"error": "over 0 s"}
         found = session.ask(120, do="optimize", prompt="make it faster", budget_s=30, **request)
-        assert found["candidates"] >= found["binaries"]
+        assert found["binaries"] >= found["candidates"] > 0
         assert "no.cu" in session.ask(120, do="bench", **request | {"spec": "no.cu"})["error"]
 
 
