@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kernelbench_tasks import level, named
-from benchmarks.machine import describe
+from benchmarks.machine import describe, print_or_write
 from kernelmate_torch.kernelbench.records import BenchmarkedTask
 from kernelmate_torch.kernelbench.results import merged
 from kernelmate_torch.kernelbench.tasks import BenchmarkTask, find_tasks, shard_of
@@ -136,11 +136,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.command == "run":
         return run(asked)
-    text = "\n".join(table(asked.work)) + "\n"
-    if asked.output is None:
-        print(text, end="")
-    else:
-        asked.output.write_text(text, encoding="utf-8")
+    print_or_write(table(asked.work), asked.output)
     return 0
 
 

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, print_or_write
 from kernelmate_torch.kernelbench.records import BenchmarkedTask
 from kernelmate_torch.kernelbench.results import merged
 from kernelmate_torch.kernelbench.tasks import BenchmarkTask
@@ -117,11 +117,7 @@ def main() -> int:
     if asked.command == "run":
         return run(asked.cache, asked.shard, asked.run_seconds, asked.to)
     together = merged(asked.results)
-    text = "\n".join(table(together.results, len(together.tasks))) + "\n"
-    if asked.output is None:
-        print(text, end="")
-    else:
-        asked.output.write_text(text, encoding="utf-8")
+    print_or_write(table(together.results, len(together.tasks)), asked.output)
     return 0
 
 

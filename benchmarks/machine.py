@@ -11,7 +11,7 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernelmate.backends.cuda.driver import read_driver
@@ -39,6 +39,15 @@ def save(out: Path, rows: Mapping[str, Sequence[object]], **more: object) -> Non
         lines = ",\n".join(json.dumps(row) for row in some)
         parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
     out.write_text("{" + ",\n".join(parts) + "}\n")
+
+
+def print_or_write(lines: Iterable[str], output: Path | None) -> None:
+    """Print the lines of a table, or write them to a file."""
+    text = "\n".join(lines) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text, encoding="utf-8")
 
 
 def _cpuinfo() -> list[str]:

@@ -9,14 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import (
-    TENSOR_MAP_BYTES,
-    ArrayArgument,
-    HeldAddress,
-    ScalarArgument,
-    TensorMap,
-    Texture,
-)
+from kernelmate.backends.base import ArrayArgument, HeldAddress, ScalarArgument
+from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, Texture
 from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError

@@ -109,7 +109,7 @@ class TextureView:
 
     @property
     def storage(self) -> tuple[bool, bool, bool]:
-        """What all objects of one array have in common."""
+        """Returns the part of the view that all objects of one array share."""
         return self.buffer, self.layered, self.channels
 
     def extents(self, shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import FLAT, Index, Refused
 from kernelmate.synthesis.sizes import joined
@@ -98,6 +99,21 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
         position = _position(axis, at)
         text = f"{text} * {length}{f' + {position}' * (position != '0')}"
     return text
+
+
+def leaf_text(kernel: KernelText, node: Node, position: Callable[[], str], offset: Callable[[], str]) -> str:
+    """Returns the text of a leaf of a graph.
+
+    Args:
+        kernel: the kernel.
+        node: the leaf: a scalar, a position along an axis, or an array's element.
+        position: returns the text of the position.
+        offset: returns the offset of the element.
+    """
+    if node.op == "iota":
+        return position()
+    name = str(node.data[0])
+    return kernel.loaded(name, name if node.op == "scalar" else f"{name}[{offset()}]")
 
 
 def position_lines(

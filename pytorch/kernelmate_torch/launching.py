@@ -29,7 +29,9 @@ MOST_PLANS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What follows from the shapes of the inputs: working it out takes ten times as long as a launch.
+    """Results, launch and scalars for one set of input shapes.
+
+    Evaluating the expressions of the contract takes longer than the launch itself, so that plans are kept.
 
     Attributes:
         results: shape and dtype of each result.

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import TENSOR_MAP_BYTES, ArrayArgument, Run, ScalarArgument, TensorMap
+from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.driver import missing_for_gpu, read_driver
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, LaunchShape

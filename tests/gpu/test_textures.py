@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument, Texture
+from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.driver import missing_for_gpu
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.launch_objects import Texture
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, LaunchShape, TextureView

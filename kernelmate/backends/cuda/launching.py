@@ -11,14 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernelmate.backends.base import (
-    TENSOR_MAP_BYTES,
-    ArrayArgument,
-    ScalarArgument,
-    TensorMap,
-    tensor_element,
-    with_addresses,
-)
+from kernelmate.backends.base import ArrayArgument, ScalarArgument, with_addresses
+from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.records import LaunchShape
 from kernelmate.source import numpy_dtype
 

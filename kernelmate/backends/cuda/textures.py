@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmate.backends.base import ArrayArgument, ScalarArgument, Texture
+from kernelmate.backends.base import ArrayArgument, ScalarArgument
 from kernelmate.backends.cuda.launching import device_view, object_name
+from kernelmate.backends.launch_objects import Texture
 from kernelmate.source import numpy_dtype
 
 _LAYERED, _SURFACE, _GATHER = 1, 2, 8
@@ -26,7 +27,7 @@ _ON_DEVICE = 3
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """What the objects of one array show, and a view of the array in the launch's memory."""
+    """An array with texture or surface objects: their common view of it, and its place in the launch's memory."""
 
     source: Any
     held: Any

@@ -25,9 +25,19 @@ from kernelmate.backends.emulator.matrices import (
     bind_multiply,
     mma_layouts,
 )
-from kernelmate.backends.emulator.operations import (
+from kernelmate.backends.emulator.matrix_operations import (
     MATRIX_OPERATIONS,
     WARPGROUP_OPERATIONS,
+    FragmentLoad,
+    FragmentStore,
+    MatrixLoad,
+    MatrixMove,
+    MatrixMultiply,
+    MatrixStore,
+    WarpgroupMultiply,
+    WarpgroupOrder,
+)
+from kernelmate.backends.emulator.operations import (
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -42,14 +52,8 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Elect,
     Exit,
-    FragmentLoad,
-    FragmentStore,
     Load,
     Match,
-    MatrixLoad,
-    MatrixMove,
-    MatrixMultiply,
-    MatrixStore,
     Nothing,
     Operation,
     PhaseBarrier,
@@ -63,8 +67,6 @@ from kernelmate.backends.emulator.operations import (
     Trap,
     Vote,
     WarpBarrier,
-    WarpgroupMultiply,
-    WarpgroupOrder,
     WarpReduce,
 )
 from kernelmate.backends.emulator.order import SCOPES

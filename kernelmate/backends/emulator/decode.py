@@ -8,6 +8,14 @@ from dataclasses import dataclass, field
 from kernelmate.backends.emulator.frames import STACK_BYTES
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
 from kernelmate.backends.emulator.link import Linked, LinkRefused, plain_name
+from kernelmate.backends.emulator.matrix_operations import (
+    FragmentLoad,
+    FragmentStore,
+    MatrixLoad,
+    MatrixMultiply,
+    MatrixStore,
+    WarpgroupMultiply,
+)
 from kernelmate.backends.emulator.merging import served_loads
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
@@ -19,12 +27,7 @@ from kernelmate.backends.emulator.operations import (
     ClusterBarrier,
     Compute,
     Exit,
-    FragmentLoad,
-    FragmentStore,
     Load,
-    MatrixLoad,
-    MatrixMultiply,
-    MatrixStore,
     Nothing,
     Operation,
     PhaseBarrier,
@@ -33,7 +36,6 @@ from kernelmate.backends.emulator.operations import (
     SurfaceAccess,
     TextureFetch,
     Trap,
-    WarpgroupMultiply,
 )
 from kernelmate.backends.emulator.program import (
     Instruction,

@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.matrices import Layout, Warps, left, right, sums
-from kernelmate.backends.emulator.operations import FragmentLoad, FragmentStore, MatrixMultiply
+from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore, MatrixMultiply
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing, poison_of

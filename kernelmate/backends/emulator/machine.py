@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelmate.backends.base import Surroundings, Texture
+from kernelmate.backends.base import Surroundings
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.register_order import RegisterOrder
 from kernelmate.backends.emulator.registers import Registers
 from kernelmate.backends.emulator.spaces import PART_MASK, parts_of
 from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.launch_objects import Texture
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
+from kernelmate.backends.emulator.matrix_operations import MatrixLoad, MatrixMove, MatrixMultiply, MatrixStore
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kernelmate.backends.emulator.link import Linked
+from kernelmate.backends.emulator.matrix_operations import FragmentStore, MatrixStore
 from kernelmate.backends.emulator.operations import (
     AsyncCopy,
     Atomic,
     BulkCopy,
     Compute,
-    FragmentStore,
     Load,
-    MatrixStore,
     Operation,
     Store,
     TensorCopy,

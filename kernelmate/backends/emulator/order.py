@@ -18,7 +18,8 @@ import numpy as np
 
 from kernelmate.backends.emulator.cluster_order import ClusterOrder
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.operations import AsyncGroup, WarpgroupOrder
+from kernelmate.backends.emulator.matrix_operations import WarpgroupOrder
+from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility

@@ -21,7 +21,8 @@ from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_
 from kernelmate.backends.emulator.findings import Findings, at_line
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.liveness import operands_of, successors
-from kernelmate.backends.emulator.operations import Compute, WarpgroupMultiply, WarpgroupOrder
+from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
+from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.order import Copies
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound

@@ -19,7 +19,8 @@ import numpy as np
 from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
-from kernelmate.backends.emulator.operations import Atomic, BulkCopy, Compute, FragmentLoad, FragmentStore, Load, Store
+from kernelmate.backends.emulator.matrix_operations import FragmentLoad, FragmentStore
+from kernelmate.backends.emulator.operations import Atomic, BulkCopy, Compute, Load, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register, Special
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, values_of
 from kernelmate.backends.emulator.types import SIZES, Array

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.backends.emulator.access import ClusterPort, GlobalPort, WindowPort, index_of, visit_nothing
 from kernelmate.backends.emulator.atomics import Update, updater
 from kernelmate.backends.emulator.bulk import CHUNK, FROM, TO, Completion, site_number
@@ -30,6 +29,7 @@ from kernelmate.backends.emulator.program import Address, Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap, tensor_element
 from kernelmate.records import FindingCode
 from kernelmate.source import numpy_dtype
 
@@ -44,7 +44,7 @@ _LAYOUT = np.dtype(
 _KINDS = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
 """PTX types in the order of `CUtensorMapDataType`."""
 _NAN = {2: 0x7FF7, 4: 0x7FF77FF7, 8: 0x7FF77FF77FF77FF7}
-"""What fills elements outside of the array by bytes of an element, where the tensor map asks for NaN, as an H200 does."""
+"""Bits of elements outside of the array, by bytes of an element, where the tensor map asks for NaN, as on an H200."""
 _SHARED_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (PTX ISA, Tensors, Bounding Box)."""
 

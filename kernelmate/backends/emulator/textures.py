@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import Texture
 from kernelmate.backends.emulator.access import GlobalPort
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine, Site
@@ -23,6 +22,7 @@ from kernelmate.backends.emulator.operations import SurfaceAccess, TextureFetch
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.types import SIZES, UNSIGNED, Array
+from kernelmate.backends.launch_objects import Texture
 from kernelmate.records import AddressMode, FindingCode
 from kernelmate.source import numpy_dtype
 

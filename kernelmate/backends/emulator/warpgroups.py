@@ -22,7 +22,7 @@ from kernelmate.backends.emulator.findings import plural
 from kernelmate.backends.emulator.lanes import WARPGROUP, Group
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.matrices import Layout, elements_of, left, sums
-from kernelmate.backends.emulator.operations import WarpgroupMultiply, WarpgroupOrder
+from kernelmate.backends.emulator.matrix_operations import WarpgroupMultiply, WarpgroupOrder
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array

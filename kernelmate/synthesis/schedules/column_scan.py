@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import address, order_of, position_lines
+from kernelmate.synthesis.axes import address, leaf_text, order_of, position_lines
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, indented
 from kernelmate.synthesis.names import position_name
@@ -146,14 +146,11 @@ class ColumnScan(Passes):
         )
 
     def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        order = self.layout.axes.order(order_of(key[1]))
-        if node.op == "iota":
-            return self.at[order[0]] if order else "0"
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+        order = () if self.plan.node(key).op == "scalar" else self.layout.axes.order(order_of(key[1]))
+        return leaf_text(
+            self.kernel, self.plan.node(key),
+            lambda: self.at[order[0]] if order else "0", lambda: address(order, self.lengths, self.at),
+        )  # fmt: skip
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""

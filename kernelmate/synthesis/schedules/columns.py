@@ -14,7 +14,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.source.folding import folded
-from kernelmate.synthesis.axes import Axes, Order, address, order_of
+from kernelmate.synthesis.axes import Axes, Order, address, leaf_text, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     GUARD,
@@ -210,14 +210,11 @@ class Columns(Passes):
         return first if all(first not in order[1:] for order in orders) else None
 
     def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        order = self.layout.axes.order(order_of(key[1]))
-        if node.op == "iota":
-            return self.at[order[0]] if order else "0"
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+        order = () if self.plan.node(key).op == "scalar" else self.layout.axes.order(order_of(key[1]))
+        return leaf_text(
+            self.kernel, self.plan.node(key),
+            lambda: self.at[order[0]] if order else "0", lambda: address(order, self.lengths, self.at),
+        )  # fmt: skip
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""

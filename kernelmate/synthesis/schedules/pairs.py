@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import leaf_text
 from kernelmate.synthesis.bag_plan import NAMES, START, combined
 from kernelmate.synthesis.components import Component, suffix, with_components
 from kernelmate.synthesis.elements import Elements
@@ -132,13 +133,11 @@ class _AllPairs:
                 kernel.names.release(self.expressions.hints[key])
 
     def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        if node.op == "iota":
-            return "0" if key[1][0] is None else f"static_cast<long long>({self.at[int(key[1][0])]})"
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{self._address(key)}]")
+        along = key[1][0] if key[1] else None
+        return leaf_text(
+            self.kernel, self.plan.node(key),
+            lambda: "0" if along is None else f"static_cast<long long>({self.at[int(along)]})", lambda: self._address(key),
+        )  # fmt: skip
 
     def _address(self, key: Key) -> str:
         """Returns the index of an element in an array."""

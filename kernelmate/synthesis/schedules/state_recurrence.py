@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import address, position_lines
+from kernelmate.synthesis.axes import address, leaf_text, position_lines
 from kernelmate.synthesis.elements import Elements, aligned
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
@@ -204,13 +204,12 @@ class _StateText:
         return found.pop()
 
     def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        if node.op == "iota":
-            return "0" if key[1][0] is None else self.at[int(str(key[1][0]))]
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{self._address(key[1])}]")
+        index = key[1]
+        return leaf_text(
+            self.kernel, self.plan.node(key),
+            lambda: "0" if index[0] is None else self.at[int(str(index[0]))],
+            lambda: self._address(index),
+        )  # fmt: skip
 
     def _address(self, index: Sequence[object]) -> str:
         """Returns the offset of an array's element."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.axes import address, leaf_text
 from kernelmate.synthesis.elements import BY_NUMBER, aligned
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Node
@@ -137,13 +137,13 @@ class CarriedPlaces:
         return text if re.fullmatch(r"\w+", text) else f"({text})"
 
     def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        if node.op == "scalar":
-            return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
-        if node.op == "iota":
-            return "0" if key[1][0] is None else self.position(key[1][0])
-        name = str(node.data[0])
-        return self.kernel.loaded(name, f"{name}[{self.offset(node.shape, key[1])}]")
+        node, index = self.plan.node(key), key[1]
+        return leaf_text(
+            self.kernel,
+            node,
+            lambda: "0" if index[0] is None else self.position(index[0]),
+            lambda: self.offset(node.shape, index),
+        )
 
     def offset(self, shape: Sequence[str], index: Sequence[Any]) -> str:
         """Returns the offset of an array's element."""

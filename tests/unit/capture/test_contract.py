@@ -194,7 +194,7 @@ def test_one_size_and_single_launches_are_told(records: Records, floats: Floats)
 
 
 def test_expected_outputs_are_those_of_the_launch_with_the_same_inputs(records: Records, floats: Floats) -> None:
-    """What an output held before the launch tells nothing: here the first launch found the zeros that a judge passes, too."""
+    """An output's former contents do not count: the first launch found zeros in it, which a judge passes as well."""
     xs = [floats(1000), floats(1000)]
     for x, before in zip(xs, (np.zeros(1000, np.float32), floats(1000)), strict=True):
         y = Passed(before, np.float32(2) * x, read=False, written=True)

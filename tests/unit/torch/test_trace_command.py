@@ -88,7 +88,7 @@ class Array:
     def __mul__(self, number):
         return Array(*self.shape)
 """
-"""What a program takes of CuPy, whose kernels need a GPU."""
+"""The part of CuPy that a program uses, whose kernels need a GPU."""
 
 OF_CUPY = """\
 import cupy

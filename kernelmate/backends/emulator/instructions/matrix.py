@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from kernelmate.backends.emulator.instructions.memory import address_of
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
-from kernelmate.backends.emulator.operations import (
+from kernelmate.backends.emulator.matrix_operations import (
     FragmentLoad,
     FragmentStore,
     MatrixLoad,
     MatrixMove,
     MatrixMultiply,
     MatrixStore,
-    Operation,
     WarpgroupMultiply,
     WarpgroupOrder,
 )
+from kernelmate.backends.emulator.operations import Operation
 from kernelmate.backends.emulator.program import Immediate, Instruction, Operand, Register, Vector
 from kernelmate.backends.emulator.types import PER_WORD, SIZES
 

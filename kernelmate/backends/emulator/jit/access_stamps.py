@@ -9,10 +9,10 @@ import numpy as np
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.jit.layout import Stamp
 from kernelmate.backends.emulator.machine import Machine, Site
+from kernelmate.backends.emulator.matrix_operations import WARPGROUP_OPERATIONS, FragmentLoad, FragmentStore
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
-    WARPGROUP_OPERATIONS,
     ActiveMask,
     Assert,
     AsyncCopy,
@@ -23,8 +23,6 @@ from kernelmate.backends.emulator.operations import (
     BranchTable,
     Compute,
     Exit,
-    FragmentLoad,
-    FragmentStore,
     Load,
     Nothing,
     Print,

@@ -13,7 +13,7 @@ import pytest
 
 from kernelmate.backends.base import UnsupportedInstruction
 from kernelmate.backends.emulator.fragments import accesses_of, fragment_layout
-from kernelmate.backends.emulator.operations import FragmentLoad
+from kernelmate.backends.emulator.matrix_operations import FragmentLoad
 from kernelmate.backends.emulator.program import Address
 from kernelmate.backends.emulator.types import SIZES
 from kernelmate.config import load_settings

@@ -11,16 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import (
-    TENSOR_MAP_BYTES,
-    ArrayArgument,
-    Run,
-    RunResult,
-    ScalarArgument,
-    TensorMap,
-    UnsupportedInstruction,
-)
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.launch_objects import TENSOR_MAP_BYTES, TensorMap
 from kernelmate.config import load_settings
 from kernelmate.records import Compiled, LaunchShape, Target
 from kernelmate.session import Session

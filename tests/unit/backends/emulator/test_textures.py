@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument, Texture, UnsupportedInstruction
+from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.launch_objects import Texture
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape, TextureView
 from kernelmate.source import find_kernels, text_unit
