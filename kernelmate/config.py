@@ -347,9 +347,16 @@ def project_folder(start: Path) -> Path:
 
     Without such a folder, it returns the file's own folder.
     """
+    return marked_folder(start) or start.resolve()
+
+
+def marked_folder(start: Path) -> Path | None:
+    """Returns the nearest folder, from the file's folder upward, that has a `pyproject.toml` or `.git`, if any."""
     folder = start.resolve()
-    marked = ((one / "pyproject.toml").is_file() or (one / ".git").exists() for one in (folder, *folder.parents))
-    return next((one for one, found in zip((folder, *folder.parents), marked, strict=True) if found), folder)
+    return next(
+        (one for one in (folder, *folder.parents) if (one / "pyproject.toml").is_file() or (one / ".git").exists()),
+        None,
+    )
 
 
 def _files() -> list[tuple[Path, tuple[str, ...]]]:

@@ -111,7 +111,7 @@ _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that was left out, with line and column of its `#include`."""
+    """A header that no include path leads to, or that was left out, with line and column of its `#include`."""
 
     name: str
     included_by: str | None
@@ -131,6 +131,7 @@ class DevicePart:
         default_device: True if unannotated `constexpr` functions were kept and must be compiled for the device.
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
+        guessed: headers of the project that no include path leads to, each with its file.
         left_out: headers of host libraries that were left out, or replaced by a stand-in with types.
         raw_digest: a hash of the user's headers that NVRTC reads unchanged; empty if there are none.
     """
@@ -142,6 +143,7 @@ class DevicePart:
     default_device: bool = False
     host_functions: frozenset[str] = frozenset()
     missing: tuple[MissingHeader, ...] = ()
+    guessed: tuple[tuple[MissingHeader, Path], ...] = ()
     left_out: tuple[MissingHeader, ...] = ()
     raw_digest: str = ""
 
@@ -219,8 +221,15 @@ class _Plan:
             # Unannotated functions of libraries are errors to NVRTC, though no kernel calls them.
             default_device=bool(mine) or thrust or any(node.relaxed for node in kept),
             host_functions=frozenset(self.host_functions - _declared(kept)),
-            missing=tuple(self._with_fate("missing")),
-            left_out=tuple(one for one in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)),
+            missing=tuple(one for one, _ in self._with_fate("missing")),
+            guessed=tuple(
+                (one, found.path)
+                for one, found in self._with_fate("project")
+                if found.guessed and found.path is not None
+            ),
+            left_out=tuple(
+                one for one, _ in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)
+            ),
             raw_digest=digest_of_raw(mine, self.files.search) if mine else "",
         )
 
@@ -346,13 +355,13 @@ class _Plan:
     def _standin(self, include: Include, found: ResolvedInclude, words: frozenset[str]) -> str | None:
         return standin_for(include.name, words) if found.fate == "blank" else None
 
-    def _with_fate(self, fate: Fate) -> Iterator[MissingHeader]:
+    def _with_fate(self, fate: Fate) -> Iterator[tuple[MissingHeader, ResolvedInclude]]:
         for file in self.files.files:
             for include, found in file.includes:
                 if found.fate == fate:
                     line = file.text.count("\n", 0, include.start) + 1
                     column = include.start - file.text.rfind("\n", 0, include.start)
-                    yield MissingHeader(include.name, file.name, line, column)
+                    yield MissingHeader(include.name, file.name, line, column), found
 
 
 def _is_pragma(line: Sequence[Token]) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from kernelmate.compiler.cache import cache_in, key_of
-from kernelmate.compiler.device_part import DevicePart, device_part
+from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
@@ -25,6 +26,9 @@ from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Tar
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.template_parameters import example_instance, template_parameters
 from kernelmate.source.tokens import line_starts
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 MISSING_HEADER = "missing-header"
 """Code of the diagnostic for a header that was not found; its message begins with the header's name."""
@@ -263,7 +267,7 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
-    found = (*_missing_headers(prepared), *_left_out(prepared), *read_log(product.log, sources))
+    found = (*_missing_headers(prepared), *_guessed(prepared), *_left_out(prepared), *read_log(product.log, sources))
     if product.ok:
         symbol = product.lowered[0]
         resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
@@ -307,12 +311,19 @@ def _with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     )
 
 
+_NAMED = 4
+"""Number of headers that an error names."""
+
+
 def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """Appends the names of headers that were not found, the probable cause, to the first error."""
+    """Appends the first few names of headers that were not found, the probable cause, to the first error."""
     first = next((index for index, one in enumerate(found) if one.severity == "error"), None)
     if first is None:
         return found
-    text = f"{found[first].message}\n  not found, and perhaps the cause: {', '.join(dict.fromkeys(names))}"
+    several = list(dict.fromkeys(names))
+    more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
+    named = ", ".join(several[:_NAMED] if more else several)
+    text = f"{found[first].message}\n  not found, and perhaps the cause: {named}{more}"
     return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
 
 
@@ -333,38 +344,65 @@ _SUPPLIERS = {
 """Origins of headers that device code often includes, by the beginning of the name."""
 
 
-def _missing_text(name: str, sought: Sequence[str]) -> str:
-    """Returns the warning about a header that was left out: where it was sought, and where it can be had."""
-    places = f" nor in {', '.join(sought)}" if sought else ""
-    supplier = next((text for start, text in _SUPPLIERS.items() if name.startswith(start)), "")
-    said = f"{name} was not found beside the file{places}, and is left out; name its folder by an include path if device code needs it"
-    return f"{said} ({supplier})" if supplier else said
-
-
 def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
-    sources = prepared.sources
-    return tuple(
-        Diagnostic(
-            "warning",
-            _missing_text(missing.name, prepared.includes),
-            *sources.locate(missing.included_by or UNIT_NAME, missing.line, missing.column),
-            MISSING_HEADER,
+    """Returns a warning for each file that includes headers that were not found."""
+    sought = f" nor in {', '.join(prepared.includes)}" if prepared.includes else ""
+    found = []
+    for including, headers in _by(prepared.part.missing, lambda one: one.included_by):
+        names = list(dict.fromkeys(one.name for one in headers))
+        several = len(names) > 1
+        said = (
+            f"{', '.join(names)} {'were' if several else 'was'} not found beside the file{sought}, and {'are' if several else 'is'} "
+            f"left out; name {'their folders' if several else 'its folder'} by an include path if device code needs {'them' if several else 'it'}"
         )
-        for missing in prepared.part.missing
-    )
+        suppliers = dict.fromkeys(
+            text for name in names for start, text in _SUPPLIERS.items() if name.startswith(start)
+        )
+        said = f"{said} ({'; '.join(suppliers)})" if suppliers else said
+        found.append(Diagnostic("warning", said, *_place(prepared, including, headers[0]), MISSING_HEADER))
+    return tuple(found)
+
+
+def missing_names(warning: str) -> list[str]:
+    """Returns the names of the headers that a warning with the code `MISSING_HEADER` is about."""
+    return re.split(" was not found| were not found", warning)[0].split(", ")
+
+
+def _guessed(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+    """Returns a note for each folder whose headers were found by their names alone."""
+    found = []
+    for folder, guessed in _by(prepared.part.guessed, lambda one: one[1].parents[one[0].name.count("/")]):
+        names = ", ".join(dict.fromkeys(header.name for header, _ in guessed))
+        said = (
+            f"{names}: read from {folder}, the nearest folder of the project that has it; no include path leads there"
+        )
+        first = guessed[0][0]
+        found.append(Diagnostic("note", said, *_place(prepared, first.included_by, first), "guessed-header"))
+    return tuple(found)
+
+
+def _by(several: Iterable[T], key: Callable[[T], K]) -> Iterable[tuple[K, list[T]]]:
+    """Returns the groups of equal keys, in the order of their first members."""
+    groups: dict[K, list[T]] = {}
+    for one in several:
+        groups.setdefault(key(one), []).append(one)
+    return groups.items()
+
+
+def _place(prepared: _Prepared, including: str | None, header: MissingHeader) -> tuple[str, int, int | None]:
+    return prepared.sources.locate(including or UNIT_NAME, header.line, header.column)
 
 
 def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     """Returns a note that names the host libraries' headers that were left out; empty without any."""
-    sources, found = prepared.sources, prepared.part.left_out
+    found = prepared.part.left_out
     if not found:
         return ()
     names = ", ".join(dict.fromkeys(one.name for one in found))
     text = f"left out as headers of host libraries: {names}"
     if any(is_torch(one.name) for one in found):
         text += "; device code gets KernelMate's own declarations of torch's types"
-    place = sources.locate(found[0].included_by or UNIT_NAME, found[0].line, found[0].column)
-    return (Diagnostic("note", text, *place, "host-header"),)
+    return (Diagnostic("note", text, *_place(prepared, found[0].included_by, found[0]), "host-header"),)
 
 
 _HOST_CODE = re.compile(r"<<<|#\s*include\s*[<\"](?:torch|ATen|c10)/")

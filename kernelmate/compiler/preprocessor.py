@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelmate.compiler.prelude import words_of
+from kernelmate.compiler.project_headers import HEADERS, nearest_header
 from kernelmate.config import project_folder
 from kernelmate.source.tokens import Token, lex
 
@@ -188,11 +189,6 @@ UMBRELLA = "kernelmate_cub.h"
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _MOST_RAW = 4000
-HEADERS = frozenset(
-    {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
-)
-"""File name suffixes of headers."""
-
 Fate = Literal["project", "raw", "blank", "missing"]
 
 
@@ -212,10 +208,11 @@ class Include:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInclude:
-    """Treatment of an include, and the header's file if it was found."""
+    """Treatment of an include, and the header's file if it was found; `guessed` is True if no include path leads to it."""
 
     fate: Fate
     path: Path | None = None
+    guessed: bool = False
 
 
 def read_include(text: str, line: Sequence[Token]) -> Include | None:
@@ -267,7 +264,13 @@ class IncludeSearch:
         if name in _STANDARD or _HOST.match(name):
             return ResolvedInclude("blank")
         theirs = next((place / name for place in self.system if (place / name).is_file()), None)
-        return ResolvedInclude("missing") if theirs is None else ResolvedInclude("raw", theirs)
+        if theirs is not None:
+            return ResolvedInclude("raw", theirs)
+        # NVRTC itself reads raw headers, which takes an include path that the user names.
+        guessed = None if name.startswith(_RAW) else nearest_header(name, beside)
+        if guessed is None or not self.readable(guessed, beside):
+            return ResolvedInclude("missing")
+        return ResolvedInclude("project", guessed, guessed=True)
 
 
 def is_standard(name: str) -> bool:

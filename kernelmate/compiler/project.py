@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed, parse
@@ -61,7 +61,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
             found = search.find(include, beside)
             if found.fate == "project" and found.path is not None:
                 real = Path(os.path.normpath(found.path))
-                found = ResolvedInclude("project", real)
+                found = replace(found, path=real)
                 if real not in loaded.names:
                     if len(loaded.names) >= _MOST_HEADERS or characters > _MOST_PROJECT_CHARACTERS:
                         found = ResolvedInclude("raw", real)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
-from kernelmate.compiler.preprocessor import HEADERS
+from kernelmate.compiler.project_headers import HEADERS
 from kernelmate.records import Kernel
 from kernelmate.report.words import printable
 from kernelmate.source.tokens import assignment, closing, lex

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernelmate.compiler.project_headers import folders_of
 from kernelmate.decide.objective import read_objective
 from kernelmate.decide.ranking import best_first
 from kernelmate.errors import UsageError
@@ -52,7 +53,7 @@ _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --js
 
 
 def given_of(
-    kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Iterable[str]
+    kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Sequence[tuple[str, str]]
 ) -> JudgingInputs:
     """Return the inputs of a kernel's judgement.
 
@@ -61,11 +62,12 @@ def given_of(
         contract: in force.
         options: how it was compiled.
         target: the GPU that figures are for.
-        headers: files of the project that it includes.
+        headers: names and files of the project's headers that it includes.
     """
     path = Path(kernel.unit.path)
     directory = path.resolve().parent if path.is_file() else Path.cwd()
-    needed = [directory / one for one in _python_files(contract)] + [Path(one) for one in headers]
+    needed = [directory / one for one in _python_files(contract)] + [Path(one) for _, one in headers]
+    folders = [*(Path(one).resolve() for one in options.include_paths), *folders_of(headers, directory)]
     return JudgingInputs(
         file=kernel.unit.path,
         directory=str(directory),
@@ -73,7 +75,7 @@ def given_of(
         language=kernel.unit.language,
         source=kernel.unit.text,
         contract=contract,
-        options=replace(options, include_paths=tuple(str(Path(one).resolve()) for one in options.include_paths)),
+        options=replace(options, include_paths=tuple(dict.fromkeys(map(str, folders)))),
         target=target,
         files=tuple(_carried(directory, needed)),
     )

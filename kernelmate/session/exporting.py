@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
+from kernelmate.compiler.project_headers import folders_of
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.history import History
@@ -192,7 +193,7 @@ def _files(session: Session, settings: Settings, judged: Export) -> dict[str, st
         baseline=None if before is None else f"{carried.baseline}::{before.name}",
         prompt=judged.chosen.prompt,
         settings=_settings(settings, session.target.name),
-        includes=list(_includes(settings, carried.root)),
+        includes=list(carried.includes),
         verdict=f"{carried.stem}.verdict.json",
     )
     return {**carried.files, f"test_{carried.stem}.py": test}
@@ -208,6 +209,7 @@ class CarriedFiles:
         baseline: the baseline's; None without one.
         stem: the kernel's name in names of files.
         root: the folder on this machine that the target folder stands for.
+        includes: folders with headers, relative to the target folder.
     """
 
     files: Mapping[str, str]
@@ -215,6 +217,7 @@ class CarriedFiles:
     baseline: str | None
     stem: str
     root: Path
+    includes: tuple[str, ...]
 
 
 def carried_files(session: Session, settings: Settings, judged: Export) -> CarriedFiles:
@@ -240,7 +243,10 @@ def carried_files(session: Session, settings: Settings, judged: Export) -> Carri
     contract = contract_for(kernel)
     document = verdicts_json(judged.verdicts, given, None if before is None else kernel, contract, judged.chosen.prompt)
     files[f"{stem}.verdict.json"] = dumps(document) + "\n"
-    return CarriedFiles(files, place, old_place, stem, root)
+    headers = [header for one in session.prepare(kernel) for header in one.compiled.headers]
+    folders = [*(Path(one).resolve() for one in settings.include_paths), *folders_of(headers, file.parent)]
+    includes = dict.fromkeys(one.relative_to(root).as_posix() for one in folders if one.is_relative_to(root))
+    return CarriedFiles(files, place, old_place, stem, root, tuple(includes))
 
 
 def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
@@ -268,13 +274,6 @@ def _settings(settings: Settings, target: str) -> dict[str, object]:
     chosen: dict[str, object] = {"target": target, "std": options.std, "backend": "emulator", "history": False}
     others = {"defines": options.defines, "fast_math": options.fast_math, "max_registers": options.max_registers, "flags": options.flags}  # fmt: skip
     return chosen | {name: value for name, value in others.items() if value}
-
-
-def _includes(settings: Settings, root: Path) -> Iterator[str]:
-    for folder in settings.include_paths:
-        real = Path(folder).resolve()
-        if real.is_relative_to(root):
-            yield real.relative_to(root).as_posix()
 
 
 def _read(path: Path) -> str:

@@ -358,7 +358,7 @@ class Session:
             EnvironmentFailed: there is no compiler.
         """
         context = self._context(kernel, sizes, reference, contract)
-        headers = [path for one in self.prepare(kernel, contract=contract) for _, path in one.compiled.headers]
+        headers = [header for one in self.prepare(kernel, contract=contract) for header in one.compiled.headers]
         return given_of(kernel, context.contract, context.preparer.options, self.target.name, headers)
 
     def confirm(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lsprotocol import types
 
-from kernelmate.compiler.nvrtc import MISSING_HEADER
+from kernelmate.compiler.nvrtc import MISSING_HEADER, missing_names
+from kernelmate.compiler.project_headers import distance, walked
 from kernelmate.errors import UsageError
 from kernelmate_lsp.document_state import DocumentState
 from kernelmate_lsp.features.commands import demand_trust, offer
@@ -18,11 +18,8 @@ from kernelmate_lsp.features.diagnostics import schedule
 from kernelmate_lsp.reading import DocumentKernel, path_of
 from kernelmate_lsp.server import KernelmateServer
 
-MOST_FOLDERS = 5_000
-"""Maximum number of folders of a workspace that are searched for a header."""
 OFFERED = 3
-
-_PASSED_OVER = frozenset({"node_modules", "__pycache__", "build"})
+"""Number of folders that are offered for a header."""
 
 
 async def actions(
@@ -42,7 +39,7 @@ async def actions(
     """
     checked = [known.checked[spot.id] for spot in spots if spot.id in known.checked]
     found = [one for result in checked for verdict in result.verdicts for one in verdict.diagnostics]
-    missing = dict.fromkeys(one.message.partition(" was not found")[0] for one in found if one.code == MISSING_HEADER)
+    missing = dict.fromkeys(name for one in found if one.code == MISSING_HEADER for name in missing_names(one.message))
     roots = _roots(server, known.uri)
     made = []
     for header in missing:
@@ -86,21 +83,8 @@ def _folders_with(header: str, uri: str, roots: Sequence[Path]) -> list[Path]:
         return []
     own = Path(path_of(uri)).parent
 
-    def far(folder: Path) -> tuple[int, str]:
-        common = os.path.commonpath([own, folder]) if own.is_absolute() and folder.is_absolute() else ""
-        return len(own.parts) + len(folder.parts) - 2 * len(Path(common).parts), str(folder)
-
-    found = {folder for root in roots for folder in _walked(root) if folder.joinpath(*wanted).is_file()}
-    return sorted(found, key=far)[:OFFERED]
-
-
-def _walked(root: Path) -> Iterator[Path]:
-    """Yields the folders of a workspace, without hidden folders and those of tools."""
-    for count, (folder, below, _) in enumerate(os.walk(root)):
-        if count >= MOST_FOLDERS:
-            return
-        below[:] = sorted(one for one in below if not one.startswith(".") and one not in _PASSED_OVER)
-        yield Path(folder)
+    found = {folder for root in roots for folder, _ in walked(root) if folder.joinpath(*wanted).is_file()}
+    return sorted(found, key=lambda folder: (distance(own, folder), str(folder)))[:OFFERED]
 
 
 def _shown(folder: Path, roots: Sequence[Path]) -> str:

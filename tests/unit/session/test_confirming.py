@@ -99,6 +99,17 @@ def test_headers_of_the_folder_come_along(promised, scale) -> None:
     assert [file.path for file in carried.given.files] == ["part.cuh"]
 
 
+def test_the_folder_of_a_header_found_by_its_name_becomes_an_include_path(promised, scale, monkeypatch) -> None:
+    shared = Path("shared").resolve()
+    shared.mkdir()
+    (shared / "part.cuh").write_text("#pragma once\n__device__ inline float half_of(float x) { return x / 2; }\n")
+    Path(".git").mkdir()
+    Path("kernels").mkdir()
+    monkeypatch.chdir("kernels")
+    carried = promised(HEADER + scale.replace("a * x[i]", "a * half_of(x[i])"))
+    assert carried.given.options.include_paths == (str(shared),)
+
+
 def test_what_is_measured_faster_is_confirmed(promised, gpu) -> None:
     session, worker = gpu(5.0)
     confirmed = session.confirm(promised())

@@ -1,0 +1,98 @@
+"""Headers that no include path leads to: the nearest in the project is read, and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.compiler import project_headers
+from kernelmate.compiler.preprocessor import Include, IncludeSearch
+from kernelmate.compiler.project_headers import folders_of, nearest_header
+
+HELPER = "__device__ float helper(float v) { return 2 * v; }\n"
+KERNEL = "__global__ void k(float* x) { *x = helper(*x); }\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".git").mkdir()
+    for folder in ("csrc/common", "csrc/kernels/cuda", "tests"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("included", "at"), [('"helper.cuh"', "csrc/common"), ("<common/helper.cuh>", "csrc")])
+def test_the_nearest_header_of_the_project_is_read_and_a_note_names_its_folder(
+    compiled, project: Path, included: str, at: str
+) -> None:
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    result = compiled(f"#include {included}\n{KERNEL}", name="csrc/kernels/cuda/k.cu")
+    assert result.ok, result.diagnostics
+    (note,) = result.diagnostics
+    assert (note.severity, note.line, note.code) == ("note", 1, "guessed-header")
+    assert f"read from {project / at}," in note.message
+
+
+def test_of_two_headers_the_nearer_is_taken_and_of_two_equally_near_none(compiled, project: Path) -> None:
+    kernels = project / "csrc/kernels/cuda"
+    (project / "tests/helper.cuh").write_text("#error of another folder\n")
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    assert nearest_header("helper.cuh", kernels) == project / "csrc/common/helper.cuh"
+    (project / "csrc/other").mkdir()
+    (project / "csrc/other/helper.cuh").write_text(HELPER)
+    project_headers._LISTED.clear()
+    assert nearest_header("helper.cuh", kernels) is None
+    result = compiled(f'#include "helper.cuh"\n{KERNEL}', name="csrc/kernels/cuda/k.cu")
+    assert not result.ok
+    assert result.diagnostics[0].code == "missing-header"
+
+
+def test_an_include_path_comes_before_the_nearest_header(compiled, project: Path) -> None:
+    (project / "csrc/common/helper.cuh").write_text("#error of the nearest folder\n")
+    (project / "tests/helper.cuh").write_text(HELPER)
+    result = compiled(
+        f'#include "helper.cuh"\n{KERNEL}', name="csrc/kernels/cuda/k.cu", include_paths=(str(project / "tests"),)
+    )
+    assert result.ok, result.diagnostics
+    assert result.diagnostics == ()
+
+
+@pytest.mark.parametrize("name", ["helper.txt", "../helper.cuh", "/etc/helper.cuh", "other/helper.cuh"])
+def test_other_names_than_those_of_headers_are_not_sought(project: Path, name: str) -> None:
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    (project / "csrc/common/helper.txt").write_text(HELPER)
+    assert nearest_header(name, project / "csrc/kernels/cuda") is None
+
+
+@pytest.mark.parametrize("hidden", [".venv", "build", "node_modules", "environment"])
+def test_hidden_folders_environments_and_folders_of_tools_are_passed_over(project: Path, hidden: str) -> None:
+    (project / hidden / "include").mkdir(parents=True)
+    (project / hidden / "include/helper.cuh").write_text(HELPER)
+    (project / "environment").mkdir(exist_ok=True)
+    (project / "environment/pyvenv.cfg").write_text("")
+    assert nearest_header("helper.cuh", project / "csrc") is None
+
+
+def test_without_a_mark_of_a_project_nothing_is_sought(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/helper.cuh").write_text(HELPER)
+    assert nearest_header("helper.cuh", tmp_path) is None
+
+
+def test_a_link_out_of_the_project_is_not_read(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.txt"
+    secret.write_text("float secret;\n")
+    (project / "csrc/common/helper.cuh").symlink_to(secret)
+    found = IncludeSearch((), ()).find(Include("helper.cuh", True, 0, 0), project / "csrc/kernels")
+    assert found.fate == "missing"
+
+
+def test_folders_that_another_machine_needs_are_those_outside_the_file_s_own(project: Path) -> None:
+    own = project / "csrc/kernels"
+    headers = [
+        ("common/helper.cuh", str(project / "csrc/common/helper.cuh")),
+        ("near.cuh", str(own / "near.cuh")),
+        ("2/helper.cuh", str(project / "tests/helper.cuh")),
+    ]
+    assert folders_of(headers, own) == [project / "csrc"]
