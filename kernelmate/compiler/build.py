@@ -40,11 +40,11 @@ _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": 
 """NVRTC's equivalents of clang's options."""
 
 
-def read_build(build: Path, file: Path) -> CompileOptions:
+def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions:
     """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
-    A file without an entry gets the options of the first CUDA file in its own folder, else those of the first CUDA file
-    in the build.
+    A file without an entry gets the options of the first CUDA file in its own folder, else, unless
+    `only` is True, those of the first CUDA file in the build.
 
     Response files (`@file`, `--options-file`) are not followed.
 
@@ -60,7 +60,7 @@ def read_build(build: Path, file: Path) -> CompileOptions:
             file=str(path),
             hint="Configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, or name the folder that has compile_commands.json.",
         ) from None
-    entry = _entry_for(entries, file.resolve()) if isinstance(entries, list) else None
+    entry = _entry_for(entries, file.resolve(), only=only) if isinstance(entries, list) else None
     if entry is None:
         raise UsageError(
             f"No command there compiles {file.name} or another CUDA file.", file=str(path), hint="Build it first."
@@ -72,24 +72,29 @@ def read_build(build: Path, file: Path) -> CompileOptions:
             f"The command for {entry['file']} is not a command line: {error}.", file=str(path), hint="Configure again."
         ) from None
     try:
-        options = _options(words, Path(entry.get("directory", path.parent)))
+        options = build_options(words, Path(entry.get("directory", path.parent)))
         allowed(options.flags)
     except RefusedOption as error:
         raise UsageError(f"The command for {entry['file']}: {error}", file=str(path), hint=_REMOVE) from None
     return options
 
 
-def _entry_for(entries: Sequence[Any], file: Path) -> dict[str, Any] | None:
+def _entry_for(entries: Sequence[Any], file: Path, *, only: bool) -> dict[str, Any] | None:
     known = [entry for entry in entries if isinstance(entry, dict) and "file" in entry]
     places = [(Path(entry.get("directory", ".")) / entry["file"]).resolve() for entry in known]
     pairs = list(zip(places, known, strict=True))
     exact = [entry for place, entry in pairs if place == file]
     beside = [entry for place, entry in pairs if place.suffix == ".cu" and place.parent == file.parent]
-    any_cuda = [entry for place, entry in pairs if place.suffix == ".cu"]
+    any_cuda = [entry for place, entry in pairs if place.suffix == ".cu" and not only]
     return next(iter([*exact, *beside, *any_cuda]), None)
 
 
-def _options(words: Sequence[str], directory: Path) -> CompileOptions:
+def build_options(words: Sequence[str], directory: Path) -> CompileOptions:
+    """Returns the options of a command in nvcc's or clang's syntax, run in a folder.
+
+    Raises:
+        RefusedOption: it forces a header in front of the unit.
+    """
     found: dict[str, list[str]] = {}
     for kind, value in _read_words(words):
         found.setdefault(kind, []).append(value)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 
 from kernelmate.config import marked_folder
+from kernelmate.files import walked
 
 HEADERS = frozenset(
     {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
 )
 """File name suffixes of headers."""
 
-MOST_FOLDERS = 5_000
-"""Maximum number of folders of a project that are searched for a header."""
-
 _KEPT_S = 60.0
 """Seconds after which a project's folders are read again."""
-
-_PASSED_OVER = frozenset({"node_modules", "__pycache__", "build"})
 
 _LISTED: dict[Path, tuple[float, dict[str, list[Path]]]] = {}
 """Of each project, the time when its folders were read, and the folders that have a header, by the header's last part."""
@@ -74,18 +70,6 @@ def distance(one: Path, other: Path) -> int:
     """Returns the number of steps, up and down, from one folder to another; both paths are absolute."""
     common = Path(os.path.commonpath([one, other]))
     return len(one.parts) + len(other.parts) - 2 * len(common.parts)
-
-
-def walked(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields the folders of a project with their files, without hidden folders, environments and those of tools."""
-    for count, (folder, below, files) in enumerate(os.walk(root)):
-        if count >= MOST_FOLDERS:
-            return
-        if "pyvenv.cfg" in files:
-            below.clear()
-            continue
-        below[:] = sorted(one for one in below if not one.startswith(".") and one not in _PASSED_OVER)
-        yield Path(folder), files
 
 
 def _listed(root: Path) -> dict[str, list[Path]]:

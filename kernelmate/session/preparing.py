@@ -20,6 +20,7 @@ from kernelmate.compiler import (
 )
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
+from kernelmate.compiler.project_build import project_build
 from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.compiler.triton import compile_triton, with_launch_facts
 from kernelmate.config import Settings
@@ -53,9 +54,8 @@ def options_for(settings: Settings, file: Path) -> CompileOptions:
         UsageError: the build's commands cannot be read.
     """
     options = settings.compile_options
-    if settings.build is None:
-        return options
-    return _joined(options, read_build(settings.build, file), "std" in settings.model_fields_set)
+    build = project_build(file) if settings.build is None else read_build(settings.build, file)
+    return options if build is None else _joined(options, build, "std" in settings.model_fields_set)
 
 
 def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> CompileOptions:

@@ -277,6 +277,8 @@ def _ends_head(scan: _Scan, keyword: int, opening: int, end: int) -> bool:
         if specialised and code[head].text == "template":
             scan.instantiations.append((qualified, spell(code[named:opening])))
         return True
+    # Template arguments of a specialisation may follow from its parameters: `template <> __global__ void k(const half* x)`.
+    specialised = specialised or [token.text for token in code[head : head + 3]] == ["template", "<", ">"]
     extern_c = _has_extern_c(code[head:keyword]) or any(scope.extern_c for scope in scan.stack)
     found = Definition(qualified, named, head, keyword, (opening, end), after, extern_c, specialised)
     scan.definitions.append(found)

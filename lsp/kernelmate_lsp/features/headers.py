@@ -10,8 +10,9 @@ from typing import Any
 from lsprotocol import types
 
 from kernelmate.compiler.nvrtc import MISSING_HEADER, missing_names
-from kernelmate.compiler.project_headers import distance, walked
+from kernelmate.compiler.project_headers import distance
 from kernelmate.errors import UsageError
+from kernelmate.files import walked
 from kernelmate_lsp.document_state import DocumentState
 from kernelmate_lsp.features.commands import demand_trust, offer
 from kernelmate_lsp.features.diagnostics import schedule

@@ -81,6 +81,7 @@ def test_a_definition_is_found_whatever_stands_around_its_name(only: Only, head:
         "__global__ void k(int n) = delete;",
         "#error don't __global__ void k() {}\n",
         "template <> __global__ void k<float>(float *x) {}",
+        "template <> __global__ void k(const float *x) {}",
         "template __global__ void k<float>(float *x);",
         "",
         "\\",
