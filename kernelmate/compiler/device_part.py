@@ -104,7 +104,7 @@ _IDLE_PRAGMAS = frozenset(
 _SUFFIXED = re.compile(r'\bextern\s*"C"(?=__)')
 """A linkage whose string NVRTC reads together with the word behind it, as a literal with a suffix."""
 
-_EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{")
+_EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{|\binitializer_list\b")
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 """Tokens, other than `<`, that may follow an unqualified use of a name of `std::`."""
 

@@ -209,7 +209,9 @@ def index_types(kernel: Kernel) -> frozenset[str]:
         elements = {name for stars, name in declared if "*" in stars}
         operands = [rf"\b{re.escape(name)}\b" for name in values]
         operands += [rf"\b{re.escape(name)}\s*\[[^\[\]]*\]" for name in elements]
-        if any(_is_integral(operand, kernel.source) for operand in operands):
+        # The `&` of a reference is no operator: `T& first = x[0]`.
+        text = re.sub(rf"\b{re.escape(parameter.name)}(\s+const)?\s*&", parameter.name, kernel.source)
+        if any(_is_integral(operand, text) for operand in operands):
             found.add(parameter.name)
     return frozenset(found)
 

@@ -117,6 +117,16 @@ def test_arguments_of_an_instance_are_looked_up_in_the_kernels_namespace(tmp_pat
     assert result.ok, result.diagnostics
 
 
+def test_extremes_of_a_list_passed_by_its_name_are_compiled(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "#include <algorithm>\n#include <initializer_list>\n"
+        "constexpr size_t largest(std::initializer_list<size_t> all) { return std::max(all); }\n"
+        "__global__ void k(float *x) { x[0] = largest({1, 7, 3}); }\n"
+    )
+    result = compile_each(tmp_path, text)["k"]
+    assert result.ok, result.diagnostics
+
+
 def test_specialisations_of_host_templates_are_left_out(tmp_path: Path, cache_dir: Path) -> None:
     text = (
         "template <typename T> float value(T x);\ntemplate <> float value<float>(float x) { return x; }\n"

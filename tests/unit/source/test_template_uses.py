@@ -166,6 +166,7 @@ def test_guesses_follow_kind_and_name() -> None:
             set(),
         ),
         ("template <typename T> __global__ void k(T* x, int n) { T m[4]; m[n] = x[0]; x[n] = m[n % 4]; }", set()),
+        ("template <typename T> __global__ void k(T* x, int n) { T &a = x[n]; const T& b = x[0]; a += b; }", set()),
         ("template <typename T, typename V> __global__ void k(T* x, V* w, int n) { x[n] = (T)w[n]; }", set()),
     ],
 )
