@@ -163,6 +163,11 @@ _HOST = re.compile(
 )
 """Headers of host libraries, and CUDA headers whose declarations are built into NVRTC."""
 
+_HOST_ONLY = re.compile(
+    r"(?:nlohmann/|(?:json/)?json\.hpp|pybind11/|spdlog/|gtest/|gmock/|catch2/)"
+)
+"""Headers of libraries that no device code uses, which projects often contain."""
+
 _NEEDED_BY: tuple[tuple[str, str], ...] = (
     ("cooperative_groups", "cooperative_groups"),
     ("cub/", "cub"),
@@ -252,6 +257,8 @@ class IncludeSearch:
             return ResolvedInclude("missing")
         places = (beside, *self.user) if include.quoted else self.user
         mine = next((place / name for place in places if (place / name).is_file()), None)
+        if _HOST_ONLY.match(name):
+            return ResolvedInclude("blank")
         if mine is not None and _HOST.match(name) and not mine.resolve().is_relative_to(project_folder(beside)):
             # A host library stays one where its folder is on the search path.
             mine = None

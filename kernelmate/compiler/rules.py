@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.compiler.declarations import SPACES, Declaration, Parsed
+from kernelmate.compiler.declarations import SPACES, Declaration, Parsed, parse
 from kernelmate.compiler.prelude import STD_NAMES, words_of
 from kernelmate.compiler.preprocessor import Macro
 from kernelmate.compiler.project import File, Files
 from kernelmate.compiler.standins import is_torch, torch_names
+from kernelmate.source.host_text import host_text
 from kernelmate.source.tokens import Token
 
 _HOST_ROOTS = words_of(
@@ -48,6 +49,7 @@ class Rules:
     def __init__(self, files: Files, kernel: str | None, *, place: int | None = None, everything: bool) -> None:
         self.nodes: list[DeclarationNode] = []
         self.host_functions: set[str] = set()
+        self._files = files
         self._kernel = kernel.rpartition("::")[2] if kernel is not None else None
         self._place = place
         self._device_macros = _expanding_to(files.macros, SPACES)
@@ -72,6 +74,8 @@ class Rules:
             if declaration.kind in ("namespace", "linkage"):
                 self._add(file, declaration.members, everything=everything)
                 continue
+            if declaration.kind == "macro":
+                declaration = replace(declaration, names=self._names_by_macro(file, declaration))
             node = DeclarationNode(file, declaration, "keep")
             if not everything:
                 node.rule = self._rule(node)
@@ -93,10 +97,33 @@ class Rules:
         if declaration.kind == "using":
             return "keep" if self._known_namespace(file, declaration) else "drop"
         if declaration.kind == "macro":
-            return "keep" if file.parsed.code[declaration.start].text in self._device_macros else "drop"
+            if file.parsed.code[declaration.start].text in self._device_macros:
+                return "keep"
+            return "if-named" if declaration.names else "drop"
         if declaration.kind in ("alias", "assert"):
             return "drop" if self._is_host(file, declaration.start, declaration.stop) else "if-named"
         return "drop" if file.parsed.code[declaration.start].text == "catch" else "keep"
+
+    def _names_by_macro(self, file: File, declaration: Declaration) -> tuple[str, ...]:
+        """Returns the names that a macro's call declares if they are types, aliases and constants; otherwise none."""
+        name = file.parsed.code[declaration.start].text
+        if name in self._device_macros:
+            return ()
+        defining = next((one for one in self._files.files if any(macro.name == name for macro in one.macros)), None)
+        macro = host_text(defining.text).macros.get(name) if defining is not None else None
+        if macro is None:
+            return ()
+        code = file.parsed.code
+        call = host_text(file.text[code[declaration.start].start : code[declaration.stop - 1].end])
+        parsed = parse(macro.expanded(call.arguments(1)))
+        declared = [one for one in flat(parsed.declarations) if one.kind not in ("namespace", "linkage")]
+        for one in declared:
+            constant = one.kind == "variable" and _CONSTANT & {
+                token.text for token in parsed.code[one.start : one.head]
+            }
+            if one.kind not in ("type", "alias", "assert") and not constant:
+                return ()
+        return tuple(name for one in declared for name in one.names)
 
     def _function_rule(self, node: DeclarationNode) -> Rule:
         file, declaration = node.file, node.declaration

@@ -65,6 +65,14 @@ def test_other_names_than_those_of_headers_are_not_sought(project: Path, name: s
     assert nearest_header(name, project / "csrc/kernels/cuda") is None
 
 
+def test_a_host_library_in_the_project_stays_one(compiled, project: Path) -> None:
+    (project / "csrc/json").mkdir()
+    (project / "csrc/json/json.hpp").write_text("#error not for device code\n")
+    result = compiled("#include <json/json.hpp>\n" + KERNEL.replace("helper(*x)", "1"), name="csrc/kernels/cuda/k.cu")
+    assert result.ok
+    assert [one.code for one in result.diagnostics] == ["host-header"]
+
+
 @pytest.mark.parametrize("hidden", [".venv", "build", "node_modules", "environment"])
 def test_hidden_folders_environments_and_folders_of_tools_are_passed_over(project: Path, hidden: str) -> None:
     (project / hidden / "include").mkdir(parents=True)

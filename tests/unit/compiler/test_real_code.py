@@ -127,6 +127,22 @@ def test_extremes_of_a_list_passed_by_its_name_are_compiled(tmp_path: Path, cach
     assert result.ok, result.diagnostics
 
 
+def test_types_that_a_macro_declares_are_kept_and_host_code_that_one_declares_is_not(
+    tmp_path: Path, cache_dir: Path
+) -> None:
+    text = (
+        "#include <vector>\n"
+        "template <typename T, int N> struct vector_of { T at[N]; };\n"
+        "#define VECTORS(name, T) template <int N> using name = vector_of<T, N>; using name##2 = name<2>;\n"
+        "#define TABLE(name) static std::vector<float> name; void fill_##name() { name.resize(4); }\n"
+        "VECTORS(vec, float)\nVECTORS(ivec, int);\nTABLE(table)\n"
+        "__device__ float first(const vec2& x) { return x.at[0]; }\n"
+        "__global__ void k(float *x) { ivec2 i{{1, 2}}; vec2 v{{x[i.at[0]], 0}}; x[0] = first(v); }\n"
+    )
+    result = compile_each(tmp_path, text)["k"]
+    assert result.ok, result.diagnostics
+
+
 def test_specialisations_of_host_templates_are_left_out(tmp_path: Path, cache_dir: Path) -> None:
     text = (
         "template <typename T> float value(T x);\ntemplate <> float value<float>(float x) { return x; }\n"
