@@ -42,7 +42,9 @@ def outcomes(run_cuda: RunCuda, compiled: Compiled) -> list[tuple[int, int]]:
     found = []
     for seed in SEEDS:
         given = [(name, np.zeros(1, np.uint32)) for name in "pq"]
-        arrays = run_cuda(compiled, *given, grid=(GRID,), block=(BLOCK,), schedule_seed=seed).arrays
+        result = run_cuda(compiled, *given, grid=(GRID,), block=(BLOCK,), schedule_seed=seed)
+        assert not result.findings
+        arrays = result.arrays
         found.append((int(arrays["p"][0]), int(arrays["q"][0])))
     return found
 
@@ -64,10 +66,32 @@ RIGHT = {
         if (atomicAdd(p, 1u) == gridDim.x - 1) { __threadfence(); atomicExch(p, atomicAdd(q, 0u)); } }""",
         (5 * GRID, 5 * GRID),
     ),
+    "last block reads what the others have stored": (
+        """__device__ unsigned parts[4]; extern "C" __global__ void k(unsigned* p, unsigned* q) {
+        __shared__ unsigned mine; if (threadIdx.x) return; parts[blockIdx.x] = 5u; __threadfence(); mine = atomicAdd(p, 1u);
+        if (mine == gridDim.x - 1) { __threadfence(); for (int n = 0; n < 4; ++n) *q += __ldcg(parts + n); } }""",
+        (GRID, 5 * GRID),
+    ),
+    "last block puts the counter back": (
+        HEADER + """if (threadIdx.x) return; __threadfence(); const unsigned mine = atomicAdd(q, 1u); __threadfence();
+        if (mine == gridDim.x - 1) { *p = 7u; *q = *(volatile unsigned*)q - gridDim.x; } }""",
+        (7, 0),
+    ),
     "lock": (
         HEADER + """if (threadIdx.x) return; while (atomicCAS(q, 0u, 1u)) {} __threadfence();
         const unsigned old = *(volatile unsigned*)p; *(volatile unsigned*)p = old + 1u; __threadfence(); atomicExch(q, 0u); }""",
         (GRID, 0),
+    ),
+    "lock around plain accesses": (
+        HEADER + """if (threadIdx.x) return; while (atomicCAS(q, 0u, 1u)) {} __threadfence();
+        *p += 1u; __threadfence(); atomicExch(q, 0u); }""",
+        (GRID, 0),
+    ),
+    "lock in shared memory": (
+        HEADER + """__shared__ unsigned lock, sum; if (threadIdx.x == 0) lock = sum = 0; __syncthreads();
+        if (threadIdx.x % 32 == 0) { while (atomicCAS(&lock, 0u, 1u)) {} __threadfence_block(); sum += 1u;
+        __threadfence_block(); atomicExch(&lock, 0u); } __syncthreads(); if (threadIdx.x == 0) atomicAdd(p, sum); }""",
+        (THREADS // 32, 0),
     ),
     "barriers between": (
         HEADER + """__shared__ unsigned count; if (threadIdx.x == 0) count = 0; __syncthreads();
