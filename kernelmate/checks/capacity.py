@@ -35,10 +35,16 @@ LEAST_COMPARED, MOST_COMPARED = 257, 1 << 19
 
 MOST_AROUND = 4
 MOST_ELEMENTS_AROUND = 1 << 20
-MOST_THREADS_AROUND = 1 << 19
-"""Maximum number of elements or threads at such a size: a fraction of a second in the emulator."""
+MOST_THREADS_AROUND = 1 << 20
+"""Maximum number of elements and threads at such a size: about a second in the emulator.
+
+Tiles of 32 x 32 elements that a long name crosses with 3 of another one have ten times as many threads as elements.
+"""
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
+_MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (\d+);")
+WIDEST_ELEMENT = 16
+"""Bytes of the largest element, by which an index is multiplied before it is masked."""
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
@@ -60,6 +66,7 @@ def further_sizes(
     if _numbers(mine) - _numbers(theirs) or _loops(mine) < _loops(theirs):
         found += capacity_sizes(contract, listed, tried)
     numbers = compared_numbers(version.compiled.ptx) - compared_numbers(baseline.compiled.ptx)
+    numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
     if _narrow(mine) - _narrow(theirs):
         numbers |= {1 << 16}
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
@@ -74,6 +81,16 @@ def compared_numbers(ptx: str) -> set[int]:
         for register, number in found
         if LEAST_COMPARED < number <= MOST_COMPARED and not _is_shared_memory_offset(register, lines)
     }
+
+
+def _kept(ptx: str) -> Counter[int]:
+    """Counts the masks that keep the low bits of an index, or of its product with an element's size, by their range."""
+    found: Counter[int] = Counter()
+    for mask in map(int, _MASKED.findall(ptx)):
+        size = mask & -mask
+        if mask and size <= WIDEST_ELEMENT and LEAST_COMPARED < (kept := mask // size + 1) <= MOST_COMPARED:
+            found[kept] += not kept & (kept - 1)
+    return found
 
 
 def _is_shared_memory_offset(register: str, ptx: Sequence[str]) -> bool:

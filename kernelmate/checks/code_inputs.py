@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kernelmate.checks.positions import ConstantComparison, comparisons_of
+from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
@@ -51,6 +51,9 @@ _ROUNDING = re.compile(r"\bcvt\.r[nzmp]i\b")
 WHOLE = 0.5, 1.0, 2.0, 3.0
 """Numbers at which roundings jump; the numbers halfway between them, and the negative ones, are planted with them."""
 
+TIES = 0.5, 1.5, 2.5
+"""Numbers that are planted, after division by each constant factor before a rounding, in a launch of their own."""
+
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
 
@@ -72,7 +75,12 @@ def suggested_styles(
     texts = version.compiled.ptx, baseline.compiled.ptx
     whole = WHOLE if texts[0] != texts[1] and any(_ROUNDING.search(text) for text in texts) else ()
     constants = tuple((name, values) for name, values in _constants(contract, own, whole) if values)
-    found = [InputStyle("normal", stress=True, constants=constants)] if constants else []
+    ties = tuple((name, values) for name, values in _constants(contract, (), _scaled_ties(version, baseline)) if values)
+    found = [
+        InputStyle("normal", stress=True, constants=planted)
+        for planted in (constants, ties if whole else ())
+        if planted
+    ]
     found += _scalar_styles(contract, own, frozenset(scalars))
     if wide and texts[0] != texts[1]:
         found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
@@ -138,6 +146,13 @@ def _has_positions(contract: Contract) -> bool:
     """Returns True if an output may hold positions or counts."""
     outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
     return any(dtype.kind in "iu" and dtype.itemsize >= 4 for dtype in outputs)
+
+
+def _scaled_ties(version: Version, baseline: Version) -> tuple[float, ...]:
+    """Returns numbers whose products with a constant factor are rounding ties."""
+    compiled = version.compiled, baseline.compiled
+    factors = {factor for one in compiled for factor in rounded_factors(one.ptx, one.lowered_name)}
+    return tuple(dict.fromkeys(number / factor for factor in sorted(factors) for number in TIES))
 
 
 def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:

@@ -90,6 +90,46 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
     return tuple(dict.fromkeys(found))
 
 
+DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20
+"""Maximum of instructions between a factor and its rounding, of factors, and of their size or its inverse."""
+
+
+@functools.lru_cache(16)
+def rounded_factors(ptx: str, entry: str) -> tuple[float, ...]:
+    """Returns the constants by which a kernel multiplies what it then rounds to whole numbers, in the order of its code."""
+    _, statements = entry_statements(ptx, entry)
+    writers = _writers(statements)
+    found = [
+        abs(factor)
+        for one in statements
+        if one.opcode[0] == "cvt" and {"rni", "rzi", "rmi", "rpi"} & set(one.opcode)
+        for factor in _factors(one.operands.rpartition(",")[2].strip(), 1.0, writers, DEEPEST)
+        if 1 / FARTHEST_FACTOR <= abs(factor) <= FARTHEST_FACTOR and abs(factor) != 1
+    ]
+    return tuple(dict.fromkeys(found))[:MOST_FACTORS]
+
+
+def _factors(register: str, factor: float, writers: dict[str, Statement | None], depth: int) -> Iterator[float]:
+    """Yields the factors between a register and each register from which it is computed, times `factor`."""
+    yield factor
+    writer = writers.get(register)
+    if writer is None or not depth or writer.opcode[0] in _ACCESSES:
+        return
+    name, (_, *sources) = writer.opcode[0], [part.strip() for part in writer.operands.split(",")]
+    if name == "add" and len(sources) == 2 and sources[0] == sources[1]:
+        yield from _factors(sources[0], 2 * factor, writers, depth - 1)
+        return
+    values = [_constant(source, writers) for source in sources]
+    for place, source in enumerate(sources):
+        other = values[1 - place] if name in ("mul", "fma", "div") and place < 2 else None
+        if not source.startswith("%") or values[place] is not None or (name == "div" and place):
+            continue
+        if isinstance(other, float) and other:
+            yield from _factors(source, factor / other if name == "div" else factor * other, writers, depth - 1)
+        else:
+            yield from _factors(source, factor, writers, depth - 1)
+
+
 @functools.lru_cache(16)
 def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] | None], ...]:
     """Returns constants, True if the comparison tests equality, and parameter indices; None means all arrays."""
@@ -108,10 +148,7 @@ def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] |
 
 def _comparisons(statements: Sequence[Statement]) -> Iterator[tuple[str, float, bool]]:
     """Yields registers with the constants they are compared with, also if a constant was added or multiplied before."""
-    writers: dict[str, Statement | None] = {}
-    for one in statements:
-        for register in _REGISTER.findall(_halves(one.operands)[0]):
-            writers[register] = None if register in writers else one
+    writers = _writers(statements)
     for one in statements:
         operands = [part.strip() for part in one.operands.split(",")]
         if one.opcode[:2] == ("div", "approx") and len(operands) == 3:
@@ -124,6 +161,15 @@ def _comparisons(statements: Sequence[Statement]) -> Iterator[tuple[str, float, 
             if value is not None and register.startswith("%"):
                 yield register, value, equal
                 yield from ((register, moved, equal) for moved in _moved(register, value, writers))
+
+
+def _writers(statements: Sequence[Statement]) -> dict[str, Statement | None]:
+    """Returns the instruction that writes each register; None for registers with several."""
+    writers: dict[str, Statement | None] = {}
+    for one in statements:
+        for register in _REGISTER.findall(_halves(one.operands)[0]):
+            writers[register] = None if register in writers else one
+    return writers
 
 
 def _constant(operand: str, writers: dict[str, Statement | None]) -> float | None:

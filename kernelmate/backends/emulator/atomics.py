@@ -1,4 +1,4 @@
-"""Atomic operations: every lane's update as one step, lanes in slot order."""
+"""Atomic operations: every lane's update as one step, lanes in slot order or in that of the schedule (`contention`)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
     target = machine.registers.target(operation.result, f"b{8 * SIZES[kind]}") if operation.result else None
     update = updater(operation.action, kind, returns=target is not None)
     port = addressing.port
+    # Equal updates without old values commute.
+    contention = None if target is None and operation.action in _UFUNCS else machine.contention
 
     def run(group: Group | None, active: Group) -> None:
         del group
@@ -51,11 +53,18 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
         other = None if swap is None else _operand(swap, active, count, kind)
         old = np.zeros(count, bits)
         changes, same = machine.changes, target is not None
+        lanes = None if contention is None else machine.lanes_of(active)
 
         def visit(rows: Array, elements: Any, positions: Any) -> None:
             nonlocal same
-            index = index_of(elements)
-            before = update(rows, index, data[positions], None if other is None else other[positions])
+            index, given = index_of(elements), data[positions]
+            swapped = None if other is None else other[positions]
+            if contention is None or lanes is None:
+                before = update(rows, index, given, swapped)
+            else:
+                order = contention.order(site.number, lanes[positions])
+                before = np.empty(len(index), bits)
+                before[order] = update(rows, index[order], given[order], None if swapped is None else swapped[order])
             old[positions] = before
             same = same and np.array_equal(before, rows[index])
 

@@ -21,6 +21,7 @@ from kernelmate.backends.emulator.attribution import with_l1
 from kernelmate.backends.emulator.barrier_exits import with_detours
 from kernelmate.backends.emulator.bound import WorthCompiling
 from kernelmate.backends.emulator.caches import estimated
+from kernelmate.backends.emulator.contention import with_contended
 from kernelmate.backends.emulator.decode import Decoded, decode
 from kernelmate.backends.emulator.execution import NativeCodeChoice
 from kernelmate.backends.emulator.facts import facts_of
@@ -116,7 +117,7 @@ def decoded_of(ptx: str, name: str) -> Decoded:
         LinkRefused: the emulator does not support an instruction. PtxError: the text is not valid PTX.
     """
     decoded = with_detours(decode(link(parse_program(ptx, name), name)))
-    return replace(decoded, unused=unused_reads(decoded.steps))
+    return with_contended(replace(decoded, unused=unused_reads(decoded.steps)))
 
 
 def _refusal(message: str, position: Position | None) -> Finding:

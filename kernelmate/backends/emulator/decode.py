@@ -74,6 +74,7 @@ class BasicBlock:
         label: its first label, or `entry`, or `.N`.
         gathers: True if it starts with an operation that waits for the lanes of its mask.
         spins: True if it ends with the backward branch of a loop that waits for other threads' writes.
+        contended: True if it starts with an atomic that other warps may disturb (`contention`).
     """
 
     index: int
@@ -82,6 +83,7 @@ class BasicBlock:
     label: str
     gathers: bool
     spins: bool
+    contended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

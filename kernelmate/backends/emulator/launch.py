@@ -24,6 +24,7 @@ from kernelmate.backends.emulator.access_history import SHADOW_BYTES
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
 from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
+from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.execution import Execution, NativeCodeChoice, Watched
@@ -189,7 +190,7 @@ class Launch:
         shared = Windowed("shared", lanes.blocks, static + dynamic, lanes.slot, 0xFF)
         shared.names = _names(linked.shared)
         shared.peers = lanes.peers if lanes.cluster_blocks > 1 else None
-        around = self.run.surroundings or Surroundings()
+        around, seed = self.run.surroundings or Surroundings(), self.run.schedule_seed
         local = Windowed("local", lanes.count, linked.local_bytes, lanes.iota, around.fill)
         local.names = lambda offset: "local memory"
         workspace = 0
@@ -207,7 +208,7 @@ class Launch:
         return Machine(
             lanes, registers, self.memory, shared, local, self._parameters(linked), Findings(lanes),
             np.zeros(lanes.count, bool), surroundings=self.run.surroundings, replicated=self.run.replicated,
-            textures=dict(objects),
+            textures=dict(objects), contention=Contention(lanes, seed) if seed else None,
         )  # fmt: skip
 
     def _parameters(self, linked: Linked) -> Array:

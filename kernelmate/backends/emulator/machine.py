@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from kernelmate.backends.base import Surroundings
+from kernelmate.backends.emulator.contention import Contention
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
@@ -165,6 +166,7 @@ class Machine:
         some_ended: True if some thread of the batch has ended.
         order: happens-before order; None if not needed. register_order: the same for registers of `wgmma`.
         surroundings: the launch's chosen environment, if any.
+        contention: order of atomics; None for the natural one.
         outcomes: outcomes of watched conditions.
         replicated: as `Run.replicated`.
         phases: what messages say about mbarriers.
@@ -193,6 +195,7 @@ class Machine:
     register_order: RegisterOrder | None = None
     unusual: set[int] | None = None
     surroundings: Surroundings | None = None
+    contention: Contention | None = None
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
     replicated: bool = False
     textures: Mapping[int, tuple[Texture, int]] = field(default_factory=dict)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
 
 
+_DELAYED = 2
+"""Rank of delayed lanes among those that wait for their turn: after the others (0) and the late ones (1)."""
+
+
 class Scheduler:
     """Runs batches of one launch."""
 
@@ -139,6 +143,10 @@ class Scheduler:
             if not len(lanes):
                 return
         if kind in {2, 4}:
+            if block.block.contended:
+                lanes = self._without_delayed(block, base + number, lanes)
+                if not len(lanes):
+                    return
             group, active = self._masks(lanes)
             self.meter.count(block, number, lanes)
             for operation in block.ready():
@@ -194,13 +202,12 @@ class Scheduler:
                 lanes = met
                 group, active = self._masks(lanes)
             block = self.blocks[number]
-            if block.gathering is not None:
-                gathered = self._gather(block.gathering, base + number, lanes)
-                if not len(gathered):
-                    return
-                if gathered is not lanes:  # others that waited here may have come in place of some
-                    lanes = gathered
-                    group, active = self._masks(lanes)
+            entering = self._entering(block, base + number, lanes)
+            if not len(entering):
+                return
+            if entering is not lanes:
+                lanes = entering
+                group, active = self._masks(lanes)
             self.meter.count(block, number, lanes)
             for operation in block.ready():
                 operation(group, active)
@@ -214,6 +221,23 @@ class Scheduler:
             if rest is not lanes:
                 lanes = rest
                 group, active = self._masks(lanes)
+
+    def _entering(self, block: BoundBlock, key: int, lanes: Array) -> Array:
+        """Returns the lanes that execute a block now: others that waited here may have come in place of some."""
+        if block.gathering is not None:
+            return self._gather(block.gathering, key, lanes)
+        return self._without_delayed(block, key, lanes) if block.block.contended else lanes
+
+    def _without_delayed(self, block: BoundBlock, key: int, lanes: Array) -> Array:
+        """Returns the lanes that execute a contended atomic now; the others do once these have gone as far as they can."""
+        contention, last = self.machine.contention, _DELAYED * len(self.blocks)
+        if contention is None or not contention.delays or key >= last:
+            return lanes
+        delayed = contention.delayed(block.block.start, lanes)
+        if delayed.any():
+            self._put(last + key % len(self.blocks), lanes[delayed])
+            lanes = lanes[~delayed]
+        return lanes
 
     def _meet(self, here: int, lanes: Array) -> Array | None:
         """Merges the group with those waiting at its position; returns None if it was set aside itself."""

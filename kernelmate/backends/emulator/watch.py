@@ -115,6 +115,14 @@ _GLOBAL_SHADOW_BYTES = 96 << 20
 """Maximum bytes of all buffers' shadows; buffers that need more are monitored in part."""
 
 
+def _in_turn(machine: Machine, site: Site, lanes: Array, offsets: Array) -> tuple[Array, Array]:
+    """Returns lanes and offsets of an atomic in the order in which lanes execute it, and those of other accesses unchanged."""
+    if site.action != "atomic" or machine.contention is None:
+        return lanes, offsets
+    turns = machine.contention.order(site.number, lanes)
+    return lanes[turns], offsets[turns]
+
+
 def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) -> None:
     """Lets a strong access publish and learn."""
     visibility = order.visibility
@@ -151,6 +159,7 @@ class GlobalWatch:
         assert buffer is not None
         if not buffer.writable:
             return
+        lanes, offsets = _in_turn(self._machine, site, lanes, offsets)
         within = offsets - np.uint64(buffer.origin)
         ledger, region = self._watch(buffer, site)
         access = Access(ledger, self._order, lanes, within, site.size, settled=1, oldest=1)
@@ -268,6 +277,7 @@ class SharedWatch:
             ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
         if site.number not in self._region.sites:
             self._region.add(site, 0 if site.volatile and not self._waits else site.scope)
+        lanes, offsets = _in_turn(self._machine, site, lanes, offsets)
         absolute = self._window.locate(lanes, offsets)
         access = Access(
             ledger, order, lanes, absolute, site.size, settled=order.known_by_all, oldest=order.start << STAMP_SHIFT

@@ -103,6 +103,13 @@ def test_narrow_types_are_a_reason_for_sizes_beyond_them() -> None:
     assert any(size["cols"] > 1 << 16 for size in further_sizes(CONTRACT, LISTED, LISTED, narrow, BASELINE))
 
 
+@pytest.mark.parametrize(("mask", "beyond"), [("0xffff", 1 << 16), ("0x7fff", 1 << 15), ("0xf0f0", 0), ("31", 0)])
+def test_masked_indices_are_a_reason_for_sizes_beyond_the_mask(mask: str, beyond: int) -> None:
+    masked = version(LOOP.replace("= x[blockIdx.x * cols + c]", f"= x[(blockIdx.x * cols + c) & {mask}]"))
+    largest = max((size["cols"] for size in further_sizes(CONTRACT, LISTED, LISTED, masked, BASELINE)), default=0)
+    assert (largest > beyond) if beyond else (largest < 1 << 15)
+
+
 SCRATCH_CONTRACT = Contract(
     "k", ({"n": 256},), ("cdiv(n, block)",), ("64",), (Argument("y", "out", "float32", ("n",)),), accumulate="float32"
 )

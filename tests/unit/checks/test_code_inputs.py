@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.positions import HUGE_DIVISOR, comparisons_of
+from kernelmate.checks.positions import HUGE_DIVISOR, comparisons_of, rounded_factors
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.styles import InputStyle, milder
 from kernelmate.compiler import compile_kernel, find_target
@@ -130,6 +130,30 @@ def test_roundings_suggest_the_numbers_at_which_they_jump() -> None:
     assert dict(style.constants) == {"x": (0.5, 1.0, 2.0, 3.0)}
     x = draw(CONTRACT, {"n": 640}, (1,), style, Path())["x"]
     assert {-2.0, -0.5, 1.0, 2.5, np.nextafter(np.float32(2), np.float32(3))} <= set(x.tolist())
+
+
+@pytest.mark.parametrize(
+    ("body", "factors"),
+    [
+        ("y[i] = rintf(x[i] * 2.0f);", (2.0,)),
+        ("y[i] = roundf(x[i] * -16.0f);", (16.0,)),
+        ("y[i] = rintf(x[i] / 4.0f * 3.0f);", (3.0, 0.75)),
+        ("y[i] = floorf(fmaf(x[i], 8.0f, 0.5f));", (8.0,)),
+        ("y[i] = rintf(fminf(x[i] * 10.0f, 100.0f));", (10.0,)),
+        ("y[i] = rintf(x[i]) * 2.0f;", ()),
+        ("y[i] = x[i] * 2.0f;", ()),
+    ],
+)
+def test_factors_before_a_rounding_scale_the_numbers_at_which_it_jumps(body, factors) -> None:
+    compiled = version(body).compiled
+    assert rounded_factors(compiled.ptx, compiled.lowered_name) == factors
+    styles = [one for one in suggested(body) if one.constants]
+    assert len(styles) == ("rint" in body or "round" in body or "floor" in body) + bool(factors)
+    if factors:
+        style = styles[-1]
+        x = draw(CONTRACT, {"n": 640}, (1,), style, Path())["x"]
+        ties = np.array([place / factors[-1] for place in (-1.5, -0.5, 0.5, 2.5)], np.float32)
+        assert set(ties.tolist()) <= set(x.tolist())
 
 
 def test_scalars_that_are_mere_values_are_tried_with_bits_in_every_byte() -> None:

@@ -1,8 +1,8 @@
 """Arithmetic of f32 and f64, of f16 and bf16, single and in pairs, and of f32 pairs.
 
 The approximate functions of the special-function unit are computed in float64 and rounded. The hardware's results differ
-from these in the last bits within the bounds that the PTX ISA states. The bound of `tanh.approx.f32` is thousands of
-units in the last place, so its result has no more bits than the hardware guarantees. NumPy computes float16 through
+from these in the last bits within the bounds that the PTX ISA states. Where such a bound is more than a few units in the
+last place, the result is no better than the bound: `tanh`, `lg2` between 0.5 and 2, `sin` and `cos`. NumPy computes float16 through
 float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8, double rounding of a sum, difference or product
 is innocuous. Fused operations are rounded from the exact value.
 """
@@ -121,11 +121,40 @@ def _narrow_sign(instruction: Instruction) -> Compute:
     return plain(instruction, bits, lambda a: a ^ word)
 
 
+ONE_TURN: Array = np.array(0.15915494, np.float32)
+"""1 / (2 pi) in float32. The hardware multiplies by it, rounds towards zero, and takes the sine or cosine of the turns."""
+
+
+def _of_turns(exact: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Wraps a sine or cosine that receives its angle in turns of float32.
+
+    The rounding of the turns explains the PTX ISA's bounds (sin, cos): 2^-20.5 within 2 pi, 2^-14.7 within 100 pi. Beyond,
+    the error grows with the angle.
+    """
+
+    def function(a: Array) -> Array:
+        turns = rounding.multiply_directed(a.astype(np.float32), ONE_TURN, "rz").astype(np.float64)
+        part = turns - np.rint(turns)
+        return exact(2 * np.pi * np.where(part == 0, np.copysign(0.0, turns), part))
+
+    return function
+
+
+LG2_ROUNDER = 1.5 * 2.0 ** (52 - 21)
+"""A float64 whose sum with a smaller number is a multiple of 2^-21."""
+
+
+def _log2(a: Array) -> Array:
+    """Returns the logarithm, a multiple of 2^-21 where it is below 1, since the absolute error there is up to 2^-22 (PTX ISA, lg2)."""
+    exact = np.log2(a)
+    return np.where(np.abs(exact) < 1, (exact + LG2_ROUNDER) - LG2_ROUNDER, exact)
+
+
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "ex2": np.exp2,
-    "lg2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
+    "lg2": _log2,
+    "sin": _of_turns(np.sin),
+    "cos": _of_turns(np.cos),
     "tanh": np.tanh,
     "rsqrt": lambda a: 1.0 / np.sqrt(a),
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from kernelmate.backends.emulator.instructions.floats import LG2_ROUNDER
 from kernelmate.backends.emulator.jit.lowering import (
     DOUBLE,
     FLOAT,
@@ -21,7 +22,7 @@ from kernelmate.backends.emulator.jit.lowering import (
 
 Values = Sequence[ir.Value]
 _DIRECTED = frozenset({"rz", "rm", "rp"})
-_SPECIAL = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "tanh"}
+_SPECIAL = {"ex2": "exp2", "lg2": "log2"}
 
 
 def flush(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -207,4 +208,9 @@ def lower_special(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
         raise NotNative
     kind = ir.FunctionType(DOUBLE, [DOUBLE])
     function = b.module.globals.get(name) or ir.Function(b.module, kind, name)
-    return _finish(b, form, b.fptrunc(b.call(function, [b.fpext(a, DOUBLE)]), FLOAT))
+    result = b.call(function, [b.fpext(a, DOUBLE)])
+    if name == "log2":
+        rounder, one = ir.Constant(DOUBLE, LG2_ROUNDER), ir.Constant(DOUBLE, 1.0)
+        rounded = b.fsub(b.fadd(result, rounder), rounder)
+        result = b.select(b.fcmp_ordered("<", intrinsic(b, "llvm.fabs", [result]), one), rounded, result)
+    return _finish(b, form, b.fptrunc(result, FLOAT))

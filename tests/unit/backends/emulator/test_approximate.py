@@ -83,6 +83,36 @@ def test_errors_stay_within_what_the_isa_states(
         assert np.max(np.abs(found - want) / np.abs(want)) > 0.9 * 2.0**-11
 
 
+@pytest.mark.instruction("sin", "cos")
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_the_error_of_sine_and_cosine_grows_with_the_angle(
+    name: str, lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    """PTX ISA, sin and cos: 2^-20.5 within 2 pi, 2^-14.7 within 100 pi; beyond, the angle is still rounded to turns in float32."""
+    exact: Any = {"sin": np.sin, "cos": np.cos}[name]
+    bounds = (
+        (2 * np.pi, 0.7 * 2.0**-20.5, 2.0**-20.5),
+        (100 * np.pi, 0.8 * 2.0**-14.7, 2.0**-14.7),
+        (1e4, 3e-4, 1.2e-3),
+        (1e7, 0.3, 2.0),
+    )
+    for largest, least, most in bounds:
+        a = rng.uniform(-largest, largest, 20000).astype(f32)
+        found = run(lanewise, f"{name}.approx.f32", a).astype(np.float64)
+        error = np.max(np.abs(found - exact(a.astype(np.float64))))
+        assert least < error <= most
+
+
+@pytest.mark.instruction("lg2")
+def test_the_logarithm_near_one_has_the_absolute_error_of_the_isa(
+    lanewise: Callable[..., Any], rng: np.random.Generator
+) -> None:
+    a = rng.uniform(0.999, 1.001, 2000).astype(f32)
+    error = np.abs(run(lanewise, "lg2.approx.f32", a).astype(np.float64) - np.log2(a.astype(np.float64)))
+    assert 0.9 * 2.0**-22 < np.max(error) <= 2.0**-22
+    assert_bits(run(lanewise, "lg2.approx.f32", np.array([1.0, 0.5, 2.0], f32)), [0.0, -1.0, 1.0])
+
+
 @pytest.mark.instruction("ex2", "tanh")
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["ex2", "tanh"])
