@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelmate.errors import KernelmateError
+from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Argument, Contract, Kernel, Target
 from kernelmate.source import Edit, apply_edits, argument_shapes, launch_shape, parse_contract
 from kernelmate.source.dtypes import ITEM_BYTES
@@ -70,6 +70,7 @@ class Program:
         self.nodes = [node for statement in self.function.body for node in ast.walk(statement)]
         self.values = values_of(contract)
         self.arguments: dict[str, Argument] = {one.name: one for one in contract.args}
+        self._parameters = {one.name for one in function_of(kernel).parameters}
         self._library = library_names(kernel)
         self._bindings = self._all_bindings()
 
@@ -93,9 +94,11 @@ class Program:
     def _only(self, name: str, kind: str) -> ast.expr | None:
         """Returns the value that a name is always bound to; several equal texts are one value."""
         bound = self._bindings.get(name, [])
-        if not bound or name in self.arguments or any(one != kind for one, _ in bound):
+        if not bound or name in self._parameters or any(one != kind for one, _ in bound):
             return None
         first = bound[0][1]
+        if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(first)):
+            return None
         return first if all(ast.dump(value) == ast.dump(first) for _, value in bound) else None
 
     def definition(self, name: str) -> ast.expr | None:
@@ -295,7 +298,16 @@ class Program:
         return (comma, end, "") if text[comma] == "," and text[end:].lstrip()[:1] in (",", ")") else None
 
     def line_start(self, statement: ast.stmt) -> int:
-        """Returns the offset of the line on which a statement begins."""
+        """Returns the offset of the line on which a statement begins.
+
+        Raises:
+            SourceError: another statement, or the function's head, is before it on that line.
+        """
+        if self.indent(statement).strip():
+            path = self.kernel.unit.path
+            raise SourceError(
+                "A line has several statements, which no rewrite separates.", file=path, line=statement.lineno
+            )
         return self.file.starts[statement.lineno - 1]
 
     def indent(self, statement: ast.stmt) -> str:
@@ -326,7 +338,10 @@ class Program:
         arguments = self.function.args
         last = arguments.defaults[-1] if arguments.defaults else arguments.args[-1]
         end = self.file.offset(last.end_lineno or 0, last.end_col_offset or 0)
-        return (end, end, f", {text}")
+        line = self.file.lines[arguments.args[-1].lineno - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        own_line = line.lstrip().startswith(arguments.args[-1].arg) and indent
+        return (end, end, f",\n{indent}{text}" if own_line else f", {text}")
 
     def applied(self, rewrite: TritonRewrite) -> tuple[Kernel, Contract] | None:
         """Returns the kernel and its contract after a rewrite; None if it cannot be written.

@@ -240,7 +240,7 @@ def rows_of_resident_programs(program: Program) -> Iterator[TritonRewrite]:
     indent = program.indent(statement)
     rest = [one for one in after if one not in hoisted]
     lines = [program.without_line(one, comments=True) for one in hoisted]
-    if not rest or None in lines:
+    if not rest or None in lines or program.without_line(statement) is None:
         return
     moved = "".join(program.kernel.unit.text[start:end] for start, end, _ in filter(None, lines))
     number, count = program.function_name("program_id"), program.function_name("num_programs")
@@ -348,7 +348,7 @@ def tile_of_rows(program: Program) -> Iterator[TritonRewrite]:
     while count > 1 and program.programs() < count * program.target.sms:
         count //= 2
     launches = _launch_edits(program, lambda grid: f"triton.cdiv({grid}, {count})")
-    if launches is None or count < 2 or any(len(call.args) > 1 for call in [*reductions, *scans]):
+    if launches is None or count < 2 or any(len(call.args) > 2 for call in [*reductions, *scans]):
         return
     name, arange = program.fresh("ROWS"), program.function_name("arange")
     number = program.pairs(statement)[0][1]
@@ -357,7 +357,7 @@ def tile_of_rows(program: Program) -> Iterator[TritonRewrite]:
     ]
     edits += [program.replaced(call, f"{program.written(call)}[None, :]") for call in spans]
     for call in [*reductions, *scans]:
-        axis = program.given(call, "axis")
+        axis = call.args[1] if len(call.args) == 2 else program.given(call, "axis")
         edits.append(program.added(call, "axis=1") if axis is None else program.replaced(axis, "1"))
     edits = _joined(edits + [program.added(call, "keep_dims=True") for call in reductions])
     inside = program.fresh("exists")

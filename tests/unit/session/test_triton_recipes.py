@@ -10,6 +10,7 @@ import pytest
 
 from kernelmate.compiler.targets import find_target
 from kernelmate.config import load_settings
+from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel, load_kernels
@@ -114,23 +115,28 @@ def test_a_rewrite_is_written_in_place_and_judged_right(recipe: str, name: str, 
         assert verdict.correct, verdict.findings
 
 
+def counted(recipe: str, name: str, session: Session) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Requests and sectors of global loads at the headline size, before and after a recipe."""
+    compared = session.compare(KERNELS[name], rewritten(recipe, KERNELS[name])[0])
+    found = []
+    for verdict in (compared.baseline[0], compared.candidate[0]):
+        assert verdict.counters is not None
+        requests, sectors = verdict.counters.global_load_requests, verdict.counters.global_load_sectors
+        assert requests is not None
+        assert sectors is not None
+        found.append((requests, sectors))
+    return found[0], found[1]
+
+
 def test_wide_loads_ask_for_a_quarter_of_the_requests(session: Session) -> None:
-    kernel, _ = rewritten("wide-loads", KERNELS["double_rows"])
-    compared = session.compare(KERNELS["double_rows"], kernel)
-    before, after = compared.baseline[0].counters, compared.candidate[0].counters
-    assert before is not None
-    assert after is not None
-    assert after.global_load_requests * 3 < before.global_load_requests
-    assert after.global_load_sectors <= before.global_load_sectors
+    before, after = counted("wide-loads", "double_rows", session)
+    assert after[0] * 3 < before[0]
+    assert after[1] <= before[1]
 
 
 def test_one_pass_reads_a_third_of_the_sectors(session: Session) -> None:
-    kernel, _ = rewritten("one-pass", KERNELS["softmax_in_passes"])
-    compared = session.compare(KERNELS["softmax_in_passes"], kernel)
-    before, after = compared.baseline[0].counters, compared.candidate[0].counters
-    assert before is not None
-    assert after is not None
-    assert after.global_load_sectors * 3 == before.global_load_sectors
+    before, after = counted("one-pass", "softmax_in_passes", session)
+    assert after[1] * 3 == before[1]
 
 
 def test_exact_products_are_offered_for_float32_operands_alone(tmp_path: Path) -> None:
@@ -177,6 +183,19 @@ NOT_APPLIED = {
 def test_a_recipe_leaves_a_kernel_alone_where_it_is_not_certain(case: str, tmp_path: Path) -> None:
     recipe, name, change = NOT_APPLIED[case]
     assert rewrites(recipe, altered(tmp_path, name, change)) == []
+
+
+def test_two_statements_on_a_line_are_not_separated(tmp_path: Path) -> None:
+    joined = altered(tmp_path, "double_rows", ("BLOCK: tl.constexpr):\n    at = ", "BLOCK: tl.constexpr):\n    two = 2; at = "))
+    assert len(rewrites("wide-loads", joined)) == 1
+    one_line = "def one_line(x, y, columns, BLOCK: tl.constexpr): tl.store(y + columns, tl.load(x + columns))\n\n\ndef unused("
+    with pytest.raises(SourceError, match="several statements"):
+        rewrites("wide-loads", altered(tmp_path, "one_line", ("def double_rows(", one_line)))
+
+
+def test_a_constant_that_the_kernel_changes_is_not_its_value(tmp_path: Path) -> None:
+    changed = altered(tmp_path, "add", ("    start = tl", "    BLOCK = BLOCK * 1\n    start = tl"))
+    assert rewrites("drop-masks", changed) == []
 
 
 def test_the_documentation_names_every_recipe() -> None:
