@@ -11,7 +11,7 @@ from kernelmate.records import Candidate, Contract, Judged, Kernel, MetricName
 from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.triton import memory, products, rows, settings
-from kernelmate.suggest.triton.program import Program, TritonRewrite
+from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TritonRecipe:
 
     name: str
     metrics: frozenset[MetricName]
-    rewrites: Callable[[Program], Iterator[TritonRewrite]]
+    rewrites: Callable[[TritonProgram], Iterator[TritonRewrite]]
 
 
 ALL = (
@@ -112,7 +112,7 @@ def _rewritten(request: SuggestRequest, recipe: TritonRecipe, base: Candidate) -
     try:
         occupancy = request.verdict.occupancy
         resident = None if occupancy is None else occupancy.blocks_per_sm * request.target.sms
-        program = Program(base.kernel, base.contract, request.target, resident)
+        program = TritonProgram(base.kernel, base.contract, request.target, resident)
         for rewrite in recipe.rewrites(program):
             made = program.applied(rewrite)
             if made is not None and made[0].unit.text != base.kernel.unit.text:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from kernelmate.suggest.triton.program import Program
+from kernelmate.suggest.triton.program import TritonProgram
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(%\s*(\d+)\s*==\s*0|>=|<=|==|>|<)\s*(\d+)?\s*")
 _BLOCKS = re.compile(r"cdiv\(\s*(\w+)\s*,\s*(\d+)\s*\)")
@@ -16,7 +16,7 @@ Form = dict[str, int]
 """A linear expression: factors of sizes by name, and of `""` for the constant."""
 
 
-class Bounds:
+class IndexBounds:
     """Bounds of index expressions of a program over all sizes that its contract permits.
 
     Program numbers, loop variables and `tl.arange` begin at 0. The last program of a grid of `cdiv(n, B)` begins at
@@ -26,7 +26,7 @@ class Bounds:
         program: the kernel.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: TritonProgram) -> None:
         self._program = program
         self._multiple: dict[str, int] = {}
         self._least: dict[str, int] = {}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from kernelmate.source import Edit
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.triton_contract import is_divisible, is_one
-from kernelmate.suggest.triton.bounds import Bounds
-from kernelmate.suggest.triton.program import Program, TritonRewrite
+from kernelmate.suggest.triton.bounds import IndexBounds
+from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
 
 WIDEST = 16
 """Bytes of the widest load of a thread."""
@@ -18,7 +18,7 @@ WIDEST = 16
 # -------------------------------------------------------------------------------------------- eviction policy
 
 
-def eviction_policies(program: Program) -> Iterator[TritonRewrite]:
+def eviction_policies(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with policies by which data that is read again stays in the caches.
 
     `evict_last` for an array that every program reads, and for all but the last load of the same elements by one
@@ -61,17 +61,17 @@ def eviction_policies(program: Program) -> Iterator[TritonRewrite]:
         yield TritonRewrite(edits, "; ".join(told))
 
 
-def _address_meaning(program: Program, call: ast.Call) -> str:
+def _address_meaning(program: TritonProgram, call: ast.Call) -> str:
     address = program.given(call, "pointer")
     return "" if address is None else program.meaning(address)
 
 
-def _is_shared(program: Program, call: ast.Call) -> bool:
+def _is_shared(program: TritonProgram, call: ast.Call) -> bool:
     """Returns True if every program loads from the same addresses."""
     return not any(program.called(node) in ("program_id", "load") for node in _address_nodes(program, call))
 
 
-def _is_own(program: Program, call: ast.Call) -> bool:
+def _is_own(program: TritonProgram, call: ast.Call) -> bool:
     """Returns True if no two programs load from the same address.
 
     Each axis of the grid must be in it without a division or remainder, which several programs would share.
@@ -84,7 +84,7 @@ def _is_own(program: Program, call: ast.Call) -> bool:
     return {program.axis(node) for node in nodes} - {None} >= set(program.axes_used())
 
 
-def _address_nodes(program: Program, call: ast.Call) -> list[ast.AST]:
+def _address_nodes(program: TritonProgram, call: ast.Call) -> list[ast.AST]:
     address = program.given(call, "pointer")
     return [] if address is None else list(program.closure(address))
 
@@ -99,9 +99,9 @@ def _amount(count: int) -> str:
 # ------------------------------------------------------------------------------------------------------ masks
 
 
-def unneeded_masks(program: Program) -> Iterator[TritonRewrite]:
+def unneeded_masks(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel without the conditions that `require` makes true for all elements."""
-    bounds = Bounds(program)
+    bounds = IndexBounds(program)
     edits: list[Edit] = []
     dropped = 0
     for call in program.calls("load", "store", "where"):
@@ -143,7 +143,7 @@ def unneeded_masks(program: Program) -> Iterator[TritonRewrite]:
         yield TritonRewrite(edits, f"{words} comparisons that are true for all elements by the contract{known}")
 
 
-def _conjunctions(program: Program) -> Iterator[ast.BinOp]:
+def _conjunctions(program: TritonProgram) -> Iterator[ast.BinOp]:
     """Yields each outermost `a & b & ...`."""
     for node in program.nodes:
         if _is_and(node) and not _is_and(program.file.parents[node]):
@@ -166,13 +166,13 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
 # ------------------------------------------------------------------------------------------------- wide loads
 
 
-def wide_loads(program: Program) -> Iterator[TritonRewrite]:
+def wide_loads(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with sizes written as multiples of what `require` says divides them.
 
     Triton itself knows multiples of 16 alone (triton/runtime/jit.py, specialisation), and `tl.multiple_of` of a
     parameter says nothing to it; of `n // 4 * 4` it knows that rows begin at a multiple of 4 elements.
     """
-    bounds = Bounds(program)
+    bounds = IndexBounds(program)
     narrowest = min((ITEM_BYTES[one.dtype] for one in program.contract.args if one.shape is not None), default=WIDEST)
     lines, told = [], []
     for argument in program.contract.args:
@@ -214,7 +214,7 @@ _NEUTRAL = {
 """What elements beyond the end must be, by the function that combines them."""
 
 
-def neutral_elements(program: Program) -> Iterator[TritonRewrite]:
+def neutral_elements(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with the neutral element of the first reduction as `other` of the masked loads that it combines."""
     edits, told = [], []
     reductions = program.calls(*_NEUTRAL)

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from kernelmate.source import Edit
-from kernelmate.suggest.triton.program import Program, TritonRewrite
+from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
 
 GROUP = 8
 """Rows of blocks whose programs run together, as in Triton's tutorial of matrix products."""
 
 
-def faster_precision(program: Program) -> Iterator[TritonRewrite]:
+def faster_precision(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with TF32 operands of `tl.dot` in place of IEEE float32; the tolerance decides."""
     edits: list[Edit] = []
     for call in program.calls("dot"):
@@ -35,7 +35,7 @@ def faster_precision(program: Program) -> Iterator[TritonRewrite]:
         )
 
 
-def exact_products(program: Program) -> Iterator[TritonRewrite]:
+def exact_products(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with operands of `tl.dot` of more bits: three TF32 products, then IEEE float32."""
     calls = [
         call
@@ -51,7 +51,7 @@ def exact_products(program: Program) -> Iterator[TritonRewrite]:
             yield TritonRewrite(edits, f"operands of tl.dot have 11 significant bits as TF32: {words}")
 
 
-def _is_float32(program: Program, call: ast.Call) -> bool:
+def _is_float32(program: TritonProgram, call: ast.Call) -> bool:
     """Returns True if both operands of a product come from float32 arrays."""
     for operand in call.args[:2]:
         names = {node.id for node in program.closure(operand) if isinstance(node, ast.Name)}
@@ -61,7 +61,7 @@ def _is_float32(program: Program, call: ast.Call) -> bool:
     return len(call.args) >= 2
 
 
-def wider_sums(program: Program) -> Iterator[TritonRewrite]:
+def wider_sums(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with float32 in place of float16 as type of sums: of `tl.zeros`, of `tl.dot` and of casts within `tl.sum`."""
     edits: list[Edit] = []
     for call in program.calls("zeros", "full", "dot"):
@@ -75,13 +75,13 @@ def wider_sums(program: Program) -> Iterator[TritonRewrite]:
         yield TritonRewrite(edits, "sums in float32, of 24 significant bits, in place of 11 or 8")
 
 
-def _widened(program: Program, kind: ast.expr) -> Edit | None:
+def _widened(program: TritonProgram, kind: ast.expr) -> Edit | None:
     wide = program.function_name("float32")
     narrow = {program.function_name(name) for name in ("float16", "bfloat16")} - {None}
     return program.replaced(kind, wide) if wide is not None and ast.unparse(kind) in narrow else None
 
 
-def grouped_order(program: Program) -> Iterator[TritonRewrite]:
+def grouped_order(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields a matrix product whose programs run in groups of rows of blocks, so that they share operands in L2."""
     swizzle, count = program.function_name("swizzle2d"), program.function_name("num_programs")
     loads = [call for call in program.calls("load") if _in_loop(program, call)]
@@ -117,7 +117,7 @@ def grouped_order(program: Program) -> Iterator[TritonRewrite]:
         yield TritonRewrite([*edits, (offset, offset, text)], reason)
 
 
-def _why_grouped(program: Program, across: int, down: int) -> str | None:
+def _why_grouped(program: TritonProgram, across: int, down: int) -> str | None:
     """Returns the reason: strips of the operands that the programs of one wave read; None if they do not get fewer."""
     wave = min(program.target.sms, across * down)
     before = -(-wave // across) + min(across, wave)
@@ -133,7 +133,7 @@ _Place = tuple[list[Edit], int, str, tuple[str, str]]
 """Edits of the calls of `program_id`, if they are not named; the offset and indentation of a new line; names of row and column."""
 
 
-def _two_axes(program: Program) -> _Place | None:
+def _two_axes(program: TritonProgram) -> _Place | None:
     """Returns where the two numbers of a program can be exchanged for others; None unless each is read once."""
     found = [[node for node in program.nodes if program.axis(node) == axis] for axis in (1, 0)]
     if any(len(nodes) != 1 for nodes in found):
@@ -154,7 +154,7 @@ def _two_axes(program: Program) -> _Place | None:
     return edits, program.line_start(first), program.indent(first), names
 
 
-def _one_axis(program: Program) -> tuple[list[Edit], int, str, tuple[str, str], int, str] | None:
+def _one_axis(program: TritonProgram) -> tuple[list[Edit], int, str, tuple[str, str], int, str] | None:
     """Returns the place after `row = pid // n` and `column = pid % n`, and n as a number and as text; None without them."""
     found: dict[type[ast.operator], tuple[str, ast.BinOp, ast.stmt]] = {}
     for statement in program.function.body:
@@ -178,7 +178,7 @@ def _one_axis(program: Program) -> tuple[list[Edit], int, str, tuple[str, str], 
 
 
 def _after(
-    program: Program, statements: list[ast.stmt], names: tuple[str, str]
+    program: TritonProgram, statements: list[ast.stmt], names: tuple[str, str]
 ) -> tuple[int, str, tuple[str, str]] | None:
     """Returns the offset and indentation of the line after some statements; None if the names are read before it."""
     last = max(statements, key=lambda one: one.lineno)
@@ -192,19 +192,19 @@ def _operand(text: str) -> str:
     return text if text.isidentifier() or (text.endswith(")") and "/" not in text) else f"({text})"
 
 
-def _named(program: Program, call: ast.AST) -> str | None:
+def _named(program: TritonProgram, call: ast.AST) -> str | None:
     """Returns the name that is bound to a call alone; None without one."""
     found = [name for name, value in program.pairs(program.file.statement(call)) if value is call]
     return found[0] if found and program.definition(found[0]) is not None else None
 
 
-def _axes(program: Program, call: ast.Call) -> set[int]:
+def _axes(program: TritonProgram, call: ast.Call) -> set[int]:
     address = program.given(call, "pointer")
     axes = {program.axis(node) for node in program.closure(address)} if address is not None else set()
     return {axis for axis in axes if axis is not None}
 
 
-def _in_loop(program: Program, node: ast.AST) -> bool:
+def _in_loop(program: TritonProgram, node: ast.AST) -> bool:
     while node is not program.function:
         node = program.file.parents[node]
         if isinstance(node, ast.For | ast.While):

@@ -47,7 +47,7 @@ class TritonRewrite:
     require: tuple[str, ...] = ()
 
 
-class Program:
+class TritonProgram:
     """A Triton kernel's function with its contract.
 
     Args:
@@ -268,13 +268,13 @@ class Program:
         """Returns an edit that replaces an expression."""
         return (*self.file.span(node), text)
 
-    def edited(self, edits: Sequence[Edit]) -> Program:
+    def edited(self, edits: Sequence[Edit]) -> TritonProgram:
         """Returns the program after edits of its kernel's text.
 
         Raises:
             SourceError: the edits overlap, or the kernel is gone.
         """
-        return Program(apply_edits(self.kernel, sorted(set(edits))), self.contract, self.target, self.resident)
+        return TritonProgram(apply_edits(self.kernel, sorted(set(edits))), self.contract, self.target, self.resident)
 
     def added(self, call: ast.Call, text: str) -> Edit:
         """Returns an edit that adds an argument at the end of a call."""
@@ -366,7 +366,7 @@ class Program:
 
     def _without_unused(self, kernel: Kernel, used: frozenset[str]) -> Kernel | None:
         """Returns a kernel without its first assignment to a name that was used before; None without one."""
-        program = Program(kernel, self.contract, self.target)
+        program = TritonProgram(kernel, self.contract, self.target)
         needed = _loaded(program.function)
         for node in program.nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

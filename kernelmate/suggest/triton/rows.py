@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.source import Edit
 from kernelmate.source.expressions import evaluate
-from kernelmate.suggest.triton.bounds import Bounds
-from kernelmate.suggest.triton.program import Program, TritonRewrite
+from kernelmate.suggest.triton.bounds import IndexBounds
+from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
 
 LONGEST = 16384
 """Elements of the longest row that one program holds: 64 KB of float32, a quarter of the registers of an SM."""
@@ -26,7 +26,7 @@ TILE = 1024
 # ---------------------------------------------------------------------------------------------------- one pass
 
 
-def one_pass(program: Program) -> Iterator[TritonRewrite]:
+def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with a block as long as a row in place of loops over blocks, so that each array is loaded once.
 
     Where `require` does not bound the length of a row, the contract gets the bound of the longest listed one.
@@ -36,7 +36,7 @@ def one_pass(program: Program) -> Iterator[TritonRewrite]:
     if found is None:
         return
     size, block = found
-    bound = Bounds(program).most(size)
+    bound = IndexBounds(program).most(size)
     longest = bound or max(int(evaluate(size, one)) for one in program.contract.sizes)
     length = 1 << max(longest - 1, 15).bit_length()
     if length > LONGEST or not _passes_literally(program, block):
@@ -61,7 +61,7 @@ def one_pass(program: Program) -> Iterator[TritonRewrite]:
     yield TritonRewrite([edit], why, options, require=require)
 
 
-def _row_loop(program: Program, loops: Sequence[ast.For]) -> tuple[str, str] | None:
+def _row_loop(program: TritonProgram, loops: Sequence[ast.For]) -> tuple[str, str] | None:
     """Returns the size and the constant n and B of the loops `for ... in range(0, n, B)`; None unless all are alike."""
     if len(loops) < 2 or len({ast.dump(one.iter) for one in loops}) != 1:
         return None
@@ -87,7 +87,7 @@ def _row_loop(program: Program, loops: Sequence[ast.For]) -> tuple[str, str] | N
     return size, step.id
 
 
-def _unlooped(program: Program, loops: Sequence[ast.For]) -> list[Edit]:
+def _unlooped(program: TritonProgram, loops: Sequence[ast.For]) -> list[Edit]:
     """Returns edits that leave the body of each loop alone, with 0 for its variable."""
     edits: list[Edit] = []
     for loop in loops:
@@ -104,7 +104,7 @@ def _unlooped(program: Program, loops: Sequence[ast.For]) -> list[Edit]:
     return edits
 
 
-def _as_zero(program: Program, node: ast.Name) -> Edit:
+def _as_zero(program: TritonProgram, node: ast.Name) -> Edit:
     """Returns an edit that replaces a name by 0, or a sum with it by the other operand."""
     parent = program.file.parents[node]
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add):
@@ -112,7 +112,7 @@ def _as_zero(program: Program, node: ast.Name) -> Edit:
     return program.replaced(node, "0")
 
 
-def _merged_loads(program: Program) -> tuple[Program, dict[str, int]]:
+def _merged_loads(program: TritonProgram) -> tuple[TritonProgram, dict[str, int]]:
     """Returns a program that loads the same elements once, and how often it loaded those of each array before."""
     stored = {program.array(call.args[0]) for call in program.calls("store") if call.args}
     groups: dict[tuple[str, str], list[ast.Call]] = {}
@@ -149,7 +149,7 @@ def _merged_loads(program: Program) -> tuple[Program, dict[str, int]]:
     return program.edited(edits), arrays
 
 
-def _name_of(program: Program, call: ast.Call, same: Sequence[ast.Call]) -> str | None:
+def _name_of(program: TritonProgram, call: ast.Call, same: Sequence[ast.Call]) -> str | None:
     """Returns the name that is bound to a load alone, wherever it is bound; None without one."""
     for name, value in program.pairs(program.file.statement(call)):
         if value is call and all(bound in same for bound in program.bound(name)):
@@ -157,7 +157,7 @@ def _name_of(program: Program, call: ast.Call, same: Sequence[ast.Call]) -> str 
     return None
 
 
-def _without_repeats(program: Program) -> Program:
+def _without_repeats(program: TritonProgram) -> TritonProgram:
     """Returns a program without assignments that repeat an earlier one of its only value."""
     seen: set[str] = set()
     edits = []
@@ -173,7 +173,7 @@ def _without_repeats(program: Program) -> Program:
     return program.edited(edits)
 
 
-def _plain_sums(program: Program) -> Program:
+def _plain_sums(program: TritonProgram) -> TritonProgram:
     """Returns a program with `s = x` in place of a zero and `s += x`, where all arrays are float32 as the zero is."""
     if any(one.dtype != "float32" for one in program.contract.args if one.shape is not None):
         return program
@@ -194,14 +194,14 @@ def _plain_sums(program: Program) -> Program:
     return program.edited(edits)
 
 
-def _is_zero(program: Program, node: ast.expr) -> bool:
+def _is_zero(program: TritonProgram, node: ast.expr) -> bool:
     return program.called(node) == "zeros" or (isinstance(node, ast.Constant) and node.value in (0, 0.0))
 
 
 # ------------------------------------------------------------------------------------------------ several rows
 
 
-def rows_of_resident_programs(program: Program) -> Iterator[TritonRewrite]:
+def rows_of_resident_programs(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with as many programs as the GPU holds at once, each in steps over rows, loading what rows share once."""
     found = _row_name(program)
     if found is None:
@@ -260,7 +260,7 @@ def rows_of_resident_programs(program: Program) -> Iterator[TritonRewrite]:
     )
 
 
-def _row_name(program: Program) -> tuple[str, ast.stmt, str, str] | None:
+def _row_name(program: TritonProgram) -> tuple[str, ast.stmt, str, str] | None:
     """Returns the name of `row = tl.program_id(0)`, its statement, the parameter with the number of rows, and its size."""
     if program.axes_used() != [0] or not program.contract.grid[0].strip().isidentifier():
         return None
@@ -283,7 +283,7 @@ def _row_name(program: Program) -> tuple[str, ast.stmt, str, str] | None:
     return (pairs[0][0], statement, rows, size) if plain and program.definition(pairs[0][0]) is not None else None
 
 
-def _depends(program: Program, node: ast.expr) -> bool:
+def _depends(program: TritonProgram, node: ast.expr) -> bool:
     """Returns True if an expression's value depends on the number of the program, or changes within the kernel."""
     changed = program.changed_names()
     return any(
@@ -292,7 +292,7 @@ def _depends(program: Program, node: ast.expr) -> bool:
     )
 
 
-def _is_hoistable(program: Program, statement: ast.stmt) -> bool:
+def _is_hoistable(program: TritonProgram, statement: ast.stmt) -> bool:
     pairs = program.pairs(statement)
     return bool(pairs) and all(
         program.definition(name) is not None and len(program.bound(name)) == 1 and not _depends(program, value)
@@ -300,7 +300,7 @@ def _is_hoistable(program: Program, statement: ast.stmt) -> bool:
     )
 
 
-def _is_stored(program: Program, call: ast.Call) -> bool:
+def _is_stored(program: TritonProgram, call: ast.Call) -> bool:
     address = program.given(call, "pointer")
     return address is None or program.array(address) in {
         program.array(one.args[0]) for one in program.calls("store") if one.args
@@ -320,7 +320,7 @@ _REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin"})
 _SCANS = frozenset({"cumsum", "cumprod"})
 
 
-def tile_of_rows(program: Program) -> Iterator[TritonRewrite]:
+def tile_of_rows(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with a tile of several short rows per program: rows along the first axis, columns along the second."""
     found = _row_name(program)
     spans = program.calls("arange")
@@ -399,7 +399,7 @@ def _joined(edits: Sequence[Edit]) -> list[Edit]:
 # --------------------------------------------------------------------------------------------------------- launches
 
 
-def _launches(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
+def _launches(program: TritonProgram) -> Iterator[tuple[ast.Call, ast.expr]]:
     for node in program.file.nodes:
         if (
             isinstance(node, ast.Call)
@@ -409,7 +409,7 @@ def _launches(program: Program) -> Iterator[tuple[ast.Call, ast.expr]]:
             yield node, node.func.slice
 
 
-def _launch_edits(program: Program, changed: Callable[[str], str]) -> list[Edit] | None:
+def _launch_edits(program: TritonProgram, changed: Callable[[str], str]) -> list[Edit] | None:
     """Returns edits of the grids of the file's launches `kernel[(rows,)](...)`; None if one is written otherwise."""
     edits = []
     for _, grid in _launches(program):
@@ -419,7 +419,7 @@ def _launch_edits(program: Program, changed: Callable[[str], str]) -> list[Edit]
     return edits
 
 
-def _passes_literally(program: Program, constant: str) -> bool:
+def _passes_literally(program: TritonProgram, constant: str) -> bool:
     """Returns True if every launch gives a constant as a literal keyword, and no configuration of `autotune` sets it."""
     given = [next((one.value for one in call.keywords if one.arg == constant), None) for call, _ in _launches(program)]
     return all(isinstance(one, ast.Constant) for one in given) and not program.is_tuned(constant)

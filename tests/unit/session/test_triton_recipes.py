@@ -16,7 +16,7 @@ from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel, load_kernels
 from kernelmate.source.triton import same_elsewhere
 from kernelmate.suggest.triton import ALL
-from kernelmate.suggest.triton.program import Program, TritonRewrite
+from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
 
 pytest.importorskip("triton", reason="triton is not installed: make train-tools")
 
@@ -33,8 +33,8 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def program_of(kernel: Kernel) -> Program:
-    return Program(kernel, contract_for(kernel), find_target("H100 SXM"), RESIDENT)
+def program_of(kernel: Kernel) -> TritonProgram:
+    return TritonProgram(kernel, contract_for(kernel), find_target("H100 SXM"), RESIDENT)
 
 
 def rewrites(recipe: str, kernel: Kernel) -> list[TritonRewrite]:
