@@ -120,11 +120,11 @@ def _triton(author: str) -> Suggester:
     if author not in {"auto", "recipes"}:
         raise UsageError(
             f"The author {author} writes CUDA, and this is a Triton kernel.",
-            hint="Leave --author out: the constants of a Triton kernel are changed by recipes.",
+            hint="Leave --author out: a Triton kernel is changed by recipes.",
         )
-    from kernelmate.suggest.triton_settings import TritonSettings
+    from kernelmate.suggest.triton import TritonRecipes
 
-    return TritonSettings()
+    return TritonRecipes()
 
 
 def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, wanted: bool) -> LocalModel | None:

@@ -454,9 +454,9 @@ class Session:
 
 def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     if kernel.unit.language == "triton":
-        from kernelmate.suggest.triton_settings import TritonSettings
+        from kernelmate.suggest.triton import TritonRecipes
 
-        return (TritonSettings(),)
+        return (TritonRecipes(),)
     # They load the tree-sitter grammar, which checking and judging do not need.
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis

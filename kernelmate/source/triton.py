@@ -456,13 +456,13 @@ def with_launch_values(text: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def same_elsewhere(before: Kernel, after: Kernel) -> bool:
-    """Returns True if two versions of a file differ in one kernel, its contract and literals of its launches alone."""
+    """Returns True if two versions of a file differ in one kernel, its contract, and literals and limits of its launches alone."""
     first, second = (_without(kernel) for kernel in (before, after))
     return first is not None and first == second
 
 
 def _without(kernel: Kernel) -> str | None:
-    """Returns a file's tree as text, without a kernel's definition and without literals of its launches."""
+    """Returns a file's tree as text, without a kernel's definition, literals of its launches and limits of their grids."""
     tree = _parsed(kernel.unit.text)
     if tree is None:
         return None
@@ -476,7 +476,17 @@ def _without(kernel: Kernel) -> str | None:
             for keyword in call.keywords:
                 if _literal(keyword.value) is not None:
                     keyword.value = ast.Constant(None)
+            if isinstance(call.func.slice, ast.Tuple):
+                call.func.slice.elts = [_unlimited(one) for one in call.func.slice.elts]
     return ast.dump(tree)
+
+
+def _unlimited(side: ast.expr) -> ast.expr:
+    """Returns a side of a grid without a `cdiv` or `min` with a number around it, as candidates with fewer programs have it."""
+    name = _name(side.func) if isinstance(side, ast.Call) else ""
+    if isinstance(side, ast.Call) and name in ("triton.cdiv", "min") and len(side.args) == 2 and _literal(side.args[1]):
+        return _unlimited(side.args[0])
+    return side
 
 
 def _offset(text: str, starts: Sequence[int], line: int, column: int) -> int:

@@ -14,7 +14,7 @@ from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
 from kernelmate.source import load_kernel, load_kernels
-from kernelmate.suggest.triton_settings import TritonSettings
+from kernelmate.suggest.triton import TritonRecipes
 
 pytest.importorskip("triton", reason="triton is not installed: make train-tools")
 
@@ -135,7 +135,7 @@ def test_code_for_new_instructions_is_emulated_as_older_code(tmp_path: Path, ses
 
 def test_constants_and_configurations_are_searched(session: Session) -> None:
     kernel = KERNELS["silu_and_mul"]
-    found = session.optimize(kernel, "make it faster", suggesters=(TritonSettings(),))
+    found = session.optimize(kernel, "make it faster", suggesters=(TritonRecipes(),))
     tried = {judged.candidate.author: judged for judged in found.candidates}
     assert "triton:BLOCK=1024,num_warps=8" in tried, "the second configuration of its autotune decorator"
     judged = tried["triton:BLOCK=1024,num_warps=8"]

@@ -1,17 +1,15 @@
-"""Suggester of other constants for Triton kernels: warps, stages, block sizes, and configurations of `autotune`."""
+"""Other constants for Triton kernels: warps, stages, block sizes, and configurations of `autotune`."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
-from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Kernel, MetricName
+from kernelmate.errors import KernelmateError, SourceError
+from kernelmate.records import Contract, Kernel, MetricName
 from kernelmate.source import parse_contract, same_kernel, with_text
 from kernelmate.source.triton import SETTINGS, function_of, with_launch_values
-from kernelmate.source.triton_contract import values_of
-from kernelmate.suggest.base import SuggestRequest
 
 METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
 """Metrics that a kernel's constants affect."""
@@ -21,38 +19,11 @@ LEAST_BLOCK = 16
 """Smallest value of a constant that is treated as a block size; tensor cores need at least 16."""
 
 
-@dataclass(slots=True)
-class TritonSettings:
-    """Suggester of other values for a Triton kernel's constants; the kernel's text does not change.
+def setting_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yields sets of values that differ from the present ones, configurations of `autotune` first.
 
-    Attributes:
-        notes: reasons that nothing was proposed, one line each.
+    The others are of `num_warps`, lengths of blocks doubled and halved, and `num_stages` of a kernel with a loop.
     """
-
-    notes: list[str] = field(default_factory=list)
-    name: str = "triton"
-
-    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Yields a candidate for each configuration of `autotune`, then for other values of single settings.
-
-        These are `num_warps`, lengths of blocks doubled and halved, and `num_stages` of a kernel with a loop.
-        """
-        if request.objective.metric not in METRICS:
-            self.notes.append("Only constants of Triton kernels are changed, which do not help here.")
-            return
-        values = values_of(request.contract)
-        for changes in _changes(request.kernel, values):
-            if request.stop():
-                return
-            made = _with_values(request.kernel, values, changes)
-            if made is not None:
-                kernel, contract = made
-                label = ",".join(f"{name}={value}" for name, value in changes.items())
-                yield Candidate(f"{self.name}:{label}", _why(values, changes), kernel, contract)
-
-
-def _changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Yields sets of values that differ from the present ones, configurations first."""
     seen: set[tuple[tuple[str, str], ...]] = set()
     for changes in _all_changes(kernel, values):
         own = {name: value for name, value in changes.items() if values.get(name) != value and name in values}
@@ -82,13 +53,14 @@ def _all_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str
         yield from ({"num_stages": str(other)} for other in range(1, MOST_STAGES + 1) if other != stages)
 
 
-def _why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
+def why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
+    """Returns the reason of a change of values: the new ones and the old ones."""
     words = {"num_warps": "warps of a block", "num_stages": "stages of loads ahead"}
     told = [f"{value} {words.get(name, f'as {name}')} in place of {values[name]}" for name, value in changes.items()]
     return ", ".join(told)
 
 
-def _with_values(
+def with_values(
     kernel: Kernel, values: Mapping[str, str], changes: Mapping[str, str]
 ) -> tuple[Kernel, Contract] | None:
     """Returns the kernel with other values in its contract and its launches; None if they cannot be written."""
@@ -110,6 +82,26 @@ def _with_values(
     except KernelmateError:
         return None
     return None if contract is None else (new, contract)
+
+
+def with_key(kernel: Kernel, key: str, entries: Sequence[str]) -> Kernel:
+    """Returns the kernel with a list of texts as a key of its contract.
+
+    Raises:
+        SourceError: the kernel has no contract in its file, or is gone with the new text.
+    """
+    if kernel.contract_span is None:
+        raise SourceError(f"{kernel.name} has no contract to be changed.", file=kernel.unit.path)
+    start, end = kernel.contract_span
+    block, text = kernel.unit.text[start:end], kernel.unit.text
+    written = f"{key} = [{', '.join(json.dumps(one) for one in entries)}]"
+    listed = re.search(rf"^([ \t]*#[ \t]*){key}[ \t]*=[ \t]*(?:\[.*?\]|[^\n]*)", block, re.MULTILINE | re.DOTALL)
+    if listed is not None:
+        block = block[: listed.start()] + listed[1] + written + block[listed.end() :]
+    else:
+        opening, _, rest = block.partition("\n")
+        block = f"{opening}\n{opening[: opening.index('#')]}# {written}\n{rest}"
+    return same_kernel(kernel, with_text(kernel.unit, text[:start] + block + text[end:]))
 
 
 def _with_option(block: str, option: str) -> str:
