@@ -429,10 +429,7 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
     if not colon:
         return handle.version.kernel, handle.contract
     if not number.isdigit() or not 0 <= int(number) <= len(handle.candidates):
-        raise UsageError(
-            f"{name} has no version {number!r}.",
-            hint=f"0 is the cell's own; candidates are 1 to {len(handle.candidates)}.",
-        )
+        raise UsageError(f"{name} has no version {number!r}.", hint=f"0 is the cell's own. {handle.numbers}")
     if int(number) == 0:
         return handle.first.kernel, handle.first.contract
     candidate = handle.candidates[int(number) - 1].candidate
