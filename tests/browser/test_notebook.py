@@ -151,6 +151,15 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     revert(panel)
 
 
+def test_a_prompt_that_is_answered_at_once_is_not_read_again_afterwards(searched: Book) -> None:
+    panel = searched.panel("row_sum")
+    ask(panel, "undo")
+    expect(panel.locator(".km-error")).to_contain_text("no earlier version")
+    searched.page.wait_for_timeout(1000)  # a prompt is read 0.3 s after its last letter
+    expect(panel.locator(".km-wishes")).to_be_empty()
+    panel.get_by_role("textbox").fill("")
+
+
 def test_a_click_on_a_finding_shows_its_line(searched: Book) -> None:
     panel = searched.panel("row_sum")
     look_at(panel, panel.locator(".km-row").first)
