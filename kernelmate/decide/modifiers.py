@@ -129,12 +129,17 @@ _NO_CHANGE = r"(?:(?:do not|don'?t|never|without|not|no) (?:chang\w*|touch\w*|al
 _LAUNCH = r"(?:launch(?:es)?(?: configuration| config| parameters| shape| code)?|grid and (?:the )?blocks?(?: sizes?)?|host code)"
 FIXED_BLOCK = (
     rf"(?:keep\w*|fix\w*|hold\w*|leav\w*|stay\w* (?:with|at)|stick to) (?:(?:the|its|my|a|at|same) )*(?:{_BLOCK} ?(?:(?:of|at|to|is|fixed) ?|= ?)*)?(\d+)"
-    r" ?(?:threads?(?: (?:per|a|in a|in each|for each) ?block)?)(?: per block)?"
+    r" ?(?:threads?(?! (?:per|a|in a|in each) warp)(?: (?:per|a|in a|in each|for each) ?block)?)(?: per block)?"
     rf"|(?:keep\w*|fix\w*|hold\w*|leav\w*|stay\w* (?:with|at)|stick to) (?:(?:the|its|my|a|at|same) )*{_BLOCK} ?(?:(?:of|at|to|is|fixed) ?|= ?)*(\d+)"
-    r"|exactly (\d+) threads?(?: (?:per|a|in a|in each) block)?"
+    r"|exactly (\d+) threads?(?! (?:per|a|in a|in each) warp)(?: (?:per|a|in a|in each) block)?"
     rf"|(?:the )?{_BLOCK} (?:(?:must|has to|should) )?(?:be|is|stays?|remains?|fixed|kept)(?: fixed)?(?: at| to)? (\d+)(?: threads)?"
     rf"|(?:with )?(?:a )?fixed {_BLOCK} ?(?:of |= ?|at )?(\d+)(?: threads)?"
 )
+WARP_SIZE = (
+    r"(?:keep\w*|fix\w*|hold\w*|leav\w*|with|use|exactly)?(?: exactly)? ?32 threads? (?:per|a|in a|in each) warp"
+)
+"""Pattern of the number of threads per warp, which is 32 on every GPU and so constrains nothing."""
+
 SAME_BLOCK = (
     rf"{_NO_CHANGE} (?:the |my |its |any )*{_BLOCK}"
     rf"|(?:keep\w*|hold\w*|leav\w*) (?:the |my |its |same )*(?:{_BLOCK_SIZE}(?: {_SAME})?|{_BLOCK} {_SAME})"
@@ -320,6 +325,7 @@ def _occupancy(modifiers: PromptModifiers) -> None:
 def _launch(modifiers: PromptModifiers) -> None:
     if modifiers.take(SAME_LAUNCH):
         modifiers.constraints.append(Constraint("launch", None, "the launch unchanged"))
+    modifiers.take(WARP_SIZE)
     fixed = modifiers.take(FIXED_BLOCK)
     if fixed is not None:
         threads = int(next(filter(None, fixed.groups())))

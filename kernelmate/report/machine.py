@@ -1,4 +1,4 @@
-"""Terminal views of `targets`, `doctor`, `model list` and `calibrate`."""
+"""Views of `targets`, `doctor`, `model list` and `calibrate` for terminals, and of `doctor` for notebooks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelmate.records import Calibration, Roofs, Target
+from kernelmate.report import html
 from kernelmate.report.console import heading, indented, lines, table, toned
 from kernelmate.report.roofline import PRECISION_WORDS
 from kernelmate.report.words import Tone, byte_words, number, percent, printable, time_words
@@ -64,9 +65,28 @@ def doctor_view(checks: Sequence[Check]) -> Group:
             detail.append("\n-> ", style="bold")
             detail.append(printable(check.advice))
         grid.add_row(toned(check.status, TONES[check.status]), Text(check.name, style="bold"), detail)
+    said, tone = _usable(checks)
+    return Group(grid, "", toned(said, tone))
+
+
+def doctor_parts(checks: Sequence[Check]) -> list[str]:
+    """Returns what `doctor_view` shows as HTML."""
+    rows = [
+        (html.text(one.name), html.toned(one.status, TONES[one.status]), _found(one.detail, one.advice))
+        for one in checks
+    ]
+    said, tone = _usable(checks)
+    return [*html.table(("part", "status", "found"), rows), f"<p>{html.toned(said, tone)}</p>"]
+
+
+def _found(detail: str, advice: str | None) -> str:
+    lines = [detail, *([] if advice is None else [f"-> {advice}"])]
+    return "<br>".join(html.text(one).replace("\n", "<br>") for one in lines)
+
+
+def _usable(checks: Sequence[Check]) -> tuple[str, Tone]:
     broken = [check.name for check in checks if check.status == "broken"]
-    last = toned(f"not usable: {', '.join(broken)}", "bad") if broken else toned("ready", "good")
-    return Group(grid, "", last)
+    return (f"not usable: {', '.join(broken)}", "bad") if broken else ("ready", "good")
 
 
 class ModelFacts(Protocol):

@@ -294,17 +294,10 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
         ]
     if optimization.candidates:
         parts += ["", candidate_table(optimization.candidates, optimization.best)]
-    if nothing_wrong(optimization):
-        pass  # the notes say so
-    elif optimization.best is None:
-        tried = len(optimization.candidates)
-        open_ = sum(judged.verdict.undecided for judged in optimization.candidates)
-        more = f", {open_} undecided: a GPU decides, by `kernelmate confirm`" if open_ else ""
-        said = (
-            f"No candidate is worth taking ({tried} tried{more})." if tried else "No candidate applies to this kernel."
-        )
+    said = none_taken(optimization)
+    if said is not None:
         parts += ["", toned(said, "bad")]
-    else:
+    elif not nothing_wrong(optimization):
         parts += ["", *best_view(optimization, baseline)]
     if optimization.notes:
         parts += ["", lines(optimization.notes, "note: ")]
@@ -315,6 +308,18 @@ def _worth_telling(optimization: Optimization) -> bool:
     """Returns True if the baseline's findings are worth showing: errors prevented the search, or nothing was repaired."""
     errors = any(finding.severity == "error" for finding in optimization.baseline.findings)
     return errors or (nothing_wrong(optimization) and bool(optimization.baseline.findings))
+
+
+def none_taken(optimization: Optimization) -> str | None:
+    """Returns a sentence on a search that led to nothing; None if it has a best candidate, or nothing was wrong."""
+    if optimization.best is not None or nothing_wrong(optimization):
+        return None  # in the second case the notes say so
+    tried = len(optimization.candidates)
+    if not tried:
+        return "No candidate applies to this kernel."
+    undecided = sum(judged.verdict.undecided for judged in optimization.candidates)
+    more = f", {undecided} undecided: a GPU decides, by `kernelmate confirm`" if undecided else ""
+    return f"No candidate is worth taking ({tried} tried{more})."
 
 
 def nothing_wrong(optimization: Optimization) -> bool:

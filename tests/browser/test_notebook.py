@@ -151,6 +151,15 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     revert(panel)
 
 
+def test_a_prompt_that_is_answered_at_once_is_not_read_again_afterwards(searched: Book) -> None:
+    panel = searched.panel("row_sum")
+    ask(panel, "undo")
+    expect(panel.locator(".km-error")).to_contain_text("no earlier version")
+    searched.page.wait_for_timeout(1000)  # a prompt is read 0.3 s after its last letter
+    expect(panel.locator(".km-wishes")).to_be_empty()
+    panel.get_by_role("textbox").fill("")
+
+
 def test_a_click_on_a_finding_shows_its_line(searched: Book) -> None:
     panel = searched.panel("row_sum")
     look_at(panel, panel.locator(".km-row").first)
@@ -215,9 +224,13 @@ while len(panel.versions) < 41:
 """
 
 
+QUEUED = "from kernelmate_widgets.comms import handle_in_main_shell\nhandle_in_main_shell(panel.comm)\n"
+"""The panel's requests wait for the running cell, as in front ends without subshells."""
+
+
 def test_forty_candidates_are_listed_and_walked_through_by_keys_while_a_cell_runs(searched: Book, lab: Lab) -> None:
     book, panel = searched, searched.panel("row_sum")
-    book.run_more(FORTY + "while not pathlib.Path('go-on').exists(): time.sleep(0.05)")
+    book.run_more(FORTY + QUEUED + "while not pathlib.Path('go-on').exists(): time.sleep(0.05)")
     expect(panel.locator(".km-row")).to_have_count(41)
     rows = panel.locator(".km-list")
     rows.focus()
@@ -322,6 +335,43 @@ def test_what_a_model_writes_is_seen_and_a_running_search_is_cancelled_at_once(l
     expect(panel.locator(".km-notes")).to_contain_text("stopped")
     book.run_more("row_sum(x, y, rows, cols); print('goes on')")
     expect(book.page.locator(".jp-OutputArea-output", has_text="goes on")).to_be_visible()
+
+
+def test_a_search_is_stopped_from_a_page_that_was_loaded_again_and_from_a_second_one(
+    lab: Lab, book: Book, new_page: Callable[[], Any]
+) -> None:
+    with ChatServer('{"analysis": "' + "A warp reads its row at once. " * 4000, pause_s=0.05) as model:
+        config = f"%kernelmate config -q model_url={model.url}"
+        lab.write("again.ipynb", cells(config, "%kernelmate panel row_sum"))
+        book.open("again.ipynb")
+        book.run_all()
+        panel = book.panel("row_sum")
+        panel.locator(".km-author").select_option("local")
+        ask(panel, "make it faster")
+        expect(panel.locator(".km-text")).to_contain_text("A warp reads its row at once.")
+        book.save("again.ipynb")
+        book.page.reload()
+        stop_once_it_writes_on(book.panel("row_sum"))
+        second = Book(new_page(), lab)
+        second.open("again.ipynb")
+        panel = second.panel("row_sum")
+        panel.locator(".km-author").select_option("local")
+        ask(panel, "make it faster")
+        expect(panel.locator(".km-text")).to_contain_text("A warp reads its row at once.")
+        book.menu("File", "Close Tab")
+        expect(book.panel("row_sum")).to_have_count(0)
+        stop_once_it_writes_on(panel)
+        second.page.context.close()
+
+
+def stop_once_it_writes_on(panel: Any) -> None:
+    """Stops a search once the kernel has sent its page more text, and waits for the end of the search."""
+    expect(panel.locator(".km-text")).to_contain_text("A warp reads its row at once.")
+    before = panel.locator(".km-text").inner_text()
+    expect(panel.locator(".km-text")).not_to_have_text(before)
+    panel.get_by_role("button", name="Stop").click()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    expect(panel.locator(".km-notes")).to_contain_text("stopped")
 
 
 def test_the_stop_button_ends_the_judging_and_leaves_the_names(lab: Lab, book: Book) -> None:

@@ -37,6 +37,7 @@ SCREENS = {
     "pipeline": 8,
     "wrong": 9,
     "wrong-pipeline": 10,
+    "doctor": 11,
 }
 """Screens of a notebook, and the cells that show them."""
 
@@ -83,7 +84,10 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     right, bad = (f"%%kernelmate\n{path.read_text()}" for path in PIPELINES)
     (lab.folder / "reference.py").write_text(PIPELINES[0].with_name("reference.py").read_text())
     bad = bad.replace("../reference.py:layernorm", LAYERNORM)
-    lab.write("screens.ipynb", cells(faster, *more, faster.replace("row_sum", "slow_sum"), right, wrong, bad))
+    lab.write(
+        "screens.ipynb",
+        cells(faster, *more, faster.replace("row_sum", "slow_sum"), right, wrong, bad, "%kernelmate doctor"),
+    )
     book.open("screens.ipynb")
     without_files(book)
     book.run_all()
@@ -91,9 +95,11 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     expect(panel.locator(".km-row").first).to_be_visible()
     expect(book.output(SCREENS["wrong"]).first).to_contain_text("not good")
     book.idle()
-    book.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS["wrong-pipeline"]).locator(".cm-content").click()
-    book.page.keyboard.press("Control+Enter")  # "Run All" ended with the wrong kernel
+    for name in ("wrong-pipeline", "doctor"):  # "Run All" ended with the wrong kernel
+        book.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS[name]).locator(".cm-content").click()
+        book.page.keyboard.press("Control+Enter")
     expect(book.output(SCREENS["wrong-pipeline"]).first).to_contain_text("not good")
+    expect(book.output(SCREENS["doctor"]).first).to_contain_text("emulator")
     ask(panel, "reduce memory usage")
     expect(panel.locator(".km-row", has_text="best").first).to_be_visible()
     expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()

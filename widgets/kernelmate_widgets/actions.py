@@ -23,6 +23,7 @@ from kernelmate.report.excerpt import sources_of
 from kernelmate.report.json import optimization_json
 from kernelmate.report.result import grouped
 from kernelmate.suggest.diagnosis import diagnose
+from kernelmate_widgets.comms import handle_in_main_shell
 from kernelmate_widgets.handle import KernelVersion, is_version, reason_not_to_take
 from kernelmate_widgets.notebook_state import BoundKernel
 from kernelmate_widgets.output import optimization_bundle
@@ -53,6 +54,7 @@ class ActionButtons(anywidget.AnyWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        handle_in_main_shell(self.comm)
         self.on_msg(self._message)
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from kernelmate.report.words import printable
 from kernelmate.source import contract_for
 from kernelmate_widgets.handle import USER, KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, handle_named
-from kernelmate_widgets.output import optimization_bundle, views_bundle
+from kernelmate_widgets.output import checks_bundle, optimization_bundle, views_bundle
 from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments, partial
 
@@ -429,10 +429,7 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
     if not colon:
         return handle.version.kernel, handle.contract
     if not number.isdigit() or not 0 <= int(number) <= len(handle.candidates):
-        raise UsageError(
-            f"{name} has no version {number!r}.",
-            hint=f"0 is the cell's own; candidates are 1 to {len(handle.candidates)}.",
-        )
+        raise UsageError(f"{name} has no version {number!r}.", hint=f"0 is the cell's own. {handle.numbers}")
     if int(number) == 0:
         return handle.first.kernel, handle.first.contract
     candidate = handle.candidates[int(number) - 1].candidate
@@ -472,10 +469,9 @@ def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     _words(options, 0, 0)
-    from kernelmate.report.machine import doctor_view
     from kernelmate.session.machine import look
 
-    _show(views_bundle(doctor_view(look(magics.notebook.settings()))), options)
+    _show(checks_bundle(look(magics.notebook.settings())), options)
 
 
 def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:

@@ -229,19 +229,27 @@ class KernelHandle:
         for watcher in list(self._watchers):
             watcher()
 
+    @property
+    def numbers(self) -> str:
+        """The numbers of the candidates, as a sentence."""
+        if self.optimization is None:
+            return "There are no candidates yet."
+        count = len(self.candidates)
+        if count < 2:
+            return "The only candidate is 1." if count else "The last search found no candidate: ask in other words."
+        return f"Candidates are 1 to {count}."
+
     def _candidate(self, number: int | None) -> Judged:
         if self.optimization is None:
             hint = f'Ask for some: %kernelmate optimize {self.name} "make it faster".'
             raise UsageError(f"There are no candidates for {self.name} yet.", hint=hint)
         if number is None:
             if self.optimization.best is None:
-                hint = "Name one by its number, or ask in other words."
+                hint = "Name one by its number, or ask in other words." if self.candidates else self.numbers
                 raise UsageError(f"No candidate for {self.name} is worth taking.", hint=hint)
             return self.candidates[self.optimization.best]
         if not 1 <= number <= len(self.candidates):
-            raise UsageError(
-                f"There is no candidate {number} for {self.name}.", hint=f"Candidates are 1 to {len(self.candidates)}."
-            )
+            raise UsageError(f"There is no candidate {number} for {self.name}.", hint=self.numbers)
         return self.candidates[number - 1]
 
     # -------------------------------------------------------------------------------------------------- calling

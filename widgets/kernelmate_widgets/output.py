@@ -31,6 +31,7 @@ from kernelmate.report.result_charts import result_scenes
 from kernelmate_widgets.charts import scene_of
 
 if TYPE_CHECKING:
+    from kernelmate.report.machine import Check
     from kernelmate_widgets.handle import KernelHandle
 
 WIDTH = 110
@@ -108,6 +109,13 @@ BESIDE = frozenset(
 def views_bundle(*views: Any) -> dict[str, Any]:
     """Returns terminal views as an output."""
     return {"text/plain": as_text(*views), "text/html": as_html(*views)}
+
+
+def checks_bundle(checks: Sequence[Check]) -> dict[str, Any]:
+    """Returns the checks of `doctor` as an output; its table shows one entry per check in a narrow notebook."""
+    from kernelmate.report.machine import doctor_parts, doctor_view
+
+    return {"text/plain": as_text(doctor_view(checks)), "text/html": view(doctor_parts(checks))}
 
 
 def verdict_bundle(

@@ -203,6 +203,7 @@ class View {
   }
 
   ask() {
+    clearTimeout(this.reading); // the answer says how the prompt was read
     const prompt = this.prompt.value.trim();
     if (prompt) this.send("ask", { prompt, author: this.author.value });
   }
@@ -332,8 +333,9 @@ class View {
         make("code", {}, version.number === 0 ? "baseline" : version.name),
         ...marks.map((mark) => make("span", { class: "km-mark" }, mark)),
         make("span", { class: version.predicted ? "km-asked km-predicted" : "km-asked" }, version.asked || version.right),
+        make("span", { class: "km-cost" }, version.number ? version.cost : ""),
       ),
-      make("span", { class: `km-standing km-${version.tone}` }, version.standing, make("span", { class: "km-cost" }, version.number ? version.cost : "")),
+      make("span", { class: `km-standing km-${version.tone}` }, version.standing),
     );
   }
 

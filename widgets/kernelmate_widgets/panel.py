@@ -25,6 +25,7 @@ from kernelmate.report.excerpt import sources_of
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
+from kernelmate_widgets.comms import handle_in_page_subshell
 from kernelmate_widgets.handle import KernelHandle, is_version
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
@@ -73,6 +74,7 @@ class Panel(anywidget.AnyWidget):
         self, notebook: NotebookState, name: str, handle: KernelHandle, write: Callable[[], list[str]] = list
     ) -> None:
         super().__init__()
+        handle_in_page_subshell(self.comm)
         self.handle, self._write = handle, write
         self.fixed = {
             "name": name,

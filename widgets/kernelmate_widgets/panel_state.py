@@ -23,6 +23,7 @@ from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table, text
 from kernelmate.report.result import NARROW_VERSIONS, alone, changed_table, headline
 from kernelmate.report.result_charts import NARROW, result_scenes
+from kernelmate.report.versions import none_taken
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
@@ -276,4 +277,7 @@ def templates() -> Plain:
 
 def notes_of(optimization: Optimization | None) -> list[str]:
     """Returns notes on a search: the interpreted objective, and how the search ended."""
-    return [] if optimization is None else [optimization.objective.reading, *optimization.notes]
+    if optimization is None:
+        return []
+    said = none_taken(optimization)
+    return [optimization.objective.reading, *([] if said is None else [said]), *optimization.notes]

@@ -137,6 +137,8 @@ CONSTRAINED: list[tuple[str, str, tuple[str, ...]]] = [
     ("blockDim fixed at 128, make it faster", "time", ("exactly 128 threads per block",)),
     ("keep block 256", "time", ("exactly 256 threads per block",)),
     ("make it faster, keep the block small", "time", ()),
+    ("use less shared memory but keep 32 threads per warp", "shared_bytes", ()),
+    ("faster with exactly 32 threads per warp and no shared memory", "time", ("no shared memory",)),
 ]
 
 

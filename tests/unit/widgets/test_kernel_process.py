@@ -82,6 +82,25 @@ class Kernel:
             if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
                 return
 
+    def subshell(self, what: str, subshell: str | None = None) -> str:
+        """Makes a subshell, or deletes one; gives its identifier."""
+        content = {} if subshell is None else {"subshell_id": subshell}
+        message = self.client.session.msg(f"{what}_subshell_request", content)
+        self.client.control_channel.send(message)
+        while True:
+            reply = self.client.get_control_msg(timeout=60)
+            if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+                return str(reply["content"].get("subshell_id"))
+
+    def request(self, comm: str, subshell: str, content: dict[str, str]) -> str:
+        """Sends a widget what a page sends; gives the request's identifier."""
+        message = self.client.session.msg(
+            "comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}}
+        )
+        message["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
     def ended(self, request: str) -> tuple[str, str]:
         printed: list[str] = []
         name = "ok"
@@ -180,6 +199,39 @@ def test_progress_of_a_heavy_kernel_is_shown_before_its_reference_was_evaluated(
     assert any(" | 0 s ..." in text for text in kernel.shown(prompt))
     kernel.manager.interrupt_kernel()
     kernel.ended(prompt)
+
+
+SMALL = ENDLESS.replace("k < 4000", "k < 1").replace("262144", "64")
+
+MADE = """from kernelmate_widgets.panel import Panel
+made = Panel(get_ipython()._kernelmate_magics.notebook, 'slow', slow)
+print(made.comm.comm_id, end='')
+"""
+
+ANSWERS = """import threading, time
+from kernelmate_widgets.panel import Panel
+threading.Thread(target=lambda: made._say(notes=['of a search'])).start()
+for _ in range(200):
+    if made.state['error']: break
+    time.sleep(0.05)
+print(made.state['error'] or 'nothing arrived', end='')
+"""
+"""A cell that runs until the panel has handled a request; a thread updates the panel as a search does."""
+
+
+def test_a_panel_hears_a_page_after_another_page_has_gone_and_while_a_cell_runs(kernel) -> None:
+    features = kernel.client.kernel_info(reply=True, timeout=60)["content"].get("supported_features", [])
+    if "kernel subshells" not in features:
+        pytest.skip("this kernel has no subshells: pip install 'ipykernel>=7'")
+    assert kernel.run("%load_ext kernelmate")[0] == "ok"
+    assert kernel.run(SMALL)[0] == "ok"
+    comm = kernel.run(MADE)[1]
+    gone, page = kernel.subshell("create"), kernel.subshell("create")
+    kernel.ended(kernel.request(comm, gone, {"do": "read", "prompt": "make it faster"}))
+    kernel.subshell("delete", gone)
+    cell = kernel.client.execute(ANSWERS)
+    kernel.request(comm, page, {"do": "ask", "prompt": "make it nice"})
+    assert "Nothing in the prompt was understood" in kernel.ended(cell)[1]
 
 
 @pytest.mark.parametrize("how", ["shutdown", "restart", "killed"])

@@ -148,6 +148,18 @@ def test_explain_history_config_and_doctor_say_what_they_are_for(notebook) -> No
     assert isinstance(notebook.run("%kernelmate config target=nothing", fails=True).error, UsageError)
 
 
+def test_where_no_candidate_was_found_none_is_offered(notebook) -> None:
+    notebook.run("%%kernelmate -q\n" + notebook.SCALE)
+    no_search = notebook.run("%kernelmate compare scale:0 scale:1", fails=True)
+    assert "There are no candidates yet." in str(no_search.error)
+    notebook.run('%kernelmate optimize scale "less shared memory" --author recipes -q')
+    assert notebook.names["scale"].candidates == ()
+    for line in ("accept scale", "accept scale 1", "compare scale:0 scale:1"):
+        said = str(notebook.run(f"%kernelmate {line}", fails=True).error)
+        assert "found no candidate: ask in other words." in said
+        assert "1 to 0" not in said
+
+
 def test_output_can_be_silenced_returned_and_kept(notebook) -> None:
     quiet = notebook.run("%%kernelmate -q\n" + notebook.SCALE)
     assert quiet.text.strip() == ""

@@ -14,9 +14,17 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate.report.figures import figures, versions_of
+from kernelmate.report.machine import Check
 from kernelmate.report.result_charts import WIDE
 from kernelmate_widgets.charts import scene_of
-from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle, views_bundle
+from kernelmate_widgets.output import (
+    LARGEST,
+    checks_bundle,
+    optimization_bundle,
+    panel_bundle,
+    verdict_bundle,
+    views_bundle,
+)
 
 
 @pytest.fixture
@@ -200,3 +208,17 @@ def test_what_is_kept_of_a_panel_says_which_version_is_in_force(searched) -> Non
     assert f"In use: the version of {searched.version.author}, accepted." in kept["text/plain"]
     assert asks_the_network(kept["text/html"]) == []
     assert size_of(kept) < 300_000
+
+
+def test_the_checks_of_doctor_are_rows_that_wrap_with_their_advice() -> None:
+    found = checks_bundle(
+        [Check("compiler", "ok", "NVRTC 13.0"), Check("gpu <0>", "broken", "no driver\nno device", "pip install x")]
+    )
+    page = found["text/html"]
+    assert (
+        '<td data-label="part">gpu &lt;0&gt;</td><td data-label="status"><span class="bad">broken</span></td>' in page
+    )
+    assert "no driver<br>no device<br>-&gt; pip install x" in page
+    assert "not usable: gpu &lt;0&gt;" in page
+    assert "<pre" not in page, "nothing scrolls in a narrow notebook"
+    assert "-> pip install x" in found["text/plain"]

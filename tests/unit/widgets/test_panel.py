@@ -211,6 +211,15 @@ def test_a_prompt_is_read_while_it_is_typed_and_its_parts_can_be_left_out(panel)
     assert (panel.state["wishes"], panel.state["reading"]) == ([], "")
 
 
+def test_a_search_that_led_to_nothing_says_so(panel) -> None:
+    do(panel, "ask", prompt="less shared memory, no shared memory, exactly 32 threads per block", author="recipes")
+    ended(panel)
+    assert panel.state["notes"][1] == "No candidate applies to this kernel."
+    do(panel, "ask", prompt="make it faster", author="recipes")  # of launches this short nothing is certain
+    ended(panel)
+    assert panel.state["notes"][1].startswith("No candidate is worth taking (")
+
+
 def test_the_reading_of_the_result_in_view_is_said_once(panel) -> None:
     do(panel, "ask", prompt="reduce memory usage")
     ended(panel)
