@@ -201,8 +201,10 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
     ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
     if new:
         ways += [partial(vector_recurrence.staged, graph), partial(_masked, graph)]
-    if any(node.op in ("scan", "recur") for node in graph.nodes):
-        ways.append(partial(sweeps.written, graph))
+    loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
+    if loops:
+        within_rows = all(node.op == "scan" and node.data[1] == len(node.shape) - 1 for node in loops)
+        ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
     try:
         yield from _first(ways, text)
     except MissingSize:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelmate.records import Kernel
+from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.draft import KernelRequest
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 
 
 def judged_right(session: Session, kernel: Kernel) -> list[str]:
@@ -22,6 +25,15 @@ def judged_right(session: Session, kernel: Kernel) -> list[str]:
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
         assert verdict.diagnostics == ()
     return [one.candidate.author for one in found.candidates]
+
+
+def schedules_for(kernel: Kernel, contract: Contract, folder: Path) -> list[str]:
+    """Return the names of the schedules that a kernel's reference has, without their numbers; none if it is refused."""
+    try:
+        found = list(kernels_for(trace(contract, folder), kernel, contract))
+    except Refused:
+        return []
+    return list(dict.fromkeys(re.sub(r"(-\d\w*)*$", "", one.schedule) for one in found))
 
 
 def annotated(args: Mapping[str, str], reference: str, sizes: str, folder: Path) -> KernelRequest:
