@@ -18,9 +18,7 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrences import ALL, BEFORE, LAST
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.column_scan import STARTS
-from kernelmate.synthesis.schedules.vector_text import PositionTexts, StepExpressions
-from kernelmate.synthesis.stacked import StackedResult, separate_results
-from kernelmate.synthesis.sweep_plan import (
+from kernelmate.synthesis.schedules.sweep_plan import (
     FOLDED,
     STEP,
     SweepLoop,
@@ -29,6 +27,8 @@ from kernelmate.synthesis.sweep_plan import (
     scans_as_loops,
     without_first_steps,
 )
+from kernelmate.synthesis.schedules.vector_text import PositionTexts, StepExpressions
+from kernelmate.synthesis.stacked import StackedResult, separate_results
 
 THREADS = (128, 64, 32, 16, 8)
 """Numbers of threads per block: the largest one whose kept results fit into a block's shared memory."""
