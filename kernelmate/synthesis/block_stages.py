@@ -95,7 +95,7 @@ def block_plans(graph: Graph, *, joins: bool) -> Iterator[BlockPlan]:
         Refused: it has an operation without a stage, or nothing that needs one.
     """
     graph = without_reshapes(graph)
-    cutter = _Cutter(graph, joins=joins)
+    cutter = _BlockCutter(graph, joins=joins)
     yield cutter.plan(())
     single = [one for axis in range(len(graph.nodes[graph.outputs[0]].shape)) for one in cutter.shared_axes(axis)]
     for place, first in enumerate(single):
@@ -104,14 +104,14 @@ def block_plans(graph: Graph, *, joins: bool) -> Iterator[BlockPlan]:
             yield from _tried(cutter, (first, second))
 
 
-def _tried(cutter: _Cutter, axes: Sequence[tuple[int, ...]]) -> Iterator[BlockPlan]:
+def _tried(cutter: _BlockCutter, axes: Sequence[tuple[int, ...]]) -> Iterator[BlockPlan]:
     try:
         yield cutter.plan(axes)
     except Refused:
         return
 
 
-class _Cutter:
+class _BlockCutter:
     """Finds the nodes of a graph that need a stage.
 
     Attributes:
