@@ -175,7 +175,8 @@ class Builder:
             if same:
                 order[key] = order[needed[0]]
             else:
-                node = replace(self.nodes[key[0]], args=tuple(order[one] for one in needed))
+                args, line = tuple(order[one] for one in needed), self.lines[key[0]] or 0
+                node = replace(self.nodes[key[0]], args=args, line=line)
                 order[key] = kept.setdefault(node, len(kept))
         return Graph(tuple(kept), tuple(order[key] for key in keys))
 

@@ -48,7 +48,8 @@ BITWISE: Mapping[str, np.ufunc] = {"xor": np.bitwise_xor, "and": np.bitwise_and,
 class Node:
     """One operation; `args` are indices of earlier nodes, and `dtype` is the dtype's name in NumPy.
 
-    `name` is the reference's local variable for the result, if it has one; names do not affect the equality of nodes.
+    `name` is the reference's local variable for the result, if it has one, and `line` the line of the operation, or 0 if it is not known;
+    neither affects the equality of nodes.
     """
 
     op: str
@@ -57,6 +58,7 @@ class Node:
     dtype: str = "float64"
     data: tuple[Datum, ...] = ()
     name: str = field(default="", compare=False)
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Graph:
 
     def text(self) -> str:
         """Returns the graph as JSON, which the worker sends; equal graphs have equal texts."""
-        nodes = [[node.op, node.args, node.shape, node.dtype, node.data, node.name] for node in self.nodes]
+        nodes = [[node.op, node.args, node.shape, node.dtype, node.data, node.name, node.line] for node in self.nodes]
         return json.dumps({"nodes": nodes, "outputs": self.outputs})
 
     @staticmethod
@@ -83,8 +85,8 @@ class Graph:
         """
         held = json.loads(text)
         nodes = [
-            Node(op, tuple(args), tuple(shape), dtype, tuple(data), name)
-            for op, args, shape, dtype, data, name in held["nodes"]
+            Node(op, tuple(args), tuple(shape), dtype, tuple(data), name, line)
+            for op, args, shape, dtype, data, name, line in held["nodes"]
         ]
         if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
             raise ValueError("a constant of a graph is no number")

@@ -21,15 +21,19 @@ from kernelmate.synthesis.templates import template_head, template_of
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
-    "uint32": 4, "int64": 8, "uint64": 8, "bool": 1,
+    "uint32": 4, "int64": 8, "uint64": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
 """Bytes per element of each supported dtype."""
 
 WIDEST = 16
 """Bytes of the widest load of a thread (PTX ISA, ld, 128-bit vectors)."""
 
-_TO_FLOAT = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
-_FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"}
+_TO_FLOAT = {
+    "float16": "__half2float({})", "bfloat16": "__bfloat162float({})", "float8_e4m3fn": "float({})", "float8_e5m2": "float({})",
+}  # fmt: skip
+_FROM_FLOAT = {
+    "float16": "__float2half({})", "bfloat16": "__float2bfloat16({})", "float8_e4m3fn": "__nv_fp8_e4m3({})", "float8_e5m2": "__nv_fp8_e5m2({})",
+}  # fmt: skip
 
 
 _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")

@@ -175,6 +175,7 @@ class Reductions:
     Args:
         plan: the kernel's plan. kernel: the kernel that they belong to. team: the threads whose values are combined.
         threads: the name of the constant for the threads per block.
+        within: the reductions of a warp in the same kernel, whose functions those of a block call; None if there are no others.
 
     Attributes:
         names: the names of the functions' locals. extremes: functions for argmax and argmin.
@@ -183,11 +184,13 @@ class Reductions:
         leads: the condition under which a thread stores to it.
     """
 
-    def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
-        self.kernel, self.team, self.threads = kernel, team, threads
+    def __init__(
+        self, plan: Plan, kernel: KernelText, team: Team, threads: str, within: Reductions | None = None
+    ) -> None:
+        self.kernel, self.team, self.threads, self._warps = kernel, team, threads, within
         self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w")
         self._functions: dict[tuple[str, str], str] = {}
-        self._keeping: dict[str, str] = {}
+        self._keeping: dict[str, str] = {} if within is None else within._keeping
         # As in NumPy; if a sum follows, as of exponentials, NaN propagates anyway.
         kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
         self._keeps_nan = kinds <= {*_KEEPING, *EXTREMES}
@@ -239,11 +242,11 @@ class Reductions:
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:
-        """Returns definitions of the used functions, each followed by an empty line."""
+        """Returns definitions of the used functions, each followed by an empty line; those of `within` are its own."""
         functions = self._texts()
         lines: list[str] = []
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
-        for kind, name in self._keeping.items():
+        for kind, name in self._keeping.items() if self._warps is None else ():
             body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
             comment = f"// As np.{kind} and unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
             lines += [
@@ -257,8 +260,11 @@ class Reductions:
         lines: list[str] = []
         value = self.names.value
         for (kind, ctype), name in self._functions.items():
-            warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
-            lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
+            if self._warps is not None:
+                warp = self._warps.function(kind, ctype)
+            else:
+                warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
+                lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
             if self.team.name == "block":
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
         return lines

@@ -18,7 +18,7 @@ from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_wr
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
-from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
+from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
     attention,
@@ -46,8 +46,10 @@ from kernelmate.synthesis.schedules import (
     segment_passes,
     segments,
     stacked_results,
+    staged_block,
     staged_rows,
     state_recurrence,
+    sweeps,
     total,
     vector_recurrence,
     windows,
@@ -199,7 +201,30 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
     ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
     if new:
         ways += [partial(vector_recurrence.staged, graph), partial(_masked, graph)]
-    yield from _first(ways, text)
+    loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
+    if loops:
+        within_rows = all(node.op == "scan" and node.data[1] == len(node.shape) - 1 for node in loops)
+        ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
+    try:
+        yield from _first(ways, text)
+    except MissingSize:
+        raise
+    except Refused as reason:
+        yield from _in_one_block(graph, text.again(), reason)
+
+
+def _in_one_block(graph: Graph, text: KernelText, reason: Refused) -> Iterator[WrittenKernel]:
+    """Yields kernels of stages within a block, for a graph that all other schedules refuse.
+
+    Raises:
+        Refused: for the reason of the others, with that of the stages if its reductions differ.
+    """
+    try:
+        yield from staged_block.written(graph, text)
+    except MissingSize:
+        raise
+    except Refused as own:
+        raise Refused(f"{reason}, and {own}") if isinstance(reason, DifferentReductions) else reason from None
 
 
 def _staged(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:

@@ -15,6 +15,7 @@ from kernelmate.synthesis.elements import BY_NUMBER, Elements, aligned, may_be_n
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, linear
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph
+from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound
 
 OWN, OTHER = "element", "other"
 """Position of the element that a thread computes, and of a term of a reduction, in the index of a value."""
@@ -36,7 +37,9 @@ _COSTLY = frozenset(
 def _place(one: AxisMap, index: Sequence[Any]) -> str:
     """Returns the position in an array of an element of a window, with sizes in braces."""
     terms = [
-        f"{step} * {index[axis]}" if step != 1 else f"{index[axis]}"
+        f"{step} * {bound((str(index[axis]), SUM if ' ' in str(index[axis]) else ATOM), PRODUCT)}"
+        if step != 1
+        else f"{index[axis]}"
         for axis, step in one.terms
         if index[axis] is not None
     ]

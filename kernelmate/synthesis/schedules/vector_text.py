@@ -46,7 +46,7 @@ class StepValue:
     number: int = -1
 
 
-class _StepExpressions(Expressions):
+class StepExpressions(Expressions):
     """Writer of expressions in which parts of arrays are read by their positions, and nothing is moved out of loops."""
 
     steps: VectorSteps
@@ -78,7 +78,44 @@ class _StepExpressions(Expressions):
         return (f"{test} ? {bound(inside, SUM)} : {bound(beyond, SUM)}", LOOSE) if test else inside
 
 
-class CarriedPlaces:
+class PositionTexts:
+    """Writer of positions along axes, and of the offsets of arrays' elements.
+
+    Attributes:
+        kernel, plan, expressions: what the texts are for.
+    """
+
+    kernel: KernelText
+    plan: VectorSteps
+    expressions: StepExpressions
+
+    def text_of(self, side: str) -> str:
+        """Returns a size in C++, in parentheses if it is more than a name or number."""
+        text = self.kernel.size(side)
+        return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+    def offset(self, shape: Sequence[str], index: Sequence[Any]) -> str:
+        """Returns the offset of an array's element."""
+        long = [
+            (self.text_of(side), self.position(one)) for side, one in zip(shape, index, strict=True) if one is not None
+        ]
+        while len(long) > 1 and long[0][1] == "0":
+            del long[0]
+        return address(tuple(range(len(long))), [side for side, _ in long], dict(enumerate(one for _, one in long)))
+
+    def position(self, text: Any) -> str:
+        """Returns a position in C++; sizes in braces are expressions of the contract, and `@2<element>` is a selecting number."""
+        selecting = re.fullmatch(r"@(\d+)<.*>", str(text))
+        if selecting is not None:
+            lines: list[str] = []
+            (number,) = self.expressions.locals_for([self.plan.selected[int(selecting[1])]], lines)
+            if lines:
+                raise Refused("it selects elements by numbers of several steps")
+            return number
+        return re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
+
+
+class CarriedPlaces(PositionTexts):
     """Places of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
 
     Args:
@@ -108,7 +145,7 @@ class CarriedPlaces:
         self.registers, self.fronts, self.lengths = dict[int, str](), dict[int, str](), dict[int, str]()
         for number, one in enumerate(steps.carried):
             self._place(number, [side for side in one.sides if side != "1"], one.name)
-        self.expressions = _StepExpressions(self.plan, kernel, self._leaf, frozenset({"element"}))
+        self.expressions = StepExpressions(self.plan, kernel, self._leaf, frozenset({"element"}))
         self.expressions.steps, self.expressions.position = self.plan, self.position
 
     def _place(self, number: int, sides: Sequence[str], name: str) -> None:
@@ -131,11 +168,6 @@ class CarriedPlaces:
             f"{count} * {self.text_of(side)}" if count > 1 else self.text_of(side) for side, count in counts.items()
         )
 
-    def text_of(self, side: str) -> str:
-        """Returns a size in C++, in parentheses if it is more than a name or number."""
-        text = self.kernel.size(side)
-        return text if re.fullmatch(r"\w+", text) else f"({text})"
-
     def _leaf(self, key: Key) -> str:
         node, index = self.plan.node(key), key[1]
         return leaf_text(
@@ -145,25 +177,9 @@ class CarriedPlaces:
             lambda: self.offset(node.shape, index),
         )
 
-    def offset(self, shape: Sequence[str], index: Sequence[Any]) -> str:
-        """Returns the offset of an array's element."""
-        long = [
-            (self.text_of(side), self.position(one)) for side, one in zip(shape, index, strict=True) if one is not None
-        ]
-        while len(long) > 1 and long[0][1] == "0":
-            del long[0]
-        return address(tuple(range(len(long))), [side for side, _ in long], dict(enumerate(one for _, one in long)))
-
     def position(self, text: Any) -> str:
-        """Returns a position in C++; sizes in braces are expressions of the contract, and `@2<element>` is a selecting number."""
-        selecting = re.fullmatch(r"@(\d+)<.*>", str(text))
-        if selecting is not None:
-            lines: list[str] = []
-            (number,) = self.expressions.locals_for([self.plan.selected[int(selecting[1])]], lines)
-            if lines:
-                raise Refused("it selects elements by numbers of several steps")
-            return number
-        found = re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
+        """Returns a position in C++, with the names of a thread's own element and of a term."""
+        found = super().position(text)
         return re.sub(rf"\b{OWN}\b", self.names.own, re.sub(rf"\b{OTHER}\b", self.names.other, found))
 
     def indexed(self, place: int, number: int, step: str | None) -> tuple[str | None, ...]:

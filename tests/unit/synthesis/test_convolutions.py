@@ -10,9 +10,9 @@ import pytest
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import schedules_for
 
 LINE = {"x": "in float32[B, CI, L] ~ normal", "w": "in float32[CO, CI, 5] ~ normal", "y": "out float32[B, CO, L]", "CI": "int32", "CO": "int32", "L": "int32"}  # fmt: skip
 LINE_SIZES = "{ B = 2, CI = 5, CO = 11, L = 150 }, { B = 1, CI = 17, CO = 3, L = 37 }, { B = 3, CI = 1, CO = 1, L = 1 }"
@@ -274,7 +274,7 @@ def test_values_in_registers_serve_several_taps_and_channels(make: Any, tmp_path
     assert "if (" not in text[text.index("line[j] = x_tile") : text.index("sum[i][j] +=")]
 
 
-REFUSED = {
+OTHERS = {
     "weights that differ from place to place": (
         {**LINE, "w": "in float32[CO, CI, L] ~ normal"},
         "def reference(x, w, L):\n    return sum(np.einsum('ocl,bcl->bol', w, np.pad(x, ((0, 0), (0, 0), (2, 2)))[:, :, k : k + L]) for k in range(5))",
@@ -288,9 +288,8 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_sums_that_are_no_convolution_are_refused(name: str, make: Any, tmp_path: Path) -> None:
-    args, reference = REFUSED[name]
+@pytest.mark.parametrize("name", OTHERS)
+def test_sums_that_are_no_convolution_are_reductions_of_windows(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference = OTHERS[name]
     kernel, contract = make(args, reference, grid='", "'.join(LINE_GRID), sizes=LINE_SIZES)
-    with pytest.raises(Refused):
-        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+    assert schedules_for(kernel, contract, tmp_path) == ["row-windows-block"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kernelmate.session import Session
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import judged_right, schedules_for
 
 SIZES = "{ rows = 5, cols = 1031 }, { rows = 3, cols = 7 }, { rows = 6, cols = 64 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -90,11 +91,13 @@ def test_elements_by_number_are_right(name: str, make: Any, session: Session) ->
 REFUSED = {
     "np.roll(x[:, k], 1, axis=1)": "beside parts of arrays",
     "np.repeat(x, 2, axis=1)[:, ::2]": "beside parts of arrays",
-    "x[:, k] - x[:, k].max(axis=1, keepdims=True)": "another operation besides",
-    "np.cumsum(x[:, k], axis=1)": "it scans, and has elements by number",
     "np.cumsum(np.cumsum(x, axis=1), axis=0) * x": "scans along different axes",
-    "np.cumsum(x, axis=1).max(axis=1, keepdims=True) + x": "reduces what was scanned",
-    "np.cumsum(x, axis=1) + np.cumsum(x[:, ::-1], axis=1)[:, ::-1]": "both directions",
+}
+STAGED = {
+    "x[:, k] - x[:, k].max(axis=1, keepdims=True)": "staged-block",
+    "np.cumsum(x[:, k], axis=1)": "sweeps",
+    "np.cumsum(x, axis=1).max(axis=1, keepdims=True) + x": "staged-block",
+    "np.cumsum(x, axis=1) + np.cumsum(x[:, ::-1], axis=1)[:, ::-1]": "sweeps",
 }
 
 
@@ -103,3 +106,9 @@ def test_mixtures_without_a_schedule_are_refused_with_the_reason(reference: str,
     kernel, contract = make({**MATRIX, "k": "in int32[cols] ~ integers(0, cols)"}, reference)
     with pytest.raises(Refused, match=REFUSED[reference]):
         list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
+@pytest.mark.parametrize("reference", STAGED)
+def test_mixtures_are_stages_of_a_block_or_loops(reference: str, make: Any, tmp_path: Path) -> None:
+    kernel, contract = make({**MATRIX, "k": "in int32[cols] ~ integers(0, cols)"}, reference)
+    assert schedules_for(kernel, contract, tmp_path) == [STAGED[reference]]

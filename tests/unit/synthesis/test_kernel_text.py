@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from benchmarks.pool import SMALL
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 
 
 def test_the_comment_of_a_long_statement_goes_above_it() -> None:
@@ -41,3 +46,13 @@ def test_a_statement_over_two_lines_keeps_its_columns_in_wider_indentation() -> 
     assert lines[0].startswith("    const bool aligned = (")
     column = lines[0].index("(address_of_0")
     assert all(len(line) - len(line.lstrip()) == column for line in lines[1:])
+
+
+def test_fp8_is_converted_where_it_is_loaded_and_stored(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float8_e5m2[n]", "y": "out float8_e4m3fn[n]", "n": "int32"}
+    parameters = "const __nv_fp8_e5m2* x, __nv_fp8_e4m3* y, int n"
+    kernel, contract = make(
+        args, "x * 0.5", parameters=parameters, sizes="{ n = 40 }, { n = 1 }", grid="cdiv(n, block)"
+    )
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition
+    assert "__nv_fp8_e4m3(float(x_i) * 0.5f)" in text

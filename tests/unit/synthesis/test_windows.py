@@ -13,6 +13,7 @@ from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import schedules_for
 
 SIZES = {"rows": "int32", "cols": "int32"}
 SLIDING = "from numpy.lib.stride_tricks import sliding_window_view\n\n\n"
@@ -264,7 +265,6 @@ def test_a_grid_of_one_side_stays_one(make: Any, tmp_path: Path) -> None:
 
 REFUSED = {
     "a shift in place": ({"x": "inout float32[rows, cols]", **SIZES}, "def reference(x):\n    y = x.copy()\n    y[:, 1:] = x[:, :-1]\n    return y", "another thread may have written"),
-    "a softmax of a part": (matrix(), "def reference(x):\n    y = x.copy()\n    e = np.exp(x[:, 1:])\n    y[:, 1:] = e / e.sum(axis=1, keepdims=True)\n    return y", "more than the elements of a window"),
     "outputs of two shapes": (
         {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "z": "out float32[rows]", **SIZES},
         "def reference(x):\n    return x[:, ::-1], x[:, 0]", "different shapes",
@@ -278,3 +278,8 @@ def test_windows_that_are_not_written_are_refused_with_the_reason(name: str, mak
     kernel, contract = make(args, reference)
     with pytest.raises(Refused, match=reason):
         list(kernels_for(trace(contract, tmp_path), kernel, contract))
+
+
+def test_a_softmax_of_a_part_has_stages_in_a_block(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    y = x.copy()\n    e = np.exp(x[:, 1:])\n    y[:, 1:] = e / e.sum(axis=1, keepdims=True)\n    return y"
+    assert schedules_for(*make(matrix(), reference), tmp_path) == ["staged-block"]
