@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from kernelmate.synthesis.identities import always_equal, divided_first, without
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.size_text import plain_size, size_locals, size_text
+from kernelmate.synthesis.size_text import closes_last, plain_size, size_locals, size_text, without_parentheses
 from kernelmate.synthesis.templates import template_head, template_of
 
 ITEM_BYTES = {
@@ -300,10 +299,10 @@ class KernelText:
         """Returns the text that converts a computed value to an array's element type."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
-        text = _unwrapped(text)
+        text = without_parentheses(text)
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
-        if text.startswith(_TO_FLOAT.get(dtype, "\0").removesuffix("{})")) and _closes_last(text):
+        if text.startswith(_TO_FLOAT.get(dtype, "\0").removesuffix("{})")) and closes_last(text):
             return text.partition("(")[2][:-1]  # a copy
         if dtype in _FROM_FLOAT:
             return _FROM_FLOAT[dtype].format(
@@ -313,10 +312,7 @@ class KernelText:
         if floating and kind.startswith("float") and self.parameters[self.others.get(name, name)].base == self.real:
             return text
         front = f"static_cast<{wanted}>("
-        inside = text.removeprefix(front)
-        depth = [*itertools.accumulate((one == "(") - (one == ")") for one in inside)]
-        is_cast = text.startswith(front) and depth.index(-1) == len(inside) - 1
-        return text if is_cast else f"{front}{text})"
+        return text if text.startswith(front) and closes_last(text) else f"{front}{text})"
 
     def head(self, bounds: str = "") -> str:
         """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` if valid."""
@@ -452,17 +448,6 @@ def _without_unused(body: Sequence[str]) -> list[str]:
         for line, found in zip(body, named, strict=True)
         if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
     ]
-
-
-def _unwrapped(text: str) -> str:
-    """Returns an expression without parentheses around the whole expression."""
-    return text[1:-1] if text.startswith("(") and _closes_last(text) else text
-
-
-def _closes_last(text: str) -> bool:
-    """Returns True if the first parenthesis of a text is closed by its last character."""
-    depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text[text.find("(") :])]
-    return text.endswith(")") and 0 not in depth[:-1]
 
 
 def _without_bodies(text: str) -> str:
