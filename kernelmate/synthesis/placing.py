@@ -31,7 +31,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
-    _check_instances(kernel, contract, block)
+    block = _block_of_instances(kernel, contract, written, block)
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
     if named_block and has_own_block(kernel):
@@ -132,21 +132,27 @@ def _open_bodies(text: str) -> list[str]:
     return heads[1:]
 
 
-def _check_instances(kernel: Kernel, contract: Contract, block: tuple[str, ...]) -> None:
-    """Checks that no template argument of the judged instances gives the block's old number of threads.
+def _block_of_instances(
+    kernel: Kernel, contract: Contract, written: WrittenKernel, block: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Returns the block; if template arguments give the old number of threads, the old one.
 
     Raises:
-        SourceError: one does, and the new block has another number.
+        SourceError: the text is written for another number of threads than the template arguments give.
     """
     old, new = (_product(one) if all(side.isdigit() for side in one) else 0 for one in (contract.block, block))
     numbers = {int(one) for text in contract.instances for one in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
     if kernel.signature.template_parameters and old in numbers and new != old:
+        text = written.definition + written.helpers
+        if len(block) == 1 and "blockDim.x" in text and not re.search(rf"\b{new}\b", text):
+            return contract.block  # any number of threads serves
         raise SourceError(
             f"The instances of {kernel.name} give {old} threads as a template argument, and the new block has {new}.",
             file=kernel.unit.path,
             line=kernel.line,
             hint="List instances with other numbers of threads in the contract.",
         )
+    return block
 
 
 def _used_constants(definition: str, helpers: str) -> str:
