@@ -163,9 +163,7 @@ _HOST = re.compile(
 )
 """Headers of host libraries, and CUDA headers whose declarations are built into NVRTC."""
 
-_HOST_ONLY = re.compile(
-    r"(?:nlohmann/|(?:json/)?json\.hpp|pybind11/|spdlog/|gtest/|gmock/|catch2/)"
-)
+_HOST_ONLY = re.compile(r"(?:nlohmann/|(?:json/)?json\.hpp|pybind11/|spdlog/|gtest/|gmock/|catch2/)")
 """Headers of libraries that no device code uses, which projects often contain."""
 
 _NEEDED_BY: tuple[tuple[str, str], ...] = (

@@ -30,9 +30,10 @@ def wrapped(front: str, parts: Sequence[str], width: int) -> str:
 
     They are aligned with the first one, or stand in lines of their own if that leaves too little room.
     """
-    indent = len(front) if len(front) < 60 else 4
+    aligned = len(front) < 60 and len(front) + max(map(len, parts), default=0) + 2 <= width
+    indent = len(front) if aligned else 4
     fits = len(front) + len(", ".join(parts)) + 3 <= width
-    lines, line = ([], front) if fits or indent == len(front) else ([front], " " * indent)
+    lines, line = ([], front) if fits or aligned else ([front], " " * indent)
     for number, part in enumerate(parts):
         piece = part + (", " if number + 1 < len(parts) else ")")
         if len(line) + len(piece.rstrip()) + 2 > width and line.strip():
@@ -59,10 +60,35 @@ def folded(line: str, width: int) -> list[str]:
     if mark:
         return [*folded(f"{lead}//{comment}", width), *(folded(statement.rstrip(), width) if statement.strip() else [])]
     condition = _condition_end(line)
-    guarded = re.fullmatch(r" ([^;{}]+;)", line[condition:]) if condition else None
+    guarded = re.fullmatch(r" ([^;]+;)", line[condition:]) if condition else None
     if guarded is not None:
         return [f"{line[:condition]} {{", *folded(f"{lead}  {guarded[1]}", width), f"{lead}}}"]
-    return _broken(line, lead + "    ", width)
+    lines = _broken(line, lead + "    ", width)
+    value = _value_start(line)
+    if not value or value > width or not _splits_operand(lines):
+        return lines
+    below = _broken(f"{lead}    {line[value:]}", lead + "    ", width)
+    return lines if _splits_operand(below) else [line[:value].rstrip(), *below]
+
+
+def _value_start(line: str) -> int:
+    """Returns the offset of the value that a statement assigns; 0 for another statement."""
+    depth = 0
+    for place, letter in enumerate(line):
+        depth += (letter in "([{") - (letter in ")]}")
+        if not depth and line.startswith(" = ", place):
+            return place + 3
+    return 0
+
+
+def _splits_operand(lines: Sequence[str]) -> bool:
+    """Returns True if a line ends at an operator within parentheses that an earlier part of the statement opens."""
+    depth = 0
+    for line in lines[:-1]:
+        depth += sum((letter in "([") - (letter in ")]") for letter in line)
+        if depth > 0 and line.endswith((" +", " -", " *", " /", " |")):
+            return True
+    return False
 
 
 def _condition_end(line: str) -> int:

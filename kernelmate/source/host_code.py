@@ -57,8 +57,8 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
             text = _host(first, names)
             for other in rest:
-                right = _host(other, names)
-                text = f"({text} {'<' if name == 'min' else '>'} {right} ? {text} : {right})"
+                one, right = _bare(text), _bare(_host(other, names))
+                text = f"({one} {'<' if name == 'min' else '>'} {right} ? {one} : {right})"
             return text
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return f"({_condition(test, names)} ? {_host(body, names)} : {_host(orelse, names)})"

@@ -172,7 +172,13 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
             edits.append(_sides_edit(kernel, site.grid_span, text))
         if parts.shared:
             text = to_host(new.shared, names)
-            if site.shared_span is not None:
+            if (
+                site.shared_span is not None
+                and text == "0"
+                and kernel.unit.text[site.shared_span[1] :].lstrip().startswith(">>>")
+            ):
+                edits.append((site.block_span[1], site.shared_span[1], ""))
+            elif site.shared_span is not None:
                 edits.append((*site.shared_span, _in_elements(text, kernel.unit.text[slice(*site.shared_span)])))
             elif new.shared != "0":
                 edits.append((site.block_span[1], site.block_span[1], f", {text}"))
@@ -187,26 +193,66 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     """Returns the edit of a launch's dimensions.
 
-    In the declaration of a `dim3` used by this kernel's launches alone, else in place.
+    In the declaration of a `dim3` or an integer used by this kernel's launches alone, else in place.
     """
     text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.unit.text)
     name = text[slice(*span)].strip()
-    head = rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(name)}\s*\("
-    declared = list(re.finditer(head, text)) if name.isidentifier() else []
-    if len(declared) != 1:
+    declared = side_declared(text, name)
+    block = any(span == site.block_span for site in kernel.launches)  # an integer that holds it may hold more
+    if declared is None or (not declared.vector and (block or "," in sides)):
         return (*span, sides)
-    start, end = _initialiser(text, declared[0].end())
+    start, end = declared.start, declared.end
     own = [place for site in kernel.launches for place in (site.grid_span, site.block_span)]
-    own += [(kernel.start, kernel.end), declared[0].span()]
+    own += [(kernel.start, kernel.end), (declared.head, start)]
     for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
-        given = re.search(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(grid)}\s*\(", text)
-        own += [_initialiser(text, given.end())] if given is not None and grid.isidentifier() else []
-    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
+        given = side_declared(text, grid)
+        own += [(given.start, given.end)] if given is not None else []
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
     inner = sides[5:-1] if sides.startswith("dim3(") else sides
-    names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start : end - 1], inner))
+    names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
-    return (start, end - 1, inner) if alone and names_now <= names_before else (*span, sides)
+    return (start, end, inner) if alone and names_now <= names_before else (*span, sides)
+
+
+@dataclass(frozen=True, slots=True)
+class SideDeclared:
+    """The declaration of a variable that a launch has as its grid or block.
+
+    Attributes:
+        head: the offset of the declaration. start, end: offsets of the initialiser. vector: True for a `dim3`.
+    """
+
+    head: int
+    start: int
+    end: int
+    vector: bool
+
+
+_INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsigned\s+)?long(?:\s+long)?)"
+
+
+def side_declared(text: str, name: str) -> SideDeclared | None:
+    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
+
+    An integer's initialiser contains no call, and nothing assigns to it later.
+    """
+    if not name.isidentifier():
+        return None
+    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
+    integers = list(re.finditer(rf"\b{_INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
+    if len(vectors) + len(integers) != 1:
+        return None
+    (declared,) = [*vectors, *integers]
+    if vectors:
+        start, end = _initialiser(text, declared.end())
+        return SideDeclared(declared.start(), start, end - 1, vector=True)
+    value = text[declared.end() : text.index(";", declared.end())].rstrip()
+    changed = re.search(
+        rf"\b{name}\s*(?:[-+*/%|&^]|<<|>>)?=[^=]|(?:\+\+|--)\s*{name}\b|\b{name}\s*(?:\+\+|--)", text[declared.end() :]
+    )
+    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changed is not None:
+        return None
+    return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
 
 
 def _initialiser(text: str, start: int) -> tuple[int, int]:
@@ -260,8 +306,9 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
     column = len(f"{lead}{head}".rpartition("\n")[2])
     if column + max(map(len, arguments)) < width:
         return head + filled(arguments, column, width, ")")
-    column = _column(text, launch.start) + 4
-    return f"{head}\n{' ' * column}{filled(arguments, column, width, ')')}"
+    indent = re.match(r"[ \t]*", text[text.rfind("\n", 0, launch.start) + 1 :])
+    deeper = (indent[0] if indent is not None else "") + ("\t" if indent is not None and "\t" in indent[0] else "    ")
+    return f"{head}\n{deeper}{filled(arguments, len(deeper), width, ')')}"
 
 
 def _with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
@@ -298,6 +345,8 @@ def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         return None
     own = [given[0].span(), site.block_span, site.grid_span, (kernel.start, kernel.end)]
     own += [site.shared_span] if site.shared_span is not None else []
+    grid = side_declared(text, text[slice(*site.grid_span)].strip())
+    own += [(grid.start, grid.end)] if grid is not None else []
     code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
     if given[0][1] == new.block[0]:
@@ -308,8 +357,11 @@ def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
 
 def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> bool:
     """Returns True if the grid changes only with the block, through the block's name in the launch."""
-    name = re.escape(kernel.unit.text[slice(*site.block_span)].strip())
-    return old.grid == new.grid and re.search(rf"\b{name}\b", kernel.unit.text[slice(*site.grid_span)]) is not None
+    text = kernel.unit.text
+    name, grid = re.escape(text[slice(*site.block_span)].strip()), text[slice(*site.grid_span)]
+    declared = side_declared(text, grid.strip())
+    grid = grid if declared is None else text[declared.start : declared.end]
+    return old.grid == new.grid and re.search(rf"\b{name}\b", grid) is not None
 
 
 _CAPPED = re.compile(r"min\((.+), (\d+)\)")

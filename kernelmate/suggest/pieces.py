@@ -109,6 +109,26 @@ def own_numbers(pieces: Sequence[FilePiece]) -> frozenset[str]:
     return frozenset(name for name in names if names.count(name) == 1 and name not in used)
 
 
+def own_macros(pieces: Sequence[FilePiece]) -> Mapping[str, FilePiece]:
+    """Return the macros that only the kernel, its own helpers and other such macros use, by name.
+
+    The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts except
+    the kernel.
+    """
+    if any(piece.words[:2] == ("#", "include") and piece.words[2:3] != ("<",) for piece in pieces):
+        return {}
+    own = own_helpers(pieces)
+    defined = [piece for piece in pieces if piece.words[:2] == ("#", "define") and len(piece.words) > 3]
+    names = [piece.words[2] for piece in defined]
+    found = {piece.words[2]: piece for piece in defined if names.count(piece.words[2]) == 1}
+    while True:
+        others = [one for one in pieces if one.words not in own and found.get("".join(one.words[2:3])) is not one]
+        used = {word for piece in others for word in piece.words} & {*found}
+        if not used:
+            return found
+        found = {name: piece for name, piece in found.items() if name not in used}
+
+
 def _is_number(words: Sequence[str]) -> bool:
     return len(words) == 1 and words[0].isdecimal()
 
@@ -119,8 +139,11 @@ def _is_own(piece: FilePiece, name: str) -> bool:
     if kind == "function":
         return "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & {*piece.words}
     before = piece.words[: piece.words.index(name)] if name in piece.words else ()
-    constant = piece.node.type == "declaration" and ("constexpr" in before or "const" in before)
-    return constant and not {"extern", "*", "__constant__", "__managed__"} & {*before} and "inline" not in before
+    filled = "__constant__" in before and "=" in piece.words  # another one is written by the host
+    constant = piece.node.type == "declaration" and (
+        filled or (bool({"constexpr", "const"} & {*before}) and "__constant__" not in before)
+    )
+    return constant and not {"extern", "*", "__managed__", "inline"} & {*before}
 
 
 def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
@@ -181,7 +204,7 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yields the words of a text without comments, layout, launch parameters and initialisers of `dim3` variables.
+    """Yields the words of a text without comments, layout, launch parameters and initialisers of their variables.
 
     Integers assigned to the constants `numbers` are left out, too; `launch_numbers` finds such constants.
     """
@@ -204,9 +227,9 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
 
 
 def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
-    """Returns the parentheses that initialise the `dim3` variables of launches and contain no call.
+    """Returns the initialisers of the grid and block of launches that contain no call: a `dim3`'s parentheses, an integer's value.
 
-    Keys are the indices of their first tokens.
+    Keys are the indices of the opening parenthesis or the equals sign, values those of the token after the initialiser.
     """
     words = [token.text for token in tokens]
     launched = {
@@ -217,6 +240,11 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
         for index in range(2, len(words))
         if words[index - 2] == "," and (_closes_launch(tokens, index) or words[index] == ",")
     }
+    outside, launching = list[str](), False
+    for index, word in enumerate(words):
+        launching = word == "<<<" or (launching and not _closes_launch(tokens, index))
+        outside += [] if launching else [word]
+    alone = {name for name in launched if outside.count(name) == 1}
     found: dict[int, int] = {}
     within = False
     for index, word in enumerate(words):
@@ -228,7 +256,17 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
                 one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside)
             ):
                 found[index + 1] = stop
+        if word in alone and words[index + 1 : index + 2] == ["="] and words[index - 1] in _INTEGRAL:
+            stop = words.index(";", index) if ";" in words[index:] else index
+            inside = words[index + 2 : stop]
+            called = any(one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside))
+            if stop > index and not called and not {"=", ",", "{", "}", "++", "--"} & {*inside}:
+                found[index + 1] = stop
     return found
+
+
+_INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t"})
+"""Last words of the types of integers that hold a launch's grid or block."""
 
 
 def _closes_launch(tokens: Sequence[Token], index: int) -> bool:

@@ -20,6 +20,7 @@ from kernelmate.suggest.pieces import (
     names_of,
     own_headers,
     own_helpers,
+    own_macros,
     pieces_of,
     without_kernel,
 )
@@ -124,8 +125,12 @@ def _plain(comment: Comment) -> str:
     return " ".join(re.sub(r"^\s*(?:/{2,}[!<]?|/\*+!?|\*+/?)|\*+/\s*$", "", comment.text, flags=re.MULTILINE).split())
 
 
-_FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
-"""Declarations of floating-point constants."""
+_NAMED = re.compile(
+    r"\s*(?:static )?const(?:expr)? (?:float|double)\b|\s*(?:static )?__constant__\b"
+    r"|\s*(?:static )?const(?:expr)? [\w ]*\w*(?:warp|mask|lane)\w* = (?:32|0xffffffff)u?\b",
+    re.IGNORECASE,
+)
+"""Declarations of constants that a new kernel may use: floating-point numbers, constant memory, the warp's size and mask."""
 
 
 def without_own_helpers(kernel: Kernel) -> Kernel:
@@ -133,7 +138,7 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
     The new kernel defines its own helpers, which may have the same names.
     """
-    own = {name: one for name, one in _own(kernel).items() if not _FLOATING.match(one[2])}  # a new kernel may name them
+    own = {name: one for name, one in _own(kernel).items() if not _NAMED.match(one[2]) and one[2][:1] != "#"}
     named = [name for name in own if _uses(kernel.source, name)]
     while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
         named += more
@@ -141,16 +146,25 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
 
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the changed file without constants that only launches used and that are now unused."""
-    before = _own(old)
-    return _without(
-        new,
-        [
+    """Returns the changed file without constants and macros that the kernel or only launches used and that are now unused."""
+    for _ in range(4):  # one may have used another
+        before, text = _own(old), without_comments(new.unit.text)
+        unused = [
             (start, end)
-            for name, (start, end, text) in _own(new).items()
-            if name in before and before[name][2] == text and len(re.findall(rf"\b{name}\b", new.unit.text)) == 1
-        ],
-    )
+            for name, (start, end, words) in _own(new).items()
+            if name in before and before[name][2] == words and len(re.findall(rf"\b{name}\b", text)) == 1
+        ]
+        unused = [span for span in unused if _was_used(old, new.unit.text[slice(*span)])]
+        if not unused:
+            break
+        new = _without(new, unused)
+    return new
+
+
+def _was_used(old: Kernel, text: str) -> bool:
+    """Returns True for a declaration, and for a macro that the old file used."""
+    macro = re.match(r"#[ \t]*define[ \t]+(\w+)", text)
+    return macro is None or len(re.findall(rf"\b{macro[1]}\b", without_comments(old.unit.text))) > 1
 
 
 def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
@@ -193,6 +207,9 @@ def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:
             ends = (piece.node.start_byte, piece.node.end_byte)
             start, end = (len(raw[:offset].decode("utf-8", "surrogatepass")) for offset in ends)
             found[next(iter(names_of(piece.node)))[1]] = start, end, piece.text
+    for name, piece in own_macros(pieces).items():
+        start = len(raw[: piece.node.start_byte].decode("utf-8", "surrogatepass"))
+        found[name] = start, start + len(piece.text.rstrip()), piece.text.rstrip()
     return found
 
 
@@ -216,7 +233,8 @@ def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
         while first > 0 and re.match(r"\s*//", text[(above := text.rfind("\n", 0, first - 1) + 1) : first]):
             first = above
         header = not text[:first].strip()
-        first = line if header else first  # a comment at the top is the file's
+        if header or _tells_of(kernel, text[first:line]):  # the file's comment, or the kernel's
+            first = line
         after = text.find("\n", end) + 1 or len(text)
         if text[end:after].strip() and not text[end:after].lstrip().startswith("//"):
             continue
@@ -224,6 +242,12 @@ def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
             after += 1
         edits.append((first, after, ""))
     return apply_edits(kernel, edits) if edits else kernel
+
+
+def _tells_of(kernel: Kernel, comment: str) -> bool:
+    """Returns True if a comment names several parameters of the kernel."""
+    words = set(re.findall(r"\w+", comment))
+    return sum(one.name in words for one in kernel.signature.parameters) > 1
 
 
 _LITERAL = re.compile(

@@ -12,6 +12,7 @@ from kernelmate.records import Candidate, Contract, Kernel, MetricName
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
+from kernelmate.suggest.recipes.tidy import laid_out
 from kernelmate.suggest.replacement import (
     changed_values,
     with_kept_comments,
@@ -105,7 +106,7 @@ class Synthesis:
             return
         kernel = without_unused_headers(request.kernel, without_unused_numbers(request.kernel, kernel))
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN, written.method)
-        kernel = with_kept_comments(request.kernel, kernel)
+        kernel = laid_out(request.kernel, with_kept_comments(request.kernel, kernel))
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
 

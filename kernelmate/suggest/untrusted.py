@@ -37,6 +37,7 @@ from kernelmate.suggest.pieces import (
     names_of,
     own_headers,
     own_helpers,
+    own_macros,
     own_numbers,
     pieces_of,
     without_kernel,
@@ -53,6 +54,7 @@ _HELPERS = frozenset(
 _TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier"})
 """Types of nodes whose semicolon is not part of them."""
 _ON_DEVICE = frozenset({"__device__", "__constant__", "constexpr"})
+_NUMBER = re.compile(r"(?:static )?const(?:expr)? (?:int|unsigned|unsigned int|size_t) (\w+) = \d+ ;")
 _LAUNCHES = "The kernel launches another one, which would run outside of what is judged."
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
@@ -141,6 +143,7 @@ def screen(
         own = frozenset[tuple[str, ...]]()
         if not baseline.unit.path.endswith(INCLUDED):
             own = own_helpers(before) | frozenset(own_headers(before))
+            own |= {piece.words for piece in own_macros(before).values()}
         new = _added([piece for piece in before if piece.words not in own], after)
         new = [piece for piece in new if piece.words not in own]
         for piece in new:
@@ -203,7 +206,11 @@ def _check_names(
     """
     functions: list[str] = []
     others = list(macros)
+    numbers = {found[1] for words in own if (found := _NUMBER.fullmatch(" ".join(words)))}
     for piece in added:
+        number = _NUMBER.fullmatch(" ".join(piece.words))
+        if number is not None and number[1] in numbers:
+            continue  # the kernel's own, with another value
         for kind, name in names_of(piece.node):
             (functions if kind == "function" else others).append(name)
     if not (functions or others):
@@ -283,6 +290,8 @@ def _check_node(node: tree_sitter.Node) -> None:
             raise ForbiddenText(f"The text has assembly that affects more than the device: {start} ...")
         if _ON_DEVICE & set(words) and "__managed__" not in words:
             return
+        if _NUMBER.fullmatch(" ".join(words)):
+            return  # a constant of the language, which device code may read
         raise ForbiddenText(f"The text has host code: {start} ...")
     raise ForbiddenText(f"The text has something that is neither the kernel nor a helper of it: {start} ...")
 

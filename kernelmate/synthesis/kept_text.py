@@ -15,17 +15,22 @@ from kernelmate.records import Kernel
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.names import without_comments
 
-_GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
+_GIVEN = re.compile(
+    r"(?:\bconst(?:expr)? (?:float|double) (?=\w+ = [^;]*;)|^#[ \t]*define[ \t]+(?=[^\n]*[.eE]))(\w+)(?: = |[ \t]+)"
+    r"\(?(-?[\d.]+(?:[eE][-+]?\d+)?)[fF]?\)?(?:;|[ \t]*$)",
+    re.MULTILINE,
+)
+"""Declarations of floating-point constants, and macros with floating-point numbers."""
 _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
 """Numbers that are always written as literals, even if a constant has their value."""
 
 
 def has_own_block(kernel: Kernel) -> bool:
-    """Returns True if all launches use one constant above the kernel as block size, and nothing else uses that."""
+    """Returns True if all launches use one unsigned constant above the kernel as block size, and nothing else uses that."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""
-    head = rf"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int) {name} = \d+;"
+    head = rf"^(?:static )?const(?:expr)? unsigned(?: int)? {name} = \d+;"
     given = list(re.finditer(head, text, re.MULTILINE)) if name.isidentifier() else []
     if len(given) != 1 or given[0].end() > kernel.start:
         return False
@@ -42,8 +47,13 @@ def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
     """
     text = without_comments(kernel.unit.text[: kernel.start])
     head = r"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int|uint32_t|size_t)"
-    own = re.search(rf"{head} (\w*(?:{word})\w*) = {value}u?;", text, re.MULTILINE | re.IGNORECASE)
-    return None if own is None else own[1]
+    name = rf"(\w*(?:{word})\w*)"
+    own = re.search(
+        rf"{head} {name} = {value}u?;|^#[ \t]*define[ \t]+{name}[ \t]+\(?{value}u?\)?[ \t]*$",
+        text,
+        re.MULTILINE | re.IGNORECASE,
+    )
+    return None if own is None else own[own.lastindex or 1]
 
 
 def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:

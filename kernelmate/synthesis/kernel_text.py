@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from kernelmate.synthesis.identities import always_equal, divided_first, without
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.size_text import plain_size, size_locals, size_text
+from kernelmate.synthesis.size_text import closes_last, plain_size, size_locals, size_text, without_parentheses
 from kernelmate.synthesis.templates import template_head, template_of
 
 ITEM_BYTES = {
@@ -270,7 +269,7 @@ class KernelText:
         if own is not None:
             return own, []
         name = self.names.fresh(wanted)
-        return name, [f"constexpr int {name} = {value};  // {comment}"]
+        return name, [f"constexpr int {name} = {value};{f'  // {comment}' if comment else ''}"]
 
     def promise(self, read: Iterable[str]) -> str:
         """Returns a sentence on the bytes moved at the headline size: the arrays that are read, and the results."""
@@ -291,8 +290,8 @@ class KernelText:
         return f"{name}[{index}]"
 
     def element(self, name: str) -> str:
-        """Returns the type of an array's elements, as written in the file."""
-        return self.parameters[self.others.get(name, name)].base
+        """Returns the type of an array's elements, by the file's own name for it."""
+        return _written_type(self.parameters[self.others.get(name, name)])
 
     def loaded(self, name: str, text: str) -> str:
         """Returns the text that converts a loaded element to the type of the arithmetic."""
@@ -304,21 +303,20 @@ class KernelText:
         """Returns the text that converts a computed value to an array's element type."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
-        text = _unwrapped(text)
+        text = without_parentheses(text)
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
+        if text.startswith(_TO_FLOAT.get(dtype, "\0").removesuffix("{})")) and closes_last(text):
+            return text.partition("(")[2][:-1]  # a copy
         if dtype in _FROM_FLOAT:
             return _FROM_FLOAT[dtype].format(
                 text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})"
             )
         wanted = self.element(name)
-        if floating and kind.startswith("float") and wanted == self.real:
+        if floating and kind.startswith("float") and self.parameters[self.others.get(name, name)].base == self.real:
             return text
         front = f"static_cast<{wanted}>("
-        inside = text.removeprefix(front)
-        depth = [*itertools.accumulate((one == "(") - (one == ")") for one in inside)]
-        is_cast = text.startswith(front) and depth.index(-1) == len(inside) - 1
-        return text if is_cast else f"{front}{text})"
+        return text if text.startswith(front) and closes_last(text) else f"{front}{text})"
 
     def head(self, bounds: str = "") -> str:
         """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` if valid."""
@@ -348,7 +346,7 @@ class KernelText:
             return f"{parameter.type} {parameter.name}"
         const = "const " if self.arguments[parameter.name].direction == "in" else ""
         star = " *__restrict__ " if re.search(rf"\*\s*(?:__restrict__\s+)?{parameter.name}\b", self.kernel.source) and re.search(r"\w \*\w", self.kernel.source) else "* __restrict__ "  # fmt: skip
-        return f"{const}{parameter.base}{star}{parameter.name}"
+        return f"{const}{_written_type(parameter)}{star}{parameter.name}"
 
     def declared(self, names: Sequence[str]) -> list[str]:
         """Returns declarations of some parameters, as in the head."""
@@ -415,7 +413,7 @@ class KernelText:
 
         Continuation lines keep their column relative to the first line.
         """
-        lead, goes_on = 0, False
+        lead, goes_on, depth = 0, False, 0
         for piece in pieces:
             code = piece.lstrip()
             if goes_on:
@@ -423,8 +421,11 @@ class KernelText:
             else:
                 lead = len(piece) - len(code)
                 yield self.styled(piece)
-            ended = code.partition("  //")[0].rstrip().endswith((";", "{", "}", ":"))
-            goes_on = bool(code) and not ended and not code.startswith(("//", "#"))
+            code = code.partition("  //")[0].rstrip()
+            if code.startswith(("//", "#")):
+                continue
+            depth = max(0, depth + code.count("(") - code.count(")")) * (not code.endswith("{"))
+            goes_on = bool(code) and (depth > 0 or not code.endswith((";", "{", "}", ":")))
 
     def styled(self, text: str) -> str:
         """Converts lines indented by two spaces per level to the file's indentation."""
@@ -453,14 +454,6 @@ def _without_unused(body: Sequence[str]) -> list[str]:
     ]
 
 
-def _unwrapped(text: str) -> str:
-    """Returns an expression without parentheses around the whole expression."""
-    if not text.startswith("(") or not text.endswith(")"):
-        return text
-    depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text)]
-    return text[1:-1] if all(depth[:-1]) else text
-
-
 def _without_bodies(text: str) -> str:
     """Returns the text outside braces and parentheses, followed by the names of all macros."""
     macros = re.findall(r"#\s*define\s+\w+", text)
@@ -468,6 +461,11 @@ def _without_bodies(text: str) -> str:
     while text != before:
         before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
     return "\n".join([text, *macros])
+
+
+def _written_type(parameter: Parameter) -> str:
+    """Returns the element type of a pointer as its file has it: an alias, if that is what the parameter has."""
+    return re.sub(r"\b(?:const|volatile)\b|\*", "", parameter.type).strip() or parameter.base
 
 
 def _is_size(argument: Argument, contract: Contract) -> bool:
@@ -496,4 +494,4 @@ def type_word(element: str) -> str:
 
 def camel(element: str) -> str:
     """Converts a name to camel case."""
-    return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", element) if part)

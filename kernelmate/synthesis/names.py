@@ -227,10 +227,11 @@ def one_of(several: str) -> str:
 
 
 def position_name(side: str) -> str:
-    """Returns a name for the position along an outer axis: `out_row` for `height`, `row` for `rows`."""
+    """Returns a name for the position along an outer axis: `out_row` for `height`, `row` for `rows`, `c` for `C`."""
     words = set(re.findall(r"[A-Za-z_]\w*", side))
     word = words.pop() if len(words) == 1 else ""
-    return {"height": "out_row", "width": "out_col", "batch": "batch"}.get(word) or singular(word, "outer")
+    short = word.lower() if re.fullmatch(r"[A-Z]{1,2}", word) and word.lower() not in RESERVED else "outer"
+    return {"height": "out_row", "width": "out_col", "batch": "batch"}.get(word) or singular(word, short)
 
 
 def without_comments(text: str) -> str:

@@ -52,7 +52,7 @@ class Packs:
                 self.kernel.names.release(name)
             plain = {element: self.kernel.names.outermost(name) for element, name in self.types.items()}
             self.shared = [
-                "\n".join([f"template <int {count}>", *pack_struct(name, element, count)])
+                self.kernel.styled("\n".join([f"template <int {count}>", *pack_struct(name, element, count)]))
                 for element, name in plain.items()
             ]
             self.types = {element: f"{name}<{count}>" for element, name in plain.items()}

@@ -7,13 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
-from kernelmate.source.folding import width_of
-from kernelmate.source.launch_edits import with_launches_in_style
+from kernelmate.source.folding import folded, width_of
+from kernelmate.source.launch_edits import side_declared, with_launches_in_style
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kept_text import has_own_block, with_warp_names
-from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
+from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
+from kernelmate.synthesis.names import without_comments
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
@@ -24,10 +26,12 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     """
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
+    helpers = _without_needless_barriers(definition, helpers)
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+    block = _block_of_instances(kernel, contract, written, block)
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
     if named_block and has_own_block(kernel):
@@ -41,6 +45,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
+    changed = _with_own_threads(changed, named)
     changed = _with_grid_comment(changed, written, grid)
     changed = _with_named_numbers(changed, written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
@@ -76,6 +81,78 @@ def _with_header(kernel: Kernel, header: str) -> Kernel:
         return apply_edits(kernel, [(head.end(), head.end(), f"\n{line}{gap}")])
     start = len(text) - len(text.lstrip())
     return apply_edits(kernel, [(start, start, f"{line}\n")])
+
+
+def _without_needless_barriers(definition: str, helpers: str) -> str:
+    """Returns the helpers without the first barrier of functions that a launch calls once: no earlier call reads."""
+    pieces = helpers.split("\n\n")
+    lines = [line for line in helpers.split("\n") if line.strip() == GUARD]
+    for number, piece in enumerate(pieces):
+        name = re.search(r"^static __device__ [^\n(]*?\b(\w+)\(", piece, re.MULTILINE)
+        if name is not None and lines and lines[0] in piece and _called_once(name[1], [*pieces, definition]):
+            pieces[number] = piece.replace(f"{lines[0]}\n", "", 1)
+    return "\n\n".join(pieces)
+
+
+def _called_once(name: str, pieces: Sequence[str]) -> bool:
+    """Returns True if a kernel calls a function at most once: outside of loops and other bodies, or in two branches of one test."""
+    calls = [
+        (piece, found)
+        for piece in pieces
+        for found in re.finditer(rf"\b{name}(?:<\w+>)?\(", piece)
+        if not re.match(r"(?:static )?__device__ ", piece[piece.rfind("\n", 0, found.start()) + 1 :])
+    ]
+    callers = {piece for piece, _ in calls}
+    if len(callers) != 1:
+        return False
+    (caller,) = callers
+    depths = [_open_bodies(caller[: found.start()]) for _, found in calls]
+    if len(calls) == 2:
+        between = caller[calls[0][1].end() : calls[1][1].start()]
+        alternative = re.search(r"\}\s*else\s*\{[^{}]*$", between) is not None and between.count("}") == 1
+        inner = [one and re.match(r"(?:if \(|\} else)", one[-1]) is not None and len(one) == 1 for one in depths]
+        alone = alternative and all(inner)
+    else:
+        alone = len(calls) == 1 and not depths[0]
+    if not alone:
+        return False
+    own = re.search(r"^static __device__ [^\n(]*?\b(\w+)\(", caller, re.MULTILINE)
+    return own is None or _called_once(own[1], pieces)
+
+
+def _open_bodies(text: str) -> list[str]:
+    """Returns the heads of the bodies within a function that are open at the end of a text."""
+    heads: list[str] = []
+    for line in text.split("\n"):
+        code = line.partition("//")[0].strip()
+        if code.startswith("}") and heads:
+            heads.pop()
+        if code.count("{") > code.count("}") or re.fullmatch(r"\} else .*\{", code):
+            heads.append(code)
+    return heads[1:]
+
+
+def _block_of_instances(
+    kernel: Kernel, contract: Contract, written: WrittenKernel, block: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Returns the block; if template arguments give the old number of threads, the old one.
+
+    Raises:
+        SourceError: the text is written for another number of threads than the template arguments give.
+    """
+    old, new = (_product(one) if all(side.isdigit() for side in one) else 0 for one in (contract.block, block))
+    numbers = {int(one) for text in contract.instances for one in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
+    if kernel.signature.template_parameters and old in numbers and new != old:
+        text = written.definition + written.helpers
+        if len(block) == 1 and "blockDim.x" in text and not re.search(rf"\b{new}\b", text):
+            return contract.block  # any number of threads serves
+        raise SourceError(
+            f"The instances of {kernel.name} give {old} threads as a template argument, and the new block has {new}.",
+            file=kernel.unit.path,
+            line=kernel.line,
+            hint="List instances with other numbers of threads in the contract.",
+        )
+    return block
 
 
 def _used_constants(definition: str, helpers: str) -> str:
@@ -115,7 +192,7 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
     text, edits = kernel.unit.text, list[tuple[int, int, str]]()
     for site in kernel.launches:
-        start, end = site.grid_span
+        start, end = _initialiser_of(kernel, site.grid_span)
         grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
         if grid == text[start:end]:
             continue
@@ -178,9 +255,30 @@ def _filled(expression: str, names: dict[str, str]) -> str:
 
 
 def _is_seen(kernel: Kernel) -> bool:
-    """Returns True if a constant above the kernel is visible at all launches."""
-    outside = "namespace" not in kernel.unit.text and kernel.unit.language == "cuda"
-    return outside and all(site.start > kernel.end for site in kernel.launches)
+    """Returns True if a constant above the kernel is visible at all launches: no named namespace ends in between."""
+    text = kernel.unit.text
+    return kernel.unit.language == "cuda" and all(
+        site.start > kernel.end and _stays_open(text[: kernel.start], text[kernel.end : site.start])
+        for site in kernel.launches
+    )
+
+
+def _stays_open(before: str, between: str) -> bool:
+    """Returns True if `between` closes none of the scopes that `before` opens, except unnamed namespaces."""
+    opened = [""]
+    for scope in _SCOPES.finditer(without_comments(before)):
+        opened = opened[:-1] if scope[0] == "}" else [*opened, scope[0]]
+    depth = 0
+    for letter in re.findall(r"[{}]", without_comments(between)):
+        depth += 1 if letter == "{" else -1
+        if depth < 0:
+            if not re.fullmatch(r"namespace\s*\{", opened.pop() if opened else ""):
+                return False
+            depth = 0
+    return True
+
+
+_SCOPES = re.compile(r"(?:namespace\s*)?\{|\}")
 
 
 def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
@@ -189,18 +287,53 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
     spans, edits = set[tuple[int, int]](), list[tuple[int, int, str]]()
     for site in kernel.launches if name else ():
         given = text[slice(*site.block_span)].strip()
+        grid_span = site.grid_span
         if given == block[0]:
             spans.add(site.block_span)
-            grid = text[slice(*site.grid_span)]
-            shared_out = re.sub(rf"\({given} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
-            edits.append((*site.grid_span, re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)))
         elif given.isidentifier():
-            numbers = re.finditer(rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]", text)
-            spans |= {found.span(1) for found in numbers if found.start() > kernel.end}
-    if not spans:
-        return kernel
+            form = rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]"
+            numbers = re.finditer(rf"{form}|\bdim3[ \t]+(?:\w+\([^;]*, )?{given}\(({block[0]})\)", text)
+            spans |= {found.span(found.lastindex or 0) for found in numbers if found.start() > kernel.end}
+            grid_span = _initialiser_of(kernel, site.grid_span)
+        grid = text[slice(*grid_span)]
+        shared_out = re.sub(rf"\({block[0]} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
+        shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
+        for number in {*re.findall(rf"\b{name} / (\d+)\b", shared_out)}:
+            lanes = file_constant(kernel, number, "warp|lanes") or number
+            shared_out = re.sub(rf"\b{name} / {number}\b", f"{name} / {lanes}", shared_out)
+        edits += [(*grid_span, shared_out)] if shared_out != grid else []
     edits += [(*span, name) for span in spans]
+    if not edits:
+        return kernel
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits))))
+
+
+def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
+    """Returns the offsets of the initialiser of the variable that a launch has as a side, else the side's own."""
+    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip())
+    return span if declared is None else (declared.start, declared.end)
+
+
+def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
+    """Returns the kernel with the file's constant for its block in place of the written one of the same value.
+
+    The file's is an integer constant or a macro above the kernel, which every launch has as its block.
+    """
+    text = kernel.unit.text
+    names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
+    if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
+        return kernel
+    head = r"^(?:(?:static )?const(?:expr)? int|#define) "
+    given = list(re.finditer(rf"{head}{own}(?: = |[ \t]+)\(?(\d+)\)?;?[ \t]*(?://.*)?$", text, re.MULTILINE))
+    line = re.search(rf"^constexpr int {named[1]} = {named[2]};[^\n]*\n", text, re.MULTILINE)
+    if len(given) != 1 or given[0][1] != named[2] or line is None or given[0].start() > line.start():
+        return kernel
+    end = line.end() + (text[line.end() :].startswith("\n") and text[: line.start()].endswith("\n\n"))
+    edits = [(line.start(), end, "")]
+    for use in re.finditer(rf"^[^\n]*\b{named[1]}\b[^\n]*$", text, re.MULTILINE):
+        changed = re.sub(rf"\b{named[1]}\b", own, use[0])
+        edits += [(*use.span(), "\n".join(folded(changed, width_of(text))))] if use.start() != line.start() else []
+    return apply_edits(kernel, sorted(edits))
 
 
 _LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re.IGNORECASE)

@@ -179,6 +179,7 @@ class Reductions:
 
     Attributes:
         names: the names of the functions' locals. extremes: functions for argmax and argmin.
+        lanes: the number of threads of a warp that share a result, or its name.
         shares: True if warps exchange values in shared memory.
         slots: dimension of the shared array for each warp's columns. slot: a thread's own index along it.
         leads: the condition under which a thread stores to it.
@@ -188,7 +189,8 @@ class Reductions:
         self, plan: Plan, kernel: KernelText, team: Team, threads: str, within: Reductions | None = None
     ) -> None:
         self.kernel, self.team, self.threads, self._warps = kernel, team, threads, within
-        self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w")
+        self.lanes = str(team.threads)
+        self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w", own="mask")
         self._functions: dict[tuple[str, str], str] = {}
         self._keeping: dict[str, str] = {} if within is None else within._keeping
         # As in NumPy; if a sum follows, as of exponentials, NaN propagates anyway.
@@ -200,18 +202,22 @@ class Reductions:
 
     @property
     def mask(self) -> str:
-        """The shuffle mask: all lanes, or those that share a row, since other lanes may have no row."""
-        if self.team.name != "warp" or self.team.threads >= WARP:
-            return "0xffffffffu"
-        count = self.team.threads
-        return f"{(1 << count) - 1:#x}u << threadIdx.x % {WARP} / {count} * {count}"
+        """The shuffle mask: all lanes, or a local with those that share a row, since other lanes may have no row."""
+        return self.names.own if self.team.noun == "lanes" else "0xffffffffu"
 
     def exchange(self, statements: Sequence[str]) -> list[str]:
         """Returns the loop in which the threads of a warp exchange values at halved distances."""
-        offset = self.names.offset
-        first = min(WARP, self.team.threads) // 2
-        why = ["// The mask has only the lanes that share a result: others may have none."]
-        return why * (self.team.noun == "lanes") + block_of(
+        offset, lanes = self.names.offset, f"threadIdx.x % {WARP} / {self.lanes} * {self.lanes}"
+        declared = [
+            "// Only the lanes that share a result: others may have none.",
+            f"const unsigned int {self.names.own} = {(1 << self.team.threads) - 1:#x}u << ({lanes});",
+        ]
+        first = (
+            f"{self.lanes} / 2"
+            if not self.lanes.isdigit() and self.team.noun == "lanes"
+            else str(min(WARP, self.team.threads) // 2)
+        )
+        return declared * (self.team.noun == "lanes") + block_of(
             f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Callable, Mapping
 
@@ -114,3 +115,14 @@ def _blocks_text(node: ast.expr, size: Callable[[str], str]) -> tuple[str, int]:
 def bound(text: tuple[str, int], level: int) -> str:
     """Returns an expression, in parentheses if its operator has a lower precedence than `level`."""
     return text[0] if text[1] >= level else f"({text[0]})"
+
+
+def without_parentheses(text: str) -> str:
+    """Returns an expression without parentheses around the whole expression."""
+    return text[1:-1] if text.startswith("(") and closes_last(text) else text
+
+
+def closes_last(text: str) -> bool:
+    """Returns True if the first parenthesis of a text is closed by its last character."""
+    depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text[text.find("(") :])]
+    return text.endswith(")") and 0 not in depth[:-1]

@@ -12,6 +12,14 @@ SENTENCE = re.compile(
 CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
 FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
 """Beginnings of a clause that gives a reason for the clause before it, or its effect."""
+_REASON_OF = re.compile(r"\s+(?:because|since|so\s+that|as)\b.*", re.IGNORECASE)
+"""A reason within the clause of an ended technique."""
+_HANDLED = re.compile(
+    r"(?:and\s+|then\s+)*(?:every|each|all|an?|the)\s+[\w\s-]*\b(?:is|are|gets?|was|were)\s+"
+    r"(?:handled|processed|computed|done|produced|treated|taken|covered|owned|updated|written|assigned|worked\s+on)\s*",
+    re.IGNORECASE,
+)
+"""A clause that says nothing without who does it: `each row is handled`."""
 _IT = re.compile(r"\b((?:to|of|with|from|than|against) )it\b")
 _LABEL = re.compile(
     r"(?:implementation|notes?|layout|launch|mapping|strategy|parallel\w*|optimi[sz]\w*|algorithm|approach|how)[.!]?",
@@ -188,7 +196,11 @@ def _exchanged(
         after = re.sub(r"^\s*\([^()]*\)", "", after)  # it explained the words
         return _put(clauses, place, place, before + by + instead + after)
     if one.whole and match["by"] and before.strip():
-        return _put(clauses, place, place, f"{before.rstrip()} {after.lstrip()}".rstrip())
+        after = _REASON_OF.sub("", after)
+        said = (
+            "" if _HANDLED.fullmatch(before) and not after.strip() else f"{before.rstrip()} {after.lstrip()}".rstrip()
+        )
+        return _put(clauses, place, place, said)
     if place == 0 and not alone and opens and (not one.whole or one.spares_head):
         return None  # the clause says what is computed
     first = place

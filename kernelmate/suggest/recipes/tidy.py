@@ -35,9 +35,24 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
     """
     try:
         new = without_stale_comments(old, new, ended)
-        for step in (_without_unused, _pragmas_before_loops, _indented, _braces_as_before, _single_blank_lines):
+        for step in (
+            _without_bare_blocks,
+            _without_unused,
+            _pragmas_before_loops,
+            _indented,
+            _braces_as_before,
+            _single_blank_lines,
+        ):
             new = step(old, new)
         return _formatted(old, new)
+    except (KernelmateError, RecursionError):
+        return new
+
+
+def laid_out(old: Kernel, new: Kernel) -> Kernel:
+    """Returns a kernel that was written anew, with the braces of the old one's style and formatted by clang-format."""
+    try:
+        return _formatted(old, _braces_as_before(old, new))
     except (KernelmateError, RecursionError):
         return new
 
@@ -63,6 +78,29 @@ def _without_unused(old: Kernel, new: Kernel) -> Kernel:
             return new
         new = apply_edits(new, edits)
     return new
+
+
+def _without_bare_blocks(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the kernel without the braces of a block that lost its condition and ends the block around it."""
+    before = read_tree(old)
+    for _ in range(4):
+        tree = read_tree(new)
+        bare = [] if tree is None else [one for one in tree.walk("compound_statement") if _is_bare(one)]
+        if tree is None or before is None or not bare or any(map(_is_bare, before.walk("compound_statement"))):
+            return new
+        lines = new.unit.text.split("\n")
+        starts, step = _starts(lines), indent_step(tree)
+        first, last = (_number(starts, offset) for offset in (tree.span(bare[0])[0], tree.span(bare[0])[1] - 1))
+        if lines[first].strip() != "{" or lines[last].strip() != "}":
+            return new
+        inner = [one.removeprefix(step) for one in lines[first + 1 : last]]
+        new = _with_lines(new, [*lines[:first], *inner, *lines[last + 1 :]])
+    return new
+
+
+def _is_bare(block: Node) -> bool:
+    """Returns True for a block of its own at the end of another block."""
+    return block.parent is not None and block.parent.type == "compound_statement" and block.next_named_sibling is None
 
 
 def _unused(before: Tree, tree: Tree) -> Iterator[Node]:
@@ -205,13 +243,29 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
     changed = changed_lines(old.unit.text, new.unit.text)
     lines: list[str] = []
     for number, line in enumerate(new.unit.text.split("\n")):
-        match = re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do)\b.*?) ?\{", line) if number in changed else None
+        match = (
+            re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do|struct)\b.*?) ?\{", line) if number in changed else None
+        )
         if match is None:
-            lines.append(line)
+            head = _first_line(lines, line) if number in changed and line.endswith(") {") else None
+            lines += [line[:-2], f"{head}{{"] if head is not None else [line]
             continue
         lines += [f"{match[1]}}}"] if match[2] else []
         lines += [match[1] + match[3], f"{match[1]}{{"]
     return _with_lines(new, lines)
+
+
+def _first_line(before: Sequence[str], last: str) -> str | None:
+    """Returns the indentation of a statement of several lines that opens a body; None if `last` ends no such statement."""
+    depth = last.count(")") - last.count("(")
+    for line in reversed(before):
+        if depth <= 0:
+            return None
+        depth += line.count(")") - line.count("(")
+        if depth == 0:
+            match = re.match(r"(\s*)(?:if|for|while) \(", line)
+            return None if match is None else match[1]
+    return None
 
 
 def _own_lines(tree: Tree) -> bool:

@@ -110,7 +110,7 @@ class HistogramText:
         self.scatter = next(key for key in walk(plan) if plan.node(key).op == "scatter")
         self.output = kernel.outputs()[0].name
         self.names = fresh_names(
-            kernel, "kBins", "kCopies", "kPack", "bin", "copy", "count", "i", "j",
+            kernel, "kCopies", "kPack", "bin", "copy", "count", "i", "j",
             "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs", add=self.verb,
         )  # fmt: skip
         self.names.kThreads, self.constants = kernel.threads(self.threads)
@@ -218,7 +218,7 @@ class HistogramText:
         if self.bins is None:
             return []
         names, copies = self.names, self._copies()
-        lines = [f"constexpr int {names.kBins} = {self.bins};"]
+        names.kBins, lines = self.kernel.local_constant("kBins", self.bins, "bin", "")
         i, zeros = names.i, f"{names.part}[{names.i}] = 0;"
         own = f"threadIdx.x / {WARP}"
         if copies == 1:

@@ -375,7 +375,12 @@ class _Interleaved(WindowText):
                 pitch = self.number_text(parsed(group.shape[-1]))[0]
                 pitch = pitch if pitch.isidentifier() else f"({pitch})"
                 tests[f"{pitch} % {WIDEST // self._item(group)} == 0"] = None
-        return " && ".join(tests) or "true"
+        whole = {
+            test
+            for test in tests
+            if (found := re.match(r"\(\d+ \* (\w+)\)( % \d+ == 0)$", test)) and f"{found[1]}{found[2]}" in tests
+        }
+        return " && ".join(test for test in tests if test not in whole) or "true"
 
 
 def _bare(side: str) -> str:

@@ -14,7 +14,7 @@ from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions, Leaf
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.names import singular
+from kernelmate.synthesis.names import position_name, singular
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
@@ -99,7 +99,8 @@ class _Free:
     def called(self, axis: int) -> str:
         """Returns the name of a position along an axis: the singular of its length's name, or its first letter."""
         side = self.axes.sides[axis]
-        return singular(side, side[0] if side.isalpha() and self.kernel.names.is_free(side[0]) else "outer")
+        short = position_name(side)
+        return singular(side, side[0] if side.isalpha() and self.kernel.names.is_free(side[0]) else short)
 
     def position(self, axis: int | str) -> str:
         """Returns the text of the position along an axis."""
@@ -449,7 +450,7 @@ class _Packs(_Free):
         total = " * ".join(sides)
         return WrittenKernel(
             "permutation-packs",
-            f"Written from the reference: each thread copies a pack of {width} neighbouring elements along the last axis, in one access "
+            f"Written from the reference: each thread handles a pack of {width} neighbouring elements along the last axis, in one access "
             "where it is aligned." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             text,

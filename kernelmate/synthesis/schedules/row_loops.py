@@ -133,7 +133,7 @@ class RowLoops(RowElements):
     @property
     def threads(self) -> str:
         """Returns the number of threads that share a row."""
-        return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
+        return self.reductions.lanes if self.team.name == "warp" else str(self.names.kThreads)
 
     def kept_lines(self) -> list[str]:
         """Returns the declarations of kept values, and their loads."""

@@ -182,6 +182,9 @@ class Rows(RowLoops):
             self.constants += declared
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "slab", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
+        if self.reductions.team.noun == "lanes":
+            self.reductions.lanes, declared = kernel.constant("Lanes", team.threads, "threads that share a row")
+            self.constants += declared
         self.end = self._end()
         self.last = self.names.columns
         if keeps:

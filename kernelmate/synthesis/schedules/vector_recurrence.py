@@ -272,6 +272,7 @@ class _VectorText:
         if not self.places.fronts:
             of_numbers = Team("block", self.threads, self.threads)
         self.of_lanes = Reductions(self.places.plan, self.places.kernel, of_lanes, self.places.names.kThreads)
+        self.of_lanes.lanes = self.places.names.kLanes
         self.of_numbers = self.of_lanes
         if of_numbers != of_lanes:
             self.of_numbers = Reductions(self.places.plan, self.places.kernel, of_numbers, self.places.names.kThreads)

@@ -233,7 +233,7 @@ class StepText:
         lanes: the threads that share an element. of_lanes, of_numbers: the reductions of these, and to single numbers.
 
     Attributes:
-        late: True if the last level reads what the next step overwrites.
+        late: True if what is read behind the last barrier is overwritten by the next step before its first barrier.
         invariant: the locals of reductions to single numbers before the loop.
     """
 
@@ -242,6 +242,7 @@ class StepText:
         self.kernel, self.plan = places.kernel, places.plan
         self.names, self.expressions = places.names, places.expressions
         self.late, self.invariant = False, dict[Key, str]()
+        self._first, self._state_level = 0, 0  # levels that write to shared memory: the first, and that of the states
 
     def computed(self, stages: Stages, values: Sequence[StepValue], *, begins: bool = False) -> list[str]:
         """Returns the statements that compute values, level by level; carried numbers change, or begin, behind all others."""
@@ -253,10 +254,13 @@ class StepText:
         last = max([0, *(one.level for one in values), *stages.numbers.values()])
         self.expressions.known = dict(self.invariant)
         lines, changes = list[str](), list[tuple[str, str]]()
+        written = [(one.level, place) for one in values for array, place, _ in one.targets if not array]
+        self._first = min((level for level, _ in written), default=0)
+        states = [level for level, place in written if place.startswith(f"{self.names.following}[")]
+        self._state_level, self.late = min(states, default=0), False
         for level in range(last + 1):
             mine = [one for one in values if one.level == level]
             shared = any(not array for one in mine for array, _, _ in one.targets)
-            self.late = False
             lines += self._numbers(stages, level, [one for one in mine if not one.side], changes, begins=begins)
             for side in dict.fromkeys(one.side for one in mine if one.side):
                 lines += self._elements(stages, level, [one for one in mine if one.side == side])
@@ -322,12 +326,14 @@ class StepText:
                 continue
             if stages.is_state(key):
                 known[key] = self.places.state(key)
-                self.late = self.late or known[key].startswith(f"{self.names.now}[")
+                here = known[key].startswith(f"{self.names.now}[") and self._state_level <= self._first
+                self.late = self.late or here
                 continue
             vector = stages.vector_of(key)
             if vector is not None and vector.level < level:
                 known[key] = f"{vector.buffers[0]}{self.places.position(stages.place(key))}]"
-                self.late = self.late or (vector.key not in stages.kept and vector.level >= 0)
+                here = vector.key not in stages.kept and 0 <= vector.level <= self._first
+                self.late = self.late or here
             elif self.plan.node(key).op != "reduce":
                 stack += self.plan.operands(key)
 

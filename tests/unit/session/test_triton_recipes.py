@@ -142,7 +142,10 @@ def test_one_pass_reads_a_third_of_the_sectors(session: Session) -> None:
 def test_exact_products_are_offered_for_float32_operands_alone(tmp_path: Path) -> None:
     default = altered(tmp_path, "product_in_row_order", (', input_precision="ieee"', ""))
     made = [program_of(default).applied(one) for one in rewrites("exact-products", default)]
-    assert ['input_precision="tf32x3"' in made[0][0].source, 'input_precision="ieee"' in made[1][0].source] == [True, True]  # type: ignore[index]
+    assert ['input_precision="tf32x3"' in made[0][0].source, 'input_precision="ieee"' in made[1][0].source] == [
+        True,
+        True,
+    ]  # type: ignore[index]
     assert rewrites("exact-products", KERNELS["product"]) == []
 
 
@@ -186,9 +189,13 @@ def test_a_recipe_leaves_a_kernel_alone_where_it_is_not_certain(case: str, tmp_p
 
 
 def test_two_statements_on_a_line_are_not_separated(tmp_path: Path) -> None:
-    joined = altered(tmp_path, "double_rows", ("BLOCK: tl.constexpr):\n    at = ", "BLOCK: tl.constexpr):\n    two = 2; at = "))
+    joined = altered(
+        tmp_path, "double_rows", ("BLOCK: tl.constexpr):\n    at = ", "BLOCK: tl.constexpr):\n    two = 2; at = ")
+    )
     assert len(rewrites("wide-loads", joined)) == 1
-    one_line = "def one_line(x, y, columns, BLOCK: tl.constexpr): tl.store(y + columns, tl.load(x + columns))\n\n\ndef unused("
+    one_line = (
+        "def one_line(x, y, columns, BLOCK: tl.constexpr): tl.store(y + columns, tl.load(x + columns))\n\n\ndef unused("
+    )
     with pytest.raises(SourceError, match="several statements"):
         rewrites("wide-loads", altered(tmp_path, "one_line", ("def double_rows(", one_line)))
 

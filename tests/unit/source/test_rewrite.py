@@ -275,6 +275,20 @@ def test_a_name_that_serves_others_too_is_left(given: str) -> None:
     assert "k<<<(count + 63) / 64, 64>>>" in changed
 
 
+def test_a_count_of_blocks_in_a_variable_follows_in_its_declaration() -> None:
+    text = BLOCK + KERNEL + host("const unsigned int blocks = (count + 255) / 256; k<<<blocks, 256>>>(p, count, 3)")
+    changed = change_launch(kernel_of(text), block="64").unit.text
+    assert "const unsigned int blocks = (count + 63) / 64; k<<<blocks, 64>>>(p, count, 3)" in changed
+    used = text.replace("k<<<blocks", "use(blocks); k<<<blocks")
+    assert "k<<<(count + 63) / 64, 64>>>" in change_launch(kernel_of(used), block="64").unit.text
+
+
+def test_no_zero_stays_where_shared_memory_was() -> None:
+    text = BLOCK + KERNEL + host("k<<<1, 256, 256 * sizeof(float)>>>(p, count, 3)")
+    shared = change_launch(kernel_of(text), shared="32 * 4")
+    assert "k<<<1, 256>>>(p, count, 3)" in change_launch(shared, shared="0").unit.text
+
+
 def test_a_written_out_cap_of_the_grid_is_replaced_by_the_new_cap() -> None:
     kernel = kernel_of(BLOCK + KERNEL + host("k<<<64, 256>>>(p, count, 3)"))
     capped = change_launch(kernel_of(BLOCK + KERNEL), grid="min(cdiv(n, block), 64)")

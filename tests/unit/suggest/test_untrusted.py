@@ -366,6 +366,9 @@ def host_of(body: str) -> Kernel:
         ("const int threads = 256; scale<<<(n + threads - 1) / threads, threads>>>(x, n);", True),
         ("const int threads = 256; scale<<<n, threads>>>(x, n); use(threads);", False),
         ("const int threads = 256; scale<<<n, 64>>>(x, threads);", False),
+        ("const int blocks = (n + 255) / 256; scale<<<blocks, 64>>>(x, n);", True),
+        ("const int blocks = (n + 255) / 256; scale<<<blocks, 64>>>(x, blocks);", False),
+        ("const int blocks = count(256); scale<<<blocks, 64>>>(x, n);", False),
     ],
 )
 def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allowed: bool) -> None:

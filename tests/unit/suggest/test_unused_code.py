@@ -74,8 +74,7 @@ def test_what_anything_else_names_stays(user: str, kept: str) -> None:
         "inline constexpr int kThreads = 256;\n",
         "extern const int kThreads;\n",
         "__device__ int kThreads = 256;\n",
-        "__constant__ int kThreads = 256;\n",
-        "#define kThreads 256\n",
+        "__constant__ int kThreads;\n",
     ],
 )
 def test_what_other_files_may_see_or_memory_holds_stays(declared: str) -> None:
@@ -126,3 +125,25 @@ def test_a_header_that_may_be_needed_stays() -> None:
     assert screen(old, kernel_of(ANEW + other)) is not None
     plain = kernel_of(include + KERNEL)
     assert without_unused_headers(plain, new := kernel_of(include + ANEW)) == new, "no reason is known for it"
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "#define kThreads 256\n",
+        "#define LAST (kThreads - 1)\n#define kThreads 256\n",
+        "__constant__ int kThreads = 256;\n",
+    ],
+)
+def test_macros_and_constant_memory_that_only_the_kernel_used_go(declared: str) -> None:
+    kernel = KERNEL.replace("threadIdx.x;", "threadIdx.x + LAST - LAST;") if "LAST" in declared else KERNEL
+    assert anew(declared + "\n" + kernel) == ANEW
+
+
+def test_a_macro_that_was_unused_before_stays() -> None:
+    assert anew("#define UNUSED 1\n\n" + KERNEL) == "#define UNUSED 1\n\n" + ANEW
+
+
+def test_a_comment_that_tells_of_the_kernel_stays_when_a_constant_below_it_goes() -> None:
+    comment = "// Scales x by two into y.\n"
+    assert anew(f"#include <cmath>\n\n{comment}{CONSTANT}\n{KERNEL}") == f"#include <cmath>\n\n{comment}\n{ANEW}"

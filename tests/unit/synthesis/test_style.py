@@ -95,7 +95,7 @@ def test_a_launch_names_the_constant_of_the_block(make: Any, tmp_path: Path) -> 
 
 
 def test_a_constant_that_only_launches_had_goes(make: Any, tmp_path: Path) -> None:
-    make(NORM, NORMED, above="constexpr int kBlock = 128;\n")
+    make(NORM, NORMED, above="constexpr unsigned kBlock = 128;\n")
     kernel, contract = with_host(
         tmp_path, "void run(float* x, float* y, int r, int c) { work<<<r, kBlock>>>(x, y, r, c); }"
     )
@@ -103,6 +103,86 @@ def test_a_constant_that_only_launches_had_goes(make: Any, tmp_path: Path) -> No
     assert "kBlock" not in found.unit.text
     assert ", kThreads>>>(x, y, r, c)" in found.unit.text
     assert screen(kernel, found) is None
+
+
+@pytest.mark.parametrize("given", ["#define TPB 64", "const int TPB = 64;", "static constexpr int TPB = 64;"])
+def test_a_constant_of_the_block_serves_kernel_and_launches(given: str, make: Any, tmp_path: Path) -> None:
+    make(NORM, NORMED, body="y[0] = x[TPB];", block=64, above=f"{given}\n")
+    kernel, contract = with_host(
+        tmp_path, "void run(float* x, float* y, int r, int c) { work<<<r, TPB>>>(x, y, r, c); }"
+    )
+    found = file_of(kernel, contract, tmp_path)
+    assert given.replace("64", "128") in found.unit.text
+    assert "__launch_bounds__(TPB)" in found.unit.text
+    assert "kThreads" not in found.unit.text
+    assert screen(kernel, found) is None
+
+
+def test_a_dim3_has_the_names_of_the_kernels_constants(make: Any, tmp_path: Path) -> None:
+    make(NORM, NORMED)
+    host = "void run(float* x, float* y, int r, int c) {\n  dim3 b(128), g(r);\n  work<<<g, b>>>(x, y, r, c);\n}"
+    kernel, contract = with_host(tmp_path, host)
+    text = file_of(kernel, contract, tmp_path).unit.text
+    assert "dim3 b(kThreads), g((r + kThreads / kLanes - 1) / (kThreads / kLanes));" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("namespace a {", "}", False),
+        ("namespace {", "}", True),
+        ("namespace a {\nnamespace {", "}", True),
+        ("", "", True),
+    ],
+)
+def test_a_launch_names_a_constant_that_it_sees(
+    before: str, after: str, named: bool, make: Any, tmp_path: Path
+) -> None:
+    make(NORM, NORMED, above=f"{before}\n" if before else "")
+    end = "}" * (before.count("{") - after.count("}"))
+    host = f"{after}\nvoid run(float* x, float* y, int r, int c) {{ work<<<r, 128>>>(x, y, r, c); }}\n{end}"
+    kernel, contract = with_host(tmp_path, host)
+    assert ("kThreads>>>" in file_of(kernel, contract, tmp_path).unit.text) is named
+
+
+def test_a_function_that_is_called_once_has_no_barrier_against_earlier_calls(make: Any, tmp_path: Path) -> None:
+    above = "    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+    text = file_of(*make(NORM, f"def reference(x):\n{above}", sizes="{ rows = 6, cols = 9000 }"), tmp_path).unit.text
+    assert "block_sum" in text
+    assert "earlier call" not in text
+    twice = (
+        "def reference(x):\n    c = x - x.mean(axis=1, keepdims=True)\n    return (c**2).sum(axis=1, keepdims=True) * c"
+    )
+    text = file_of(*make(NORM, twice, sizes="{ rows = 6, cols = 9000 }"), tmp_path).unit.text
+    assert "earlier call" in text
+
+
+def test_types_have_the_names_of_the_file(make: Any, tmp_path: Path) -> None:
+    kernel, contract = make(MAP, "x * 2", above="using real = float;\n")
+    kernel = load_kernel(_with(tmp_path / "kernel.cu", ("float* x", "real* x")))
+    text = first(kernel, contract, tmp_path).definition
+    assert "const real* __restrict__ x" in text
+    assert "real at[kPack];" in text
+
+
+def test_macros_name_numbers_of_the_reference(make: Any, tmp_path: Path) -> None:
+    text = first(*make(MAP, "x * 0.25", body="y[0] = QUARTER * x[0];", above="#define QUARTER 0.25f\n"), tmp_path)
+    assert "QUARTER" in text.definition
+
+
+def test_copies_of_halves_are_not_converted(make: Any, tmp_path: Path) -> None:
+    halves = {"x": "in float16[h, w]", "y": "out float16[w, h]", "h": "int32", "w": "int32"}
+    text = first(*make(halves, "x.T", sizes=SIDES, grid="h", above="#include <cuda_fp16.h>\n"), tmp_path).definition
+    assert "half2float" not in text
+
+
+def _with(path: Path, *changes: tuple[str, str]) -> Path:
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    return path
 
 
 STENCIL = (
@@ -189,9 +269,9 @@ def test_the_width_of_a_file_is_kept(make: Any, tmp_path: Path) -> None:
 def test_long_statements_are_broken_outside_of_parentheses_and_before_tight_operators() -> None:
     line = "  const bool aligned = columns % 4 == 0 && (address(first) | address(second) | address(third)) % 16 == 0;"
     assert folded(line, 80) == [
-        "  const bool aligned = columns % 4 == 0 &&",
-        "                       (address(first) | address(second) |",
-        "                        address(third)) % 16 == 0;",
+        "  const bool aligned =",
+        "      columns % 4 == 0 &&",
+        "      (address(first) | address(second) | address(third)) % 16 == 0;",
     ]
     assert folded("  if (a_long_condition < limit) target[first_position] = values[second_position];", 60) == [
         "  if (a_long_condition < limit) {",
@@ -218,8 +298,8 @@ def test_a_guarded_statement_with_calls_is_broken_behind_its_condition() -> None
     line = "  if (first < N) *reinterpret_cast<Results*>(&y[static_cast<size_t>(row) * N + first]) = y_pack;"
     assert folded(line, 80) == [
         "  if (first < N) {",
-        "    *reinterpret_cast<Results*>(&y[static_cast<size_t>(row) * N +",
-        "                                   first]) = y_pack;",
+        "    *reinterpret_cast<Results*>(&y[static_cast<size_t>(row) * N + first]) =",
+        "        y_pack;",
         "  }",
     ]
 

@@ -15,6 +15,16 @@ from tests.unit.synthesis.test_new_kernels import request_for
 
 HEAD = "import numpy as np\n\n\n"
 RIGHT = {
+    "overlap": """
+def overlap(x: "float32[t=9, s=8]", w: "float32[s, s] ~ normal(0, 0.2)"):
+    h = np.zeros(x.shape[1])
+    y = np.zeros(x.shape[0])
+    for t in range(len(x)):
+        new = np.tanh(w @ (w @ h) + x[t])
+        y[t] = (h * new).sum()
+        h = new
+    return y
+""",
     "network": """
 def network(x: "float32[b=2, t=9, s=20]", w: "float32[s, s] ~ normal(0, 0.1)", h0: "float32[b, s]", v: "float32[s, o=3]"):
     h = h0
@@ -230,6 +240,28 @@ def reference(x, w):
     assert written.definition.count("is_first = step == 0;") == 1
     assert "] = 0.0f;" in written.definition
     assert "next = 0.0f" not in written.definition
+
+
+def test_a_step_ends_with_a_barrier_only_if_the_next_overwrites_what_it_read_last(make: Make, tmp_path: Path) -> None:
+    reference = """
+def reference(x, w):
+    h = np.zeros(x.shape[1])
+    y = np.zeros(x.shape[0])
+    for t in range(len(x)):
+        new = np.tanh(w @ GATED + x[t])
+        y[t] = (h * new).sum()
+        h = new
+    return y
+"""
+    args = {"x": "in float32[rows, cols]", "w": "in float32[cols, cols]", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}  # fmt: skip
+
+    def barriers(gated: str) -> int:
+        kernel, contract = make(args, reference.strip().replace("GATED", gated), grid="1")
+        written = next(kernels_for(trace(contract, tmp_path), kernel, contract))
+        return written.definition[written.definition.index("step < rows") :].count("__syncthreads")
+
+    assert barriers("h") == 2, "the next step overwrites h at once"
+    assert barriers("(w @ h)") == 2, "the next step overwrites h behind its first barrier"
 
 
 @pytest.mark.parametrize("name", REFUSED)

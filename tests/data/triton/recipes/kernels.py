@@ -87,7 +87,9 @@ def product_in_row_order(a, b, c, M, N, K, B: tl.constexpr = 16):
     for k in range(0, K, B):
         depth = k + tl.arange(0, B)
         x = tl.load(a + rows[:, None] * K + depth[None, :], mask=(rows[:, None] < M) & (depth[None, :] < K), other=0.0)
-        y = tl.load(b + depth[:, None] * N + columns[None, :], mask=(depth[:, None] < K) & (columns[None, :] < N), other=0.0)
+        y = tl.load(
+            b + depth[:, None] * N + columns[None, :], mask=(depth[:, None] < K) & (columns[None, :] < N), other=0.0
+        )
         acc += tl.dot(x, y, input_precision="ieee")
     tl.store(c + rows[:, None] * N + columns[None, :], acc, mask=(rows[:, None] < M) & (columns[None, :] < N))
 

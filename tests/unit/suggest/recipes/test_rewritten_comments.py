@@ -28,6 +28,8 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Scales x. The literals are doubles, as they come out of a port from Python.", "Scales x."),
         ("Scales x.\n//   x     [n] inputs\n// One thread per element.", "Scales x.\n//   x     [n] inputs"),
         ("Doubles each element; n may be 0.", "Doubles each element; n may be 0."),
+        ("Row sums. Used by the loss; every row is handled by one thread because there were few columns.", "Row sums. Used by the loss."),
+        ("Row sums. Each row is processed by one block.", "Row sums."),
         ("Copyright 2026 the block authors, one thread per row.", "Copyright 2026 the block authors, one thread per row."),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, find_kernels, load_kernel, text_unit
 from kernelmate.suggest.recipes.restructure import known, named, warps
-from kernelmate.suggest.recipes.tidy import changed_lines, tidied
+from kernelmate.suggest.recipes.tidy import changed_lines, laid_out, tidied
 from kernelmate.suggest.syntax import Tree, read_tree
 
 KERNEL = """// Adds.
@@ -52,6 +52,20 @@ def test_locals_that_lost_their_last_use_go_and_what_only_they_needed(cleaned) -
     assert "from" not in text
     assert "step" not in text
     assert "int   unused_before = 3;\n" in text
+
+
+def test_a_block_without_its_condition_loses_its_braces(cleaned) -> None:
+    given = "__global__ void k(float* x, int n) {\n  int i = threadIdx.x;\n  if (i < n) {\n    x[i] = 1.0f;\n    x[i] += 2.0f;\n  }\n}\n"
+    expected = "__global__ void k(float* x, int n) {\n  int i = threadIdx.x;\n  x[i] = 1.0f;\n  x[i] += 2.0f;\n}\n"
+    assert cleaned(given, "  if (i < n) {\n", "  {\n") == expected
+
+
+def test_a_written_kernel_has_the_braces_of_the_old_one() -> None:
+    given = "__global__ void k(float* x, int n)\n{\n  x[0] = 1.0f;\n}\n"
+    body = "  for (int i = 0; i < n;\n       ++i) {\n    x[i] = 1.0f;\n  }\n  each([&](int i) {\n    x[i] += 1.0f;\n  });\n"
+    text = laid_out(*rewritten(find_kernels(text_unit(given, "k.cu"))[0], "  x[0] = 1.0f;\n", body)).unit.text
+    assert "  for (int i = 0; i < n;\n       ++i)\n  {\n    x[i] = 1.0f;\n  }\n" in text
+    assert "  each([&](int i) {\n" in text
 
 
 def test_what_may_do_something_stays(cleaned) -> None:
