@@ -71,7 +71,7 @@ class Packs:
         """Returns the condition that every array is aligned to its pack size; empty if the contract guarantees it.
 
         Args:
-            count: the name of the constant for the elements per pack, if the type is not visible.
+            count: the name of the constant for the elements per pack, where a type of the row's helper is not visible.
         """
         groups: dict[str, list[str]] = {}
         for one in dict.fromkeys(self.kernel.others.get(one, one) for one in self.arrays):
@@ -81,7 +81,7 @@ class Packs:
         tests = []
         for element, addresses in groups.items():
             joined = f"({' | '.join(addresses)})" if len(addresses) > 1 else addresses[0]
-            bytes_ = f"({count} * sizeof({element}))" if count else f"sizeof({self.types[element]})"
+            bytes_ = f"({count} * sizeof({element}))" if count and not self.shared else f"sizeof({self.types[element]})"
             tests.append(f"{joined} % {bytes_} == 0")
         return " && ".join(tests)
 
