@@ -13,10 +13,11 @@ from kernelmate.compiler.project_headers import folders_of
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.history import History
-from kernelmate.records import JudgingInputs, Kernel, Recorded, Verdict
+from kernelmate.records import CompileOptions, JudgingInputs, Kernel, Recorded, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
 from kernelmate.report.json import dumps, verdicts_json
 from kernelmate.session.places import needed_files
+from kernelmate.session.preparing import options_for
 from kernelmate.session.recording import restored
 from kernelmate.session.session import Session
 from kernelmate.source import contract_for, file_text, load_kernel, load_single_kernel
@@ -192,7 +193,7 @@ def _files(session: Session, settings: Settings, judged: Export) -> dict[str, st
         file=carried.place,
         baseline=None if before is None else f"{carried.baseline}::{before.name}",
         prompt=judged.chosen.prompt,
-        settings=_settings(settings, session.target.name),
+        settings=_settings(options_for(settings, Path(kernel.unit.path)), session.target.name),
         includes=list(carried.includes),
         verdict=f"{carried.stem}.verdict.json",
     )
@@ -244,7 +245,8 @@ def carried_files(session: Session, settings: Settings, judged: Export) -> Carri
     document = verdicts_json(judged.verdicts, given, None if before is None else kernel, contract, judged.chosen.prompt)
     files[f"{stem}.verdict.json"] = dumps(document) + "\n"
     headers = [header for one in session.prepare(kernel) for header in one.compiled.headers]
-    folders = [*(Path(one).resolve() for one in settings.include_paths), *folders_of(headers, file.parent)]
+    searched = options_for(settings, file).include_paths
+    folders = [*(Path(one).resolve() for one in searched), *folders_of(headers, file.parent)]
     includes = dict.fromkeys(one.relative_to(root).as_posix() for one in folders if one.is_relative_to(root))
     return CarriedFiles(files, place, old_place, stem, root, tuple(includes))
 
@@ -268,9 +270,8 @@ def _portable(given: JudgingInputs, place: str) -> JudgingInputs:
     return replace(given, file=PurePosixPath(place).name, directory="exported")
 
 
-def _settings(settings: Settings, target: str) -> dict[str, object]:
+def _settings(options: CompileOptions, target: str) -> dict[str, object]:
     """Returns settings that compile and judge alike on any machine: no local folders, no history."""
-    options = settings.compile_options
     chosen: dict[str, object] = {"target": target, "std": options.std, "backend": "emulator", "history": False}
     others = {"defines": options.defines, "fast_math": options.fast_math, "max_registers": options.max_registers, "flags": options.flags}  # fmt: skip
     return chosen | {name: value for name, value in others.items() if value}

@@ -95,6 +95,25 @@ def test_everything_that_the_kernel_needs_goes_along_and_the_test_passes_elsewhe
     assert "test_it_is_right_at_every_size" in failed.stdout
 
 
+def test_options_of_the_project_s_build_and_a_header_of_another_folder_go_along(run: Run, tmp_path: Path) -> None:
+    project = Path.cwd()
+    (project / "shared").mkdir()
+    (project / "kernels/scale.h").rename(project / "shared/scale.h")
+    (project / "shared/scale.h").write_text("#define SCALE FACTOR\n")
+    command = {
+        "directory": str(project),
+        "file": "kernels/twice.cu",
+        "command": "nvcc -DFACTOR=2.0f -c kernels/twice.cu",
+    }
+    (project / "compile_commands.json").write_text(json.dumps([command]))
+    away = tmp_path / "away"
+    done = run("export", "kernels/twice.cu", "--to", str(away))
+    assert done.exit_code == 0, done.output
+    assert (away / "shared/scale.h").is_file()
+    passed = judged_again(away)
+    assert passed.returncode == 0, passed.stdout
+
+
 def test_the_verdict_is_what_confirm_takes(run: Run, tmp_path: Path) -> None:
     away = tmp_path / "away"
     run("export", "kernels/twice.cu", "--to", str(away), "--baseline", "kernels/old.cu", "--json")
