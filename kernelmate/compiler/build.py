@@ -119,8 +119,7 @@ def build_options(words: Sequence[str], directory: Path) -> CompileOptions:
     )
 
 
-_STANDARDS = frozenset({"c++17", "c++20", "c++23"})
-"""Standards that are taken: libcu++, whose types device code gets, needs C++17 or later."""
+_STANDARDS = frozenset({"c++11", "c++14", "c++17", "c++20", "c++23"})
 
 
 def _read_words(words: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,9 @@ def project_build(file: Path) -> CompileOptions | None:
     if found is None:
         return None
     kept = tuple(one for one in found.include_paths if Path(one).resolve().is_relative_to(root))
-    return replace(found, include_paths=kept, flags=tuple(one for one in found.flags if _is_allowed(one)))
+    # Nobody asked for an older standard than libcu++, whose types device code gets, can be compiled with.
+    std = "c++17" if found.std in ("c++11", "c++14") else found.std
+    return replace(found, std=std, include_paths=kept, flags=tuple(one for one in found.flags if _is_allowed(one)))
 
 
 def _of_database(file: Path, root: Path) -> CompileOptions | None:

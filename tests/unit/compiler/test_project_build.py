@@ -97,6 +97,13 @@ def test_a_call_without_constant_options_of_another_file_or_of_broken_text_gives
     assert project_build(kernel) is None
 
 
+def test_an_older_standard_than_libcu_needs_is_raised(kernel: Path) -> None:
+    database(kernel.parents[2], str(kernel), "nvcc -std=c++14 -DN=1 -c x.cu")
+    found = project_build(kernel)
+    assert found is not None
+    assert found.std == "c++17"
+
+
 def test_an_edited_builder_is_read_again(kernel: Path) -> None:
     run = kernel.parents[1] / "run.py"
     for size in ("32", "64"):
