@@ -60,26 +60,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     for shape in _shapes(request, sides, ties):
         if most is not None and _product(shape) > max(most, _product(sides)):
             continue
-        if _leaves_idle(contract, sides, shape):
-            continue
         rewrite = _rewrite(request, contract, sides, shape, ties)
         if rewrite is not None:
             yield rewrite
-
-
-def _leaves_idle(contract: Contract, sides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Returns True if a longer side covers more than all blocks of the headline size did together.
-
-    `contract` has the grid as a function of the block.
-    """
-    grid = launch_shape(contract, contract.sizes[0]).grid
-    for axis, (old, new) in enumerate(zip(sides, shape, strict=True)):
-        name = rf"block_{AXES[axis]}|block" if axis == 0 else rf"block_{AXES[axis]}"
-        divided = axis < len(contract.grid) and re.search(rf", (?:{name})\)", contract.grid[axis]) is not None
-        covered = old * grid[axis] if divided else new
-        if new > max(old, covered if axis else -(-covered // WARP) * WARP):
-            return True
-    return False
 
 
 CLAIMS = (

@@ -35,14 +35,7 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
     """
     try:
         new = without_stale_comments(old, new, ended)
-        for step in (
-            _without_bare_blocks,
-            _without_unused,
-            _pragmas_before_loops,
-            _indented,
-            _braces_as_before,
-            _single_blank_lines,
-        ):
+        for step in (_without_unused, _pragmas_before_loops, _indented, _braces_as_before, _single_blank_lines):
             new = step(old, new)
         return _formatted(old, new)
     except (KernelmateError, RecursionError):
@@ -78,29 +71,6 @@ def _without_unused(old: Kernel, new: Kernel) -> Kernel:
             return new
         new = apply_edits(new, edits)
     return new
-
-
-def _without_bare_blocks(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the kernel without the braces of a block that lost its condition and ends the block around it."""
-    before = read_tree(old)
-    for _ in range(4):
-        tree = read_tree(new)
-        bare = [] if tree is None else [one for one in tree.walk("compound_statement") if _is_bare(one)]
-        if tree is None or before is None or not bare or any(map(_is_bare, before.walk("compound_statement"))):
-            return new
-        lines = new.unit.text.split("\n")
-        starts, step = _starts(lines), indent_step(tree)
-        first, last = (_number(starts, offset) for offset in (tree.span(bare[0])[0], tree.span(bare[0])[1] - 1))
-        if lines[first].strip() != "{" or lines[last].strip() != "}":
-            return new
-        inner = [one.removeprefix(step) for one in lines[first + 1 : last]]
-        new = _with_lines(new, [*lines[:first], *inner, *lines[last + 1 :]])
-    return new
-
-
-def _is_bare(block: Node) -> bool:
-    """Returns True for a block of its own at the end of another block."""
-    return block.parent is not None and block.parent.type == "compound_statement" and block.next_named_sibling is None
 
 
 def _unused(before: Tree, tree: Tree) -> Iterator[Node]:

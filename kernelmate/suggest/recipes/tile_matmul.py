@@ -297,9 +297,8 @@ def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, i
     base, inner = fresh(tree, "start"), fresh(tree, f"{loop.name}_in") if outside else loop.name
     bound = tree.text(loop.bound)
     lines = [f"for ({loop.declared or 'int'} {base} = {tree.text(loop.start)}; {base} < {bound}; {base} += {side}) {{"]
-    turns: dict[str, str] = {}
     for one, tile in zip(product.operands, tiles, strict=True):
-        lines += [step + line for line in _load(tree, product, one, tile, base, bound, turns)]
+        lines += [step + line for line in _load(tree, product, one, tile, base, bound)]
     lines.append(f"{step}__syncthreads();")
     changes = [
         (found.start_byte, found.end_byte, f"{tile}[threadIdx.{one.axis}][{inner}]" if one.along else f"{tile}[{inner}][threadIdx.{one.axis}]")
@@ -330,23 +329,15 @@ def _names_outside(tree: Tree, product: Product) -> bool:
     )
 
 
-def _load(
-    tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str, turns: dict[str, str]
-) -> list[str]:
-    """Returns statements in which each thread loads one element; lanes load contiguous elements.
-
-    `turns` are the locals for the summed index of an element, by the thread's index; a new one is added.
-    """
+def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str) -> list[str]:
+    """Returns statements in which each thread loads one element; lanes load contiguous elements."""
     owner = tree.variable(one.owner)
     assert owner is not None
     assert owner.value is not None
     across, deep = ("threadIdx.y", "threadIdx.x") if one.along else ("threadIdx.x", "threadIdx.y")
-    lines = []
-    if deep not in turns:
-        alike = len({other.along for other in product.operands}) == 1
-        turns[deep] = fresh(tree, f"{product.loop.name}_{'own' if alike else one.array}")
-        lines.append(f"const {product.loop.declared or 'int'} {turns[deep]} = {base} + {deep};")
-    turn, number = turns[deep], one.owner
+    turn = fresh(tree, f"{product.loop.name}_{one.array}")
+    lines = [f"const {product.loop.declared or 'int'} {turn} = {base} + {deep};"]
+    number = one.owner
     if across != f"threadIdx.{one.axis}":
         number = fresh(tree, f"{one.owner}_{one.array}")
         place = re.sub(r"\bthreadIdx\s*\.\s*[xy]\b", across, tree.text(owner.value))

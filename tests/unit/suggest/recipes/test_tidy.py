@@ -54,12 +54,6 @@ def test_locals_that_lost_their_last_use_go_and_what_only_they_needed(cleaned) -
     assert "int   unused_before = 3;\n" in text
 
 
-def test_a_block_without_its_condition_loses_its_braces(cleaned) -> None:
-    given = "__global__ void k(float* x, int n) {\n  int i = threadIdx.x;\n  if (i < n) {\n    x[i] = 1.0f;\n    x[i] += 2.0f;\n  }\n}\n"
-    expected = "__global__ void k(float* x, int n) {\n  int i = threadIdx.x;\n  x[i] = 1.0f;\n  x[i] += 2.0f;\n}\n"
-    assert cleaned(given, "  if (i < n) {\n", "  {\n") == expected
-
-
 def test_a_written_kernel_has_the_braces_of_the_old_one() -> None:
     given = "__global__ void k(float* x, int n)\n{\n  x[0] = 1.0f;\n}\n"
     body = "  for (int i = 0; i < n;\n       ++i) {\n    x[i] = 1.0f;\n  }\n  each([&](int i) {\n    x[i] += 1.0f;\n  });\n"
