@@ -25,10 +25,8 @@ from kernelmate.synthesis.kernel_text import (
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrences import ALL, BEFORE, LAST
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.column_scan import STARTS
+from kernelmate.synthesis.reductions import RESULT_NAMES, STARTS, WARP, Reductions, Team
 from kernelmate.synthesis.schedules.sweep_plan import (
-    FOLDED,
     STEP,
     SweepLoop,
     SweepLoops,
@@ -287,7 +285,7 @@ class _SweepText(PositionTexts):
         for key in loop.folds:
             kind = str(self.plan.node(key).data[0])
             (text,) = self.expressions.locals_for([self.plan.operands(key)[0]], body)
-            self.folded[key] = self.after[key] = self.kernel.names.fresh(FOLDED[kind])
+            self.folded[key] = self.after[key] = self.kernel.names.fresh(RESULT_NAMES[kind])
             body.append(self.reductions.combined(kind, self.folded[key], text, self.kernel.real))
         for name in re.findall(r"^ *const \w+ (\w+) = ", "\n".join(body), re.MULTILINE):
             self.kernel.names.release(name)  # the next loop may use it again
