@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +202,28 @@ def launch_numbers(text: str) -> frozenset[str]:
     return frozenset(name for name in given if outside.count(name) == 1)
 
 
+def launch_effects(text: str, *, declared: bool) -> frozenset[str]:
+    """Returns the functions that launch parameters call, and their other effects.
+
+    If `declared`, those of declarations of `dim3` variables and integers are included.
+    """
+    tokens, end, found = lex(text).tokens, "", list[str]()
+    for index, token in enumerate(tokens):
+        if not end and token.text == "<<<":
+            end = ">"
+        elif not end and declared and (token.text == "dim3" or _declares_integer(tokens, index)):
+            end = ";"
+        elif token.text == end and (end == ";" or _closes_launch(tokens, index)):
+            end = ""
+        found.append(token.text if end else ";")
+    plain = re.sub(r"\b(min|max) < [^<>()]* > (?=\()", r"\1 ", _CAST.sub("", " ".join(found)))
+    return frozenset(one[0].strip().removesuffix(" (") for one in _EFFECT.finditer(plain)) - _HARMLESS
+
+
+def _declares_integer(tokens: Sequence[Token], index: int) -> bool:
+    return tokens[index].text in _INTEGRAL and [one.text for one in tokens[index + 2 : index + 3]] == ["="]
+
+
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yields the words of a text without comments, layout, launch parameters and initialisers of their variables.
 
@@ -227,7 +248,7 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
 
 
 def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
-    """Returns the initialisers of the grid and block of launches that contain no call: a `dim3`'s parentheses, an integer's value.
+    """Returns the initialisers of the grid and block of launches that are arithmetic: a `dim3`'s parentheses, an integer's value.
 
     Keys are the indices of the opening parenthesis or the equals sign, values those of the token after the initialiser.
     """
@@ -251,22 +272,28 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
         within = word == "dim3" or (within and word != ";")
         if within and word in launched and words[index + 1 : index + 2] == ["("]:
             stop = closing(tokens, index + 1)
-            inside = words[index + 2 : stop] if stop is not None else []
-            if stop is not None and not any(
-                one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside)
-            ):
+            if stop is not None and _is_arithmetic(words[index + 2 : stop]):
                 found[index + 1] = stop
         if word in alone and words[index + 1 : index + 2] == ["="] and words[index - 1] in _INTEGRAL:
             stop = words.index(";", index) if ";" in words[index:] else index
             inside = words[index + 2 : stop]
-            called = any(one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside))
-            if stop > index and not called and not {"=", ",", "{", "}", "++", "--"} & {*inside}:
+            if inside and "," not in inside and _is_arithmetic(inside):
                 found[index + 1] = stop
     return found
 
 
 _INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t"})
 """Last words of the types of integers that hold a launch's grid or block."""
+
+_CAST = re.compile(rf"(?:\(|\bstatic_cast <) (?:(?:std|::|{'|'.join(sorted(_INTEGRAL))}) )+[)>] (?=\()")
+_EFFECT = re.compile(r"(?:\w+|[\])>]) \(|[{}]|\+ ?\+|- ?-|(?:^| )(?:[^=!<> ]|<<|>>)?=(?: |$)|\b(?:new|delete|throw)\b")
+"""A call, also one of what an expression gives, a body, an assignment, or a statement within an expression."""
+_HARMLESS = frozenset({"dim3", "min", "max", "sizeof"})
+
+
+def _is_arithmetic(words: Sequence[str]) -> bool:
+    """Returns True for an expression that calls nothing and changes no variable."""
+    return _EFFECT.search(_CAST.sub("", " ".join(words))) is None
 
 
 def _closes_launch(tokens: Sequence[Token], index: int) -> bool:

@@ -33,6 +33,7 @@ from kernelmate.suggest.pieces import (
     NESTING,
     FilePiece,
     aligned_type,
+    launch_effects,
     launch_numbers,
     names_of,
     own_headers,
@@ -140,6 +141,13 @@ def screen(
         texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
         numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
         before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
+        given = {name for piece in before for kind, name in names_of(piece.node) if kind == "function"}
+        given |= {piece.words[2] for piece in before if piece.words[:2] == ("#", "define") and len(piece.words) > 2}
+        effects = launch_effects(texts[1], declared=False) - launch_effects(texts[0], declared=True) - given
+        if effects:
+            raise ForbiddenText(
+                f"A launch has a call or an assignment that the file's launches do not have: {min(effects)}."
+            )
         own = frozenset[tuple[str, ...]]()
         if not baseline.unit.path.endswith(INCLUDED):
             own = own_helpers(before) | frozenset(own_headers(before))

@@ -7,21 +7,17 @@ each block again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import BY_NUMBER, COSTLY
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
 from kernelmate.synthesis.plan import Refused, long_sides, without_reshapes
 
 LEAVES = frozenset({"input", "scalar", "size", "constant", "iota"})
-_INDEXED = frozenset({"take", "pick", "along", "gather"})
-_COSTLY = frozenset(
-    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "power", "erf", "divide"}
-)  # fmt: skip
-"""Operations that are not repeated for several results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,20 +155,20 @@ class _BlockCutter:
             last = at
         return last
 
-    def _below(self, index: int) -> set[int]:
-        """Returns a node and all that it is computed from."""
-        found, stack = set[int](), [index]
+    def _below(self, *starts: int, through: Callable[[int], bool] = lambda _: True) -> set[int]:
+        """Returns nodes and all that they are computed from, up to those through which the search does not go."""
+        found, stack = set[int](), [*starts]
         while stack:
             one = stack.pop()
             if one not in found:
                 found.add(one)
-                stack += self.nodes[one].args
+                stack += self.nodes[one].args if through(one) else ()
         return found
 
     def _rearranged(self, index: int) -> Iterator[int]:
         """Yields the computed operands of an operation that reads other elements than its own."""
         node = self.nodes[index]
-        if node.op not in ("reshape", "window", *_INDEXED):
+        if node.op not in ("reshape", "window", *BY_NUMBER):
             return
         source = self._unviewed(node.args[0])
         if node.op == "reshape":
@@ -180,23 +176,16 @@ class _BlockCutter:
                 yield node.args[0]
         elif node.op == "window" and len(node.args) > 1:
             yield from (one for one in map(self._moved, node.args) if self._computes(one) and self._is_held(one))
-        elif node.op in _INDEXED and self._computes(source):
+        elif node.op in BY_NUMBER and self._computes(source):
             yield node.args[0]
 
     def _is_held(self, index: int) -> bool:
         """Returns True if a joined or padded value is an array of its own: other results of it need it, or it is costly."""
-        below = self._below_to_reshapes(index)
-        return self.joins or any(node.op not in (*LEAVES, "view", "window", "map", "cast", "reshape") or node.data[:1] in [(one,) for one in _COSTLY] for node in map(self.nodes.__getitem__, below))  # fmt: skip
-
-    def _below_to_reshapes(self, index: int) -> set[int]:
-        """Returns a node and what it is computed from, up to changes of a shape."""
-        found, stack = set[int](), [index]
-        while stack:
-            one = stack.pop()
-            if one not in found:
-                found.add(one)
-                stack += () if self.nodes[one].op == "reshape" else self.nodes[one].args
-        return found
+        cheap = (*LEAVES, "view", "window", "map", "cast", "reshape")
+        below = map(self.nodes.__getitem__, self._below(index, through=lambda one: self.nodes[one].op != "reshape"))
+        return self.joins or any(
+            node.op not in cheap or (node.op == "map" and node.data[0] in COSTLY) for node in below
+        )
 
     def _moved(self, index: int) -> int:
         """Returns the source of a window without a border, below views."""
@@ -216,7 +205,7 @@ class _BlockCutter:
     def _repeated(self, index: int) -> Iterator[int]:
         """Yields a costly value that several stages need, or a reduction needs for each of several results."""
         node = self.nodes[index]
-        if node.op != "map" or node.data[0] not in _COSTLY or not long_sides(node):
+        if node.op != "map" or node.data[0] not in COSTLY or not long_sides(node):
             return
         top, users = index, self.users.get(index, [])
         while (
@@ -261,7 +250,7 @@ class _BlockCutter:
         levels: dict[int, int] = {}
         stages: list[BlockStage] = []
         for target in sorted(self.targets):
-            used = self.targets & self._below_directly(target)
+            used = self.targets & self._below(*self.nodes[target].args, through=lambda one: one not in self.targets)
             levels[target] = max((levels[one] + 1 for one in used), default=0)
             if target not in self.graph.outputs or self.users.get(target):
                 stages.append(self._stage(target, places, levels[target], None))
@@ -270,16 +259,6 @@ class _BlockCutter:
             stages.append(self._stage(one, places, last, number))
         blocks = tuple(self.nodes[self.graph.outputs[0]].shape[one[0]] for one in axes)
         return BlockPlan(blocks, tuple(sorted(stages, key=lambda one: one.level)))
-
-    def _below_directly(self, target: int) -> set[int]:
-        """Returns what a stage is computed from, up to the values of other stages."""
-        found, stack = set[int](), [*self.nodes[target].args]
-        while stack:
-            one = stack.pop()
-            if one not in found:
-                found.add(one)
-                stack += () if one in self.targets else self.nodes[one].args
-        return found
 
     def _stage(self, target: int, places: Sequence[dict[int, set[int | None]]], level: int, output: int | None) -> BlockStage:  # fmt: skip
         found: list[int | None] = []

@@ -17,6 +17,11 @@ from kernelmate.synthesis.plan import Key, Plan, Refused
 BY_NUMBER = ("take", "pick", "along", "gather")
 """Operations that select elements of one axis by index."""
 
+COSTLY = frozenset(
+    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "power", "erf", "divide"}
+)  # fmt: skip
+"""Operations that are not repeated for several results."""
+
 ADDING = ("scatter", "segment")
 """Operations that sum elements along an axis that their results do not have."""
 

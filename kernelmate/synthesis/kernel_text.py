@@ -297,7 +297,8 @@ class KernelText:
         """Returns the text that converts a loaded element to the type of the arithmetic."""
         dtype = self.arguments[name].dtype
         text = _TO_FLOAT.get(dtype, "{}").format(text)
-        return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip
+        narrow = "float" in dtype and dtype != "float64"
+        return f"static_cast<double>({text})" if self.real == "double" and narrow else text
 
     def stored(self, name: str, text: str, kind: str) -> str:
         """Returns the text that converts a computed value to an array's element type."""
@@ -306,7 +307,7 @@ class KernelText:
         text = without_parentheses(text)
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
-        if text.startswith(_TO_FLOAT.get(dtype, "\0").removesuffix("{})")) and closes_last(text):
+        if self._is_converted_from(dtype, text):
             return text.partition("(")[2][:-1]  # a copy
         if dtype in _FROM_FLOAT:
             return _FROM_FLOAT[dtype].format(
@@ -317,6 +318,12 @@ class KernelText:
             return text
         front = f"static_cast<{wanted}>("
         return text if text.startswith(front) and closes_last(text) else f"{front}{text})"
+
+    def _is_converted_from(self, dtype: str, text: str) -> bool:
+        """Returns True if a text converts one element of a dtype to float."""
+        own = _TO_FLOAT.get(dtype, "")
+        alike = {one.dtype for one in self.arguments.values() if own and _TO_FLOAT.get(one.dtype) == own}
+        return alike == {dtype} and text.startswith(own.removesuffix("{})")) and closes_last(text)
 
     def head(self, bounds: str = "") -> str:
         """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` if valid."""

@@ -14,6 +14,10 @@ from kernelmate.synthesis.plan import Plan
 EXTREMES = {"argmax": ("max", ">"), "argmin": ("min", "<")}
 """For each reduction to a position, the corresponding value reduction, and the comparison."""
 
+STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+RESULT_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+"""For reductions of floats, their initial values and names for their results."""
+
 LOWEST = {"int": "-2147483647 - 1", "long long": "-9223372036854775807LL - 1"}
 HIGHEST = {"int": "2147483647", "long long": "9223372036854775807LL"}
 """Initial values of integer minima, by C++ type."""

@@ -16,7 +16,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, indented
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
+from kernelmate.synthesis.reductions import STARTS, WARP, Reductions, Team
 from kernelmate.synthesis.schedules.columns import ColumnLayout
 from kernelmate.synthesis.schedules.passes import Passes
 
@@ -35,7 +35,6 @@ FEW_ROWS = 128
 ENOUGH_BLOCKS = 96
 """Number of warp-wide blocks that keeps most multiprocessors busy; with fewer columns, half a warp's width is used."""
 
-STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value", "linear": "steps"}
 
 

@@ -16,7 +16,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, block_of, c_type, fresh_names
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
-from kernelmate.synthesis.reductions import EXTREMES, WARP, Reductions, Team, is_extreme, start_of
+from kernelmate.synthesis.reductions import EXTREMES, RESULT_NAMES, STARTS, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.vector_stages import VectorSteps
 from kernelmate.synthesis.schedules.vector_text import PositionTexts, StepExpressions
 
@@ -25,9 +25,6 @@ LEAST_LANES = 16
 
 AHEAD = 4
 """Number of a sum's terms whose loads overlap."""
-
-_STARTS = {"sum": 0.0, "prod": 1.0}
-_WORDS = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class BlockValues:
             return node.name
         found = [str(stage.graph.nodes[one].data[0]) for one in stage.reductions]
         word = position_name(stage.sides[stage.own[0]])
-        return f"{word}_{_WORDS.get(found[-1], 'place')}" if found else "values"
+        return f"{word}_{RESULT_NAMES.get(found[-1], 'place')}" if found else "values"
 
     def type_of(self, stage: BlockStage) -> str:
         """Returns the C++ type of a stage's value.
@@ -286,19 +283,22 @@ class StageText(PositionTexts):
         if is_extreme(kind):
             if ctype != real:
                 raise Refused(f"it finds the place of an extreme of {ctype} values")
-            best, place = fresh(_WORDS[EXTREMES[kind][0]]), fresh("place")
+            best, place = fresh(RESULT_NAMES[EXTREMES[kind][0]]), fresh("place")
             held = fresh("candidate")
             taken = [f"const {real} {held} = {text};", *reductions.extremes.taken(kind, real, held, self.terms[outer[0]], best, place)]  # fmt: skip
             finish = (
                 [] if team == "thread" else [f"{reductions.extremes.function(kind, real, 'int')}({best}, {place});"]
             )
             return [f"{real} {best} = {start_of(kind, real, infinity)};", f"int {place} = 0;"], taken, finish, place
-        if kind not in _WORDS or ctype == "bool":
+        if kind not in RESULT_NAMES or ctype == "bool":
             raise Refused(f"it reduces {ctype} values by {kind} in a stage")
         said = self.plan.node(outer).name
-        name = fresh(said if said and self.kernel.names.is_free(said) else _WORDS[kind])
+        name = fresh(said if said and self.kernel.names.is_free(said) else RESULT_NAMES[kind])
         ctype = c_type(self.plan.node(outer).dtype, real)
-        start = start_of(kind, ctype, infinity) if kind in ("max", "min") else self.expressions.number(_STARTS[kind]) if ctype == real else str(int(_STARTS[kind]))  # fmt: skip
+        if kind in ("max", "min"):
+            start = start_of(kind, ctype, infinity)
+        else:
+            start = self.expressions.number(STARTS[kind]) if ctype == real else str(int(STARTS[kind]))
         finish = [] if team == "thread" else [f"{name} = {reductions.function(kind, ctype)}({name});"]
         return [f"{ctype} {name} = {start};"], [reductions.combined(kind, name, text, ctype)], finish, name
 
@@ -333,15 +333,14 @@ class StageText(PositionTexts):
         (operand,) = self.plan.operands(key)
         body: list[str] = []
         (text,) = self.expressions.locals_for([operand], body)
-        infinity = {"max": float("-inf"), "min": float("inf")}
-        neutral = self.expressions.number(infinity[kind] if kind in infinity else _STARTS[kind])
+        start = self.expressions.number(STARTS[kind])
         value = self.kernel.names.fresh("value")
         rows = [one for one in self.own if one != axis]
         front = f"{self.flat} * {self.text_of(node.shape[axis])} + " if rows else ""
         combined = self.block.of_warp.combined(kind, value, str(names.other))
         inner = [
             f"const int {name} = {names.first} + {names.lane};",
-            f"{real} {value} = {neutral};",
+            f"{real} {value} = {start};",
             *block_of(f"if ({name} < {length})", [*body, f"{value} = {text};"]),
             *block_of(
                 f"for (int {names.offset} = 1; {names.offset} < {WARP}; {names.offset} *= 2)",
@@ -352,7 +351,7 @@ class StageText(PositionTexts):
             f"{names.carry} = __shfl_sync(0xffffffffu, {value}, {WARP - 1});",
         ]  # fmt: skip
         lines = [
-            f"{real} {names.carry} = {neutral};",
+            f"{real} {names.carry} = {start};",
             *block_of(f"for (int {names.first} = 0; {names.first} < {length}; {names.first} += {WARP})", inner),
         ]
         if not rows:

@@ -10,16 +10,11 @@ from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
 from kernelmate.synthesis.plan import Index, Key, Refused, sorted_graph
 from kernelmate.synthesis.recurrences import ALL, LAST
-from kernelmate.synthesis.schedules.column_scan import STARTS
-from kernelmate.synthesis.schedules.vector_stages import VectorSteps
+from kernelmate.synthesis.reductions import RESULT_NAMES, STARTS
+from kernelmate.synthesis.schedules.vector_stages import COMBINING, VectorSteps
 
 STEP = "step"
 """Position along the axis of the loops in an index."""
-
-FOLDED = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
-"""Reductions over the steps that a loop carries, with names for them."""
-
-_STEPS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
 def scans_as_loops(graph: Graph) -> Graph:
@@ -35,7 +30,7 @@ def scans_as_loops(graph: Graph) -> Graph:
         begin = len(nodes)
         nodes.append(Node("constant", (), (), node.dtype, (STARTS[str(kind)],)))
         nodes.append(Node("state", (), node.shape, node.dtype, (number, 0)))
-        nodes.append(Node("map", (begin + 1, node.args[0]), node.shape, node.dtype, (_STEPS[str(kind)],), node.name))
+        nodes.append(Node("map", (begin + 1, node.args[0]), node.shape, node.dtype, (COMBINING[str(kind)],), node.name))
         data = (number, 0, ALL, axis, backwards, side)
         nodes[index] = Node("recur", (begin, begin + 2), node.shape, node.dtype, data, node.name)
     return sorted_graph(nodes, graph.outputs)
@@ -235,7 +230,7 @@ class SweepLoops:
         node = self.plan.node(key)
         (operand,) = self.plan.operands(key)
         side = self.graph.nodes[node.args[0]].shape[int(node.data[1] or 0)]
-        if side != self.count or node.data[0] not in FOLDED or not node.dtype.startswith("float"):
+        if side != self.count or node.data[0] not in RESULT_NAMES or not node.dtype.startswith("float"):
             raise Refused("it reduces otherwise than along the steps of its loops")
         mine = self._loop_of(operand)
         if mine < 0 or self._late(operand) >= mine:

@@ -6,20 +6,27 @@ if that is written last, or else in shared memory, a column for each thread. Tra
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import leaf_text, position_lines
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, STATIC_BYTES, KernelText, WrittenKernel, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    MULTIPROCESSORS,
+    STATIC_BYTES,
+    KernelText,
+    WrittenKernel,
+    block_of,
+    fresh_names,
+)
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrences import ALL, BEFORE, LAST
-from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.column_scan import STARTS
+from kernelmate.synthesis.reductions import RESULT_NAMES, STARTS, WARP, Reductions, Team
 from kernelmate.synthesis.schedules.sweep_plan import (
-    FOLDED,
     STEP,
     SweepLoop,
     SweepLoops,
@@ -31,7 +38,7 @@ from kernelmate.synthesis.schedules.vector_text import PositionTexts, StepExpres
 from kernelmate.synthesis.stacked import StackedResult, separate_results
 
 THREADS = (128, 64, 32, 16, 8)
-"""Numbers of threads per block: the largest one whose kept results fit into a block's shared memory."""
+"""Numbers of threads per block, of which those below a warp are for kept results that need much shared memory."""
 
 AHEAD = 4
 """Number of steps whose loads overlap: carried values depend on each other, loads do not."""
@@ -186,12 +193,17 @@ class _SweepText(PositionTexts):
         )
 
     def _threads(self) -> int:
-        """Returns the threads per block."""
-        if not self.shared:
-            return THREADS[0]
+        """Returns the threads per block: the most that leave work for all multiprocessors, as far as kept results fit.
+
+        Raises:
+            Refused: kept results of few threads exceed a block's shared memory.
+        """
+        sizes = self.kernel.contract.sizes
+        spread = math.prod(int(evaluate(side, sizes[0])) for side in self.sides) // MULTIPROCESSORS
+        counts = [one for one in THREADS if one <= max(spread, WARP)]
         width = ITEM_BYTES["float64" if self.kernel.real == "double" else "float32"] * len(self.shared)
-        most = max(int(evaluate(self.count, size)) for size in self.kernel.contract.sizes)
-        found = next((one for one in THREADS if one * width * most <= STATIC_BYTES), None)
+        most = max(int(evaluate(self.count, size)) for size in sizes)
+        found = next((one for one in counts if one * width * most <= STATIC_BYTES), None)
         if found is None:
             raise Refused(f"what its later loops need of {most} steps of earlier ones is more than a block's shared memory; give the kernel a scratch array that is also a result")  # fmt: skip
         return found
@@ -273,7 +285,7 @@ class _SweepText(PositionTexts):
         for key in loop.folds:
             kind = str(self.plan.node(key).data[0])
             (text,) = self.expressions.locals_for([self.plan.operands(key)[0]], body)
-            self.folded[key] = self.after[key] = self.kernel.names.fresh(FOLDED[kind])
+            self.folded[key] = self.after[key] = self.kernel.names.fresh(RESULT_NAMES[kind])
             body.append(self.reductions.combined(kind, self.folded[key], text, self.kernel.real))
         for name in re.findall(r"^ *const \w+ (\w+) = ", "\n".join(body), re.MULTILINE):
             self.kernel.names.release(name)  # the next loop may use it again

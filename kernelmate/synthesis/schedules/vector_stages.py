@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelmate.synthesis.elements import BY_NUMBER, Elements, aligned, may_be_negative
+from kernelmate.synthesis.elements import BY_NUMBER, COSTLY, Elements, aligned, may_be_negative
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, linear
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph
@@ -23,15 +23,11 @@ OWN, OTHER = "element", "other"
 SHORT = 4
 """Number of elements up to which a reduction has no loop."""
 
-_COMBINING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+COMBINING = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+"""The operation on two values of a reduction of each kind."""
 
 BEFORE_LOOP = -1
 """Level of what is computed before the loop."""
-
-_COSTLY = frozenset(
-    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "power", "erf", "divide"}
-)  # fmt: skip
-"""Operations that are not repeated for each pair of a result and a term."""
 
 
 def _place(one: AxisMap, index: Sequence[Any]) -> str:
@@ -313,7 +309,7 @@ class Stages:
         inner = self._reached(key, lambda one: self.plan.node(one).op != "reduce" and self.vector_of(one) is None)
         nodes = [self.plan.node(one) for one in inner]
         depends = any(one.op in ("state", "recur", "reduce") for one in nodes)
-        return each and depends and any(one.op == "map" and one.data[0] in _COSTLY for one in nodes)
+        return each and depends and any(one.op == "map" and one.data[0] in COSTLY for one in nodes)
 
     def _canonical(self, key: Key) -> tuple[Key, str]:
         """Returns a vector's value at a thread's own element, and the number of its elements."""
@@ -368,7 +364,7 @@ def with_short_sums(graph: Graph) -> Graph:
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         side = graph.nodes[node.args[0]].shape[int(node.data[1] or 0)] if node.op == "reduce" else ""
-        if not side.isdigit() or not 1 < int(side) <= SHORT or str(node.data[0]) not in _COMBINING:
+        if not side.isdigit() or not 1 < int(side) <= SHORT or str(node.data[0]) not in COMBINING:
             continue
         axis, rank = int(node.data[1] or 0), len(node.shape)
         found = -1
@@ -378,7 +374,7 @@ def with_short_sums(graph: Graph) -> Graph:
             nodes.append(Node("window", node.args, node.shape, node.dtype, data))
             if place:
                 nodes.append(
-                    Node("map", (found, len(nodes) - 1), node.shape, node.dtype, (_COMBINING[str(node.data[0])],))
+                    Node("map", (found, len(nodes) - 1), node.shape, node.dtype, (COMBINING[str(node.data[0])],))
                 )
             found = len(nodes) - 1
         nodes[index] = replace(nodes[found], name=node.name)

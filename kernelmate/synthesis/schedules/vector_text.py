@@ -17,15 +17,13 @@ from kernelmate.synthesis.kernel_text import KernelText, block_of, c_type, fresh
 from kernelmate.synthesis.names import RESERVED, position_name
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps
-from kernelmate.synthesis.reductions import EXTREMES, WARP, Reductions, is_extreme, start_of
+from kernelmate.synthesis.reductions import EXTREMES, RESULT_NAMES, STARTS, WARP, Reductions, is_extreme, start_of
 from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, Stages, VectorSteps
 from kernelmate.synthesis.size_text import LOOSE, SUM, bound
 
 AHEAD = 4
 """Number of a sum's terms whose loads overlap."""
 
-_STARTS = {"sum": 0.0, "prod": 1.0}
-_WORDS = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 Target: TypeAlias = "tuple[str, str, str]"
 """A place to store a value to: the name of the array, empty for shared memory; the element; the value's dtype in NumPy."""
@@ -380,11 +378,13 @@ class StepText:
                 continue
             word = EXTREMES[kind][0] if is_extreme(kind) else kind
             said = "" if side or is_extreme(kind) else self.places.said(key)
-            name = results[key] = self.kernel.names.fresh(said or _WORDS[word])
+            name = results[key] = self.kernel.names.fresh(said or RESULT_NAMES[word])
             infinity = [expressions.number(sign * float("inf")) for sign in (-1, 1)]
             ctype = c_type(self.plan.node(operand).dtype, real)
-            first_value = expressions.number(_STARTS.get(kind, 0.0)) if ctype == real else "0"
-            start = start_of(kind, ctype, infinity) if word in ("max", "min") else first_value
+            if word in ("max", "min"):
+                start = start_of(kind, ctype, infinity)
+            else:
+                start = expressions.number(STARTS[kind]) if ctype == real else str(int(STARTS[kind]))
             lines.append(f"{ctype} {name} = {start};")
             if is_extreme(kind):
                 place = results[key] = self.kernel.names.fresh("place")
@@ -417,7 +417,7 @@ class StepText:
         """
         kind, operand = str(self.plan.node(key).data[0]), self.plan.graph.nodes[self.plan.node(key).args[0]]
         whole = operand.dtype in ("int32", "int64") and kind in ("sum", "max", "min")
-        if not whole and ((kind not in _WORDS and not is_extreme(kind)) or not operand.dtype.startswith("float")):
+        if not whole and ((kind not in RESULT_NAMES and not is_extreme(kind)) or not operand.dtype.startswith("float")):
             raise Refused(f"it reduces {operand.dtype} values by {kind} in a step")
         return kind
 

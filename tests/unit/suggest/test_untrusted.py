@@ -374,3 +374,44 @@ def host_of(body: str) -> Kernel:
 def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allowed: bool) -> None:
     found = screen(host_of(body), host_of(body.replace("256", "512")))
     assert (found is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        ("(n + 3) / 4", True),
+        ("(unsigned long)(n + 3) / 4", True),
+        ("static_cast<unsigned>(n) / 4", True),
+        ("n == 3 ? 1 : n >> 2", True),
+        ("(exit)(n)", False),
+        ("table[0](n)", False),
+        ("call<int>(n)", False),
+        ("(n = 3)", False),
+        ("(n <<= 3)", False),
+        ("n++", False),
+        ("[&] { return n; }()", False),
+    ],
+)
+@pytest.mark.parametrize(
+    "form",
+    ["int g = {}; scale<<<g, 64>>>(x, n);", "dim3 g({}); scale<<<g, 64>>>(x, n);", "scale<<<{}, 64>>>(x, n);"],
+)
+def test_the_grid_of_a_launch_may_become_other_arithmetic_alone(form: str, value: str, allowed: bool) -> None:
+    before, after = (host_of(form.replace("{}", one)) for one in ("n / 7", value))
+    assert (screen(before, after) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        ("blocks(n)", True),
+        ("HALF(n)", True),
+        ("divided(n, 3)", True),
+        ("std::min<unsigned>(n, 9)", True),
+        ("exit(n)", False),
+    ],
+)
+def test_launches_call_only_what_the_file_has(value: str, allowed: bool) -> None:
+    others = "}\n#define HALF(n) ((n) / 2)\nint blocks(int n) { const int g = divided(n, 2); return g;"
+    before, after = (host_of(f"scale<<<{one}, 64>>>(x, n); {others}") for one in ("n / 7", value))
+    assert (screen(before, after) is None) is allowed

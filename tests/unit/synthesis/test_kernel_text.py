@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.pool import SMALL
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.synthesis.kernel_text import KernelText
@@ -56,3 +58,13 @@ def test_fp8_is_converted_where_it_is_loaded_and_stored(make: Any, tmp_path: Pat
     )
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition
     assert "__nv_fp8_e4m3(float(x_i) * 0.5f)" in text
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("e5m2", "__nv_fp8_e4m3(float(tile"), ("e4m3", "= tile[")])
+def test_fp8_is_copied_only_between_arrays_of_one_type(kind: str, stored: str, make: Any, tmp_path: Path) -> None:
+    given = {"e5m2": "float8_e5m2", "e4m3": "float8_e4m3fn"}[kind]
+    args = {"x": f"in {given}[m, n]", "y": "out float8_e4m3fn[n, m]", "m": "int32", "n": "int32"}
+    parameters = f"const __nv_fp8_{kind}* x, __nv_fp8_e4m3* y, int m, int n"
+    sizes = "{ m = 40, n = 50 }, { m = 1, n = 1 }"
+    kernel, contract = make(args, "x.T", parameters=parameters, sizes=sizes, grid="cdiv(n * m, block)")
+    assert stored in next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition

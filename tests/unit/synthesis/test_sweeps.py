@@ -9,8 +9,9 @@ import pytest
 
 from kernelmate.session import Session
 from kernelmate.session.writing import write_kernel
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.kernel_text import MULTIPROCESSORS, KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import sweeps
 from kernelmate.synthesis.trace import trace
 from tests.unit.synthesis.judging import annotated, judged_right
@@ -124,7 +125,7 @@ def test_systems_are_solved_in_place(make: Any, session: Session) -> None:
 
 def test_a_result_that_is_written_last_holds_what_later_loops_need(make: Any, tmp_path: Path) -> None:
     found = text_of(make, tmp_path, "tridiagonal systems by columns")
-    assert found.shared == "512 * n", "of two arrays, one is in the result"
+    assert found.shared == "128 * n", "of two arrays, one is in the result"
     assert "cp[step * kThreads] = next_cp;" in found.definition
 
 
@@ -137,6 +138,12 @@ def test_results_in_place_need_no_shared_memory(make: Any, tmp_path: Path) -> No
 def test_blocks_have_fewer_threads_for_longer_loops(make: Any, tmp_path: Path) -> None:
     longer = "{ s = 40, n = 700 }, { s = 3, n = 5 }"
     assert text_of(make, tmp_path, "tridiagonal systems by columns", longer).block == 16
+
+
+def test_blocks_have_more_threads_once_all_multiprocessors_have_work(make: Any, tmp_path: Path) -> None:
+    counts = (40, 64 * MULTIPROCESSORS, 1 << 20)
+    texts = [text_of(make, tmp_path, "tridiagonal systems in place", f"{{ s = {one}, n = 4 }}") for one in counts]
+    assert [one.block for one in texts] == [WARP, 64, 128]
 
 
 def test_loops_beyond_shared_memory_are_refused_with_advice(make: Any, tmp_path: Path) -> None:
