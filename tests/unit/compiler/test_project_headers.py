@@ -22,7 +22,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("included", "at"), [('"helper.cuh"', "csrc/common"), ("<common/helper.cuh>", "csrc")])
+@pytest.mark.parametrize(
+    ("included", "at"),
+    [('"helper.cuh"', "csrc/common"), ("<common/helper.cuh>", "csrc"), ("<common/./helper.cuh>", "csrc")],
+)
 def test_the_nearest_header_of_the_project_is_read_and_a_note_names_its_folder(
     compiled, project: Path, included: str, at: str
 ) -> None:
@@ -100,7 +103,8 @@ def test_folders_that_another_machine_needs_are_those_outside_the_file_s_own(pro
     own = project / "csrc/kernels"
     headers = [
         ("common/helper.cuh", str(project / "csrc/common/helper.cuh")),
-        ("near.cuh", str(own / "near.cuh")),
+        ("./near.cuh", str(own / "near.cuh")),
+        ("./helper.cuh", str(project / "csrc/common/helper.cuh")),
         ("2/helper.cuh", str(project / "tests/helper.cuh")),
     ]
-    assert folders_of(headers, own) == [project / "csrc"]
+    assert folders_of(headers, own) == [project / "csrc", project / "csrc/common"]
