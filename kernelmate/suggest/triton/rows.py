@@ -10,6 +10,7 @@ from kernelmate.source import Edit
 from kernelmate.source.expressions import evaluate
 from kernelmate.suggest.triton.bounds import IndexBounds
 from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
+from kernelmate.suggest.triton.settings import MOST_WARPS
 
 LONGEST = 16384
 """Elements of the longest row that one program holds: 64 KB of float32, a quarter of the registers of an SM."""
@@ -17,7 +18,6 @@ LONGEST = 16384
 THREAD_ELEMENTS = 16
 """Elements of a row per thread, by which the number of warps is chosen."""
 
-MOST_WARPS = 16
 MOST_ROWS = 8
 TILE = 1024
 """Elements of a tile of several short rows."""
@@ -29,7 +29,7 @@ TILE = 1024
 def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with a block as long as a row in place of loops over blocks, so that each array is loaded once.
 
-    Where `require` does not bound the length of a row, the contract gets the bound of the longest listed one.
+    If `require` does not bound the length of a row, the contract gets the bound of the longest listed one.
     """
     loops = [one for one in program.function.body if isinstance(one, ast.For)]
     found = _row_loop(program, loops)
@@ -47,8 +47,8 @@ def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
         return
     merged = _plain_sums(_without_repeats(merged))
     warps = max(int(program.values["num_warps"]), min(length // (32 * THREAD_ELEMENTS), MOST_WARPS))
-    told = " and ".join(f"{name} once in place of {count} times" for name, count in arrays.items())
-    why = f"a row of up to {longest} elements stays in registers, {length // (32 * warps)} per thread: a program reads {told}"
+    loads = " and ".join(f"{name} once in place of {count} times" for name, count in arrays.items())
+    why = f"a row of up to {longest} elements stays in registers, {length // (32 * warps)} per thread: a program reads {loads}"
     require = () if bound is not None else (f"{size} <= {length}",)
     if require:
         why += f"; rows of more than {length} elements are excluded by require"
