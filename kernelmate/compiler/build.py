@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from kernelmate.errors import UsageError
 from kernelmate.flags import RefusedOption, allowed
@@ -40,6 +40,15 @@ _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": 
 """NVRTC's equivalents of clang's options."""
 
 
+class _Entry(msgspec.Struct):
+    """A command of a compilation database (Clang, "JSON Compilation Database Format Specification")."""
+
+    file: str
+    directory: str = ""
+    command: str = ""
+    arguments: list[str] = []
+
+
 def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions:
     """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
@@ -53,36 +62,32 @@ def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions
     """
     path = build / "compile_commands.json" if build.is_dir() else build
     try:
-        entries = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        entries = msgspec.json.decode(path.read_bytes(), type=list[_Entry])
+        entry = _entry_for(entries, path.parent, file.resolve(), only=only)
+    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError(
             f"The build's commands cannot be read: {error}.",
             file=str(path),
             hint="Configure with CMAKE_EXPORT_COMPILE_COMMANDS=ON, or name the folder that has compile_commands.json.",
         ) from None
-    entry = _entry_for(entries, file.resolve(), only=only) if isinstance(entries, list) else None
     if entry is None:
         raise UsageError(
             f"No command there compiles {file.name} or another CUDA file.", file=str(path), hint="Build it first."
         )
     try:
-        words = entry.get("arguments") or shlex.split(entry.get("command", ""))
-    except ValueError as error:
-        raise UsageError(
-            f"The command for {entry['file']} is not a command line: {error}.", file=str(path), hint="Configure again."
-        ) from None
-    try:
-        options = build_options(words, Path(entry.get("directory", path.parent)))
+        options = build_options(entry.arguments or shlex.split(entry.command), path.parent / entry.directory)
         allowed(options.flags)
     except RefusedOption as error:
-        raise UsageError(f"The command for {entry['file']}: {error}", file=str(path), hint=_REMOVE) from None
+        raise UsageError(f"The command for {entry.file}: {error}", file=str(path), hint=_REMOVE) from None
+    except ValueError as error:
+        raise UsageError(
+            f"The command for {entry.file} is not a command line: {error}.", file=str(path), hint="Configure again."
+        ) from None
     return options
 
 
-def _entry_for(entries: Sequence[Any], file: Path, *, only: bool) -> dict[str, Any] | None:
-    known = [entry for entry in entries if isinstance(entry, dict) and "file" in entry]
-    places = [(Path(entry.get("directory", ".")) / entry["file"]).resolve() for entry in known]
-    pairs = list(zip(places, known, strict=True))
+def _entry_for(entries: Sequence[_Entry], folder: Path, file: Path, *, only: bool) -> _Entry | None:
+    pairs = [((folder / entry.directory / entry.file).resolve(), entry) for entry in entries]
     exact = [entry for place, entry in pairs if place == file]
     beside = [entry for place, entry in pairs if place.suffix == ".cu" and place.parent == file.parent]
     any_cuda = [entry for place, entry in pairs if place.suffix == ".cu" and not only]

@@ -19,6 +19,7 @@ from kernelmate.compiler.places import compiler_version, header_versions, system
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.preprocessor import STANDARD_HEADERS
 from kernelmate.compiler.process import COMPILER, CompilerProcess
+from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
@@ -323,7 +324,7 @@ def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[
     several = list(dict.fromkeys(names))
     more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
     named = ", ".join(several[:_NAMED] if more else several)
-    text = f"{found[first].message}\n  not found, and perhaps the cause: {named}{more}"
+    text = f"{found[first].message}\n  possible cause: headers that were not found: {named}{more}"
     return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
 
 
@@ -350,10 +351,12 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     found = []
     for including, headers in _by(prepared.part.missing, lambda one: one.included_by):
         names = list(dict.fromkeys(one.name for one in headers))
-        several = len(names) > 1
+        was, is_, folder, it = (
+            ("were", "are", "their folders", "them") if len(names) > 1 else ("was", "is", "its folder", "it")
+        )
         said = (
-            f"{', '.join(names)} {'were' if several else 'was'} not found beside the file{sought}, and {'are' if several else 'is'} "
-            f"left out; name {'their folders' if several else 'its folder'} by an include path if device code needs {'them' if several else 'it'}"
+            f"{', '.join(names)} {was} not found beside the file{sought}, and {is_} left out; "
+            f"add {folder} to the include path if device code needs {it}"
         )
         suppliers = dict.fromkeys(
             text for name in names for start, text in _SUPPLIERS.items() if name.startswith(start)
@@ -371,10 +374,11 @@ def missing_names(warning: str) -> list[str]:
 def _guessed(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     """Returns a note for each folder whose headers were found by their names alone."""
     found = []
-    for folder, guessed in _by(prepared.part.guessed, lambda one: one[1].parents[one[0].name.count("/")]):
+    for folder, guessed in _by(prepared.part.guessed, lambda one: include_folder(one[0].name, one[1])):
         names = ", ".join(dict.fromkeys(header.name for header, _ in guessed))
         said = (
-            f"{names}: read from {folder}, the nearest folder of the project that has it; no include path leads there"
+            f"{names}: read from {folder}, the nearest folder of the project that has "
+            f"{'them' if ', ' in names else 'it'}, since no include path leads to it"
         )
         first = guessed[0][0]
         found.append(Diagnostic("note", said, *_place(prepared, first.included_by, first), "guessed-header"))
@@ -399,7 +403,7 @@ def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     if not found:
         return ()
     names = ", ".join(dict.fromkeys(one.name for one in found))
-    text = f"left out as headers of host libraries: {names}"
+    text = f"headers of host libraries are left out: {names}"
     if any(is_torch(one.name) for one in found):
         text += "; device code gets KernelMate's own declarations of torch's types"
     return (Diagnostic("note", text, *_place(prepared, found[0].included_by, found[0]), "host-header"),)

@@ -26,7 +26,9 @@ _FLAGS = ("extra_cuda_cflags", "extra_compile_args", "define_macros", "extra_inc
 _MENTIONED = re.compile("|".join(_FLAGS))
 _MOST_CHARACTERS = 1 << 20
 _MOST_FILES = 200
-"""Python files of a folder that are read."""
+"""Maximum number of Python files of a folder that are read."""
+_MOST_NAMES = 200
+"""Maximum number of names that one call's options are followed through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +120,21 @@ def _calls_in(path: Path, changed: int) -> tuple[BuilderCall, ...]:  # noqa: ARG
         return ()
     try:
         tree = ast.parse(text)
+        values = _assigned(tree)
+        return tuple(
+            _call(path, node, _Constants(values))
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _name(node.func) in _BUILDERS
+        )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    values = _assigned(tree)
-    return tuple(
-        _call(path, node, values)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and _name(node.func) in _BUILDERS
-    )
 
 
-def _call(path: Path, node: ast.Call, values: Mapping[str, ast.expr]) -> BuilderCall:
+def _call(path: Path, node: ast.Call, constants: _Constants) -> BuilderCall:
     given = {one.arg: one.value for one in node.keywords if one.arg is not None}
     positional = dict(zip(("name", "sources"), node.args, strict=False))
-    sources = _strings(given.get("sources") or positional.get("sources"), values)
-    return BuilderCall(path, tuple(path.parent.joinpath(one) for one in sources), tuple(_words(given, values)))
+    sources = constants.strings(given.get("sources") or positional.get("sources"))
+    return BuilderCall(path, tuple(path.parent.joinpath(one) for one in sources), tuple(_words(given, constants)))
 
 
 def _name(function: ast.expr) -> str:
@@ -141,19 +143,21 @@ def _name(function: ast.expr) -> str:
     )
 
 
-def _words(given: Mapping[str, ast.expr], values: Mapping[str, ast.expr]) -> Iterator[str]:
+def _words(given: Mapping[str, ast.expr], constants: _Constants) -> Iterator[str]:
     for key in ("extra_include_paths", "include_dirs"):
-        yield from (f"-I{one}" for one in _strings(given.get(key), values))
-    arguments = _resolved(given.get("extra_compile_args"), values)
+        yield from (f"-I{one}" for one in constants.strings(given.get(key)))
+    arguments = constants.resolved(given.get("extra_compile_args"))
     if isinstance(arguments, ast.Dict):
         pairs = zip(arguments.keys, arguments.values, strict=True)
-        yield from (word for key, value in pairs if _string(key, values) == "nvcc" for word in _strings(value, values))
-    yield from (part for one in _strings(given.get("extra_cuda_cflags"), values) for part in one.split())
-    macros = _resolved(given.get("define_macros"), values)
+        yield from (
+            word for key, value in pairs if constants.string(key) == "nvcc" for word in constants.strings(value)
+        )
+    yield from (part for one in constants.strings(given.get("extra_cuda_cflags")) for part in one.split())
+    macros = constants.resolved(given.get("define_macros"))
     for one in macros.elts if isinstance(macros, ast.List | ast.Tuple) else ():
-        pair = [_string(part, values) for part in one.elts] if isinstance(one, ast.Tuple) else []
-        if len(pair) == 2 and pair[0] is not None:
-            yield f"-D{pair[0]}" if pair[1] in (None, "None") else f"-D{pair[0]}={pair[1]}"
+        pair = [constants.string(part) for part in one.elts] if isinstance(one, ast.Tuple) else []
+        if len(pair) == 2 and None not in pair:
+            yield f"-D{pair[0]}" if pair[1] == "None" else f"-D{pair[0]}={pair[1]}"
 
 
 def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
@@ -166,33 +170,44 @@ def _assigned(tree: ast.Module) -> dict[str, ast.expr]:
     return {name: values[0] for name in found for values in (last[name] or found[name],) if len(values) == 1}
 
 
-def _resolved(node: ast.expr | None, values: Mapping[str, ast.expr], depth: int = 0) -> ast.expr | None:
-    if isinstance(node, ast.Name) and depth < 4:
-        return _resolved(values.get(node.id), values, depth + 1)
-    return node
+class _Constants:
+    """Constant expressions of one call.
 
+    The number of names that are followed is limited, since values may contain themselves or double with each name.
 
-def _strings(node: ast.expr | None, values: Mapping[str, ast.expr]) -> Sequence[str]:
-    """Returns the constant strings of a list; those that are not constant are left out."""
-    node = _resolved(node, values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_strings(node.left, values), *_strings(node.right, values)]
-    if not isinstance(node, ast.List | ast.Tuple):
-        return []
-    inner = [
-        _strings(one.value, values) if isinstance(one, ast.Starred) else [_string(one, values)] for one in node.elts
-    ]
-    return [one for several in inner for one in several if one is not None]
+    Args:
+        values: values of names, as `_assigned` returns them.
+    """
 
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values, self._left = values, _MOST_NAMES
 
-def _string(node: ast.expr | None, values: Mapping[str, ast.expr]) -> str | None:
-    """Returns a constant as text, with formatted names filled in; None if it is not constant."""
-    node = _resolved(node, values)
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.FormattedValue):
-        return _string(node.value, values)
-    if isinstance(node, ast.JoinedStr):
-        parts = [_string(part, values) for part in node.values]
-        return None if None in parts else "".join(part for part in parts if part is not None)
-    return None
+    def resolved(self, node: ast.expr | None) -> ast.expr | None:
+        """Returns the value of a name, and other expressions unchanged; None for a name without a value."""
+        while isinstance(node, ast.Name):
+            self._left -= 1
+            node = self._values.get(node.id) if self._left >= 0 else None
+        return node
+
+    def strings(self, node: ast.expr | None) -> Sequence[str]:
+        """Returns the constant strings of a list; those that are not constant are left out."""
+        node = self.resolved(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return [*self.strings(node.left), *self.strings(node.right)]
+        if not isinstance(node, ast.List | ast.Tuple):
+            return []
+        inner = [self.strings(one.value) if isinstance(one, ast.Starred) else [self.string(one)] for one in node.elts]
+        return [one for several in inner for one in several if one is not None]
+
+    def string(self, node: ast.expr | None) -> str | None:
+        """Returns a constant as text, with formatted names filled in; None if it is not constant, or no option can have it."""
+        node = self.resolved(node)
+        match node:
+            case ast.Constant(value=value):
+                return str(value) if str(value).isprintable() else None
+            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+                return self.string(value)
+            case ast.JoinedStr(values=values):
+                parts = [self.string(part) for part in values]
+                return None if None in parts else "".join(part for part in parts if part is not None)
+        return None

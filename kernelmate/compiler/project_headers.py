@@ -15,11 +15,14 @@ HEADERS = frozenset(
 )
 """File name suffixes of headers."""
 
-_KEPT_S = 60.0
-"""Seconds after which a project's folders are read again."""
+_KEPT = 50
+"""Ratio of the time for which a project's list is kept to the time that reading it took.
+
+Reading 5,000 folders takes about a second, a small project's some milliseconds, so that an editor soon finds a new header there.
+"""
 
 _LISTED: dict[Path, tuple[float, dict[str, list[Path]]]] = {}
-"""Of each project, the time when its folders were read, and the folders that have a header, by the header's last part."""
+"""By project, the time when its folders are read again, and the folders with a header of each file name."""
 
 
 def nearest_header(name: str, beside: Path) -> Path | None:
@@ -39,16 +42,20 @@ def nearest_header(name: str, beside: Path) -> Path | None:
     wanted = PurePath(name)
     if root is None or wanted.is_absolute() or ".." in wanted.parts or wanted.suffix.lower() not in HEADERS:
         return None
-    above = len(wanted.parts) - 1
-    found: list[tuple[int, Path]] = []
-    for folder in _listed(root).get(wanted.name, ()):
-        if folder.parts[len(folder.parts) - above :] == wanted.parts[:-1] and (folder / wanted.name).is_file():
-            start = folder.parents[above - 1] if above else folder
-            found.append((distance(beside.resolve(), start), folder / wanted.name))
-    found.sort()
+    headers = [folder / wanted.name for folder in _listed(root).get(wanted.name, ())]
+    found = sorted(
+        (distance(beside.resolve(), include_folder(name, header)), header)
+        for header in headers
+        if header.parts[-len(wanted.parts) :] == wanted.parts and header.is_file()
+    )
     if not found or (len(found) > 1 and found[0][0] == found[1][0]):
         return None
     return found[0][1]
+
+
+def include_folder(name: str, header: Path) -> Path:
+    """Returns the folder from which an include path finds a header by the name in its `#include`."""
+    return header.parents[len(PurePath(name).parts) - 1]
 
 
 def folders_of(headers: Iterable[tuple[str, str]], directory: Path) -> list[Path]:
@@ -59,7 +66,7 @@ def folders_of(headers: Iterable[tuple[str, str]], directory: Path) -> list[Path
         directory: the including file's folder; headers in it and below need no include path.
     """
     found = [
-        Path(path).parents[name.count("/")]
+        include_folder(name, Path(path))
         for name, path in headers
         if Path(path).match(name) and not Path(path).is_relative_to(directory)
     ]
@@ -73,14 +80,16 @@ def distance(one: Path, other: Path) -> int:
 
 
 def _listed(root: Path) -> dict[str, list[Path]]:
-    """Returns the folders of a project that have a header, by the header's last part."""
-    read, headers = _LISTED.get(root, (-_KEPT_S, {}))
-    if time.monotonic() - read < _KEPT_S:
+    """Returns the folders of a project that have a header, by the header's file name."""
+    begun = time.monotonic()
+    expires, headers = _LISTED.get(root, (begun, {}))
+    if begun < expires:
         return headers
     headers = {}
     for folder, files in walked(root):
         for file in files:
             if os.path.splitext(file)[1].lower() in HEADERS:
                 headers.setdefault(file, []).append(folder)
-    _LISTED[root] = (time.monotonic(), headers)
+    ended = time.monotonic()
+    _LISTED[root] = (ended + _KEPT * (ended - begun), headers)
     return headers

@@ -95,7 +95,8 @@ def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
     expect(panel.locator(".km-row").first).to_be_visible()
     expect(book.output(SCREENS["wrong"]).first).to_contain_text("not good")
     book.idle()
-    for name in ("wrong-pipeline", "doctor"):  # "Run All" ended with the wrong kernel
+    # "Run All" ended with the wrong kernel; an error takes the cells that wait with it, so the doctor comes first.
+    for name in ("doctor", "wrong-pipeline"):
         book.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS[name]).locator(".cm-content").click()
         book.page.keyboard.press("Control+Enter")
     expect(book.output(SCREENS["wrong-pipeline"]).first).to_contain_text("not good")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from kernelmate.source import Edit
@@ -53,12 +54,15 @@ def eviction_policies(program: TritonProgram) -> Iterator[TritonRewrite]:
             program.added(call, f'eviction_policy="evict_{"last" if call in kept else "first"}"') for call in calls
         ]
     if (again or shared) and program.programs() > 1:
-        told = (
-            [f"evict_last for {' and '.join(shared)}, which all {program.programs():,} programs read"] if shared else []
-        )
-        told += [f"evict_last for {' and '.join(again)}, which a program reads again"] if again else []
-        told += [f"evict_first for {' and '.join(once)}, read once"] if once else []
-        yield TritonRewrite(edits, "; ".join(told))
+        groups_of = {
+            f"which all {program.programs():,} programs read": ("evict_last", shared),
+            "which a program reads again": ("evict_last", again),
+            "read once": ("evict_first", once),
+        }
+        reasons = [
+            f"{policy} for {' and '.join(several)}, {why}" for why, (policy, several) in groups_of.items() if several
+        ]
+        yield TritonRewrite(edits, "; ".join(reasons))
 
 
 def _address_meaning(program: TritonProgram, call: ast.Call) -> str:
@@ -112,13 +116,8 @@ def unneeded_masks(program: TritonProgram) -> Iterator[TritonRewrite]:
         mask = program.given(call, "mask")
         if mask is None or not bounds.always(mask):
             continue
-        removed = [
-            program.removed(call, name)
-            for name in ("mask", "other")
-            if program.called(call) == "load" or name == "mask"
-        ]
-        if program.given(call, "other") is None or program.called(call) == "store":
-            removed = removed[:1]
+        has_other = program.called(call) == "load" and program.given(call, "other") is not None
+        removed = [program.removed(call, name) for name in (("mask", "other") if has_other else ("mask",))]
         if None in removed:
             return
         edits += [one for one in removed if one is not None]
@@ -129,13 +128,8 @@ def unneeded_masks(program: TritonProgram) -> Iterator[TritonRewrite]:
         parts = list(_parts(node))
         left = [one for one in parts if not bounds.always(one)]
         if 0 < len(left) < len(parts) and not any(first <= start and end <= last for first, last in whole):
-            joined = left[0] if len(left) == 1 else None
-            text = (
-                program.written(joined)
-                if joined is not None
-                else " & ".join(f"({program.written(one)})" for one in left)
-            )
-            edits.append((start, end, text))
+            written = [program.written(one) for one in left]
+            edits.append((start, end, written[0] if len(written) == 1 else f"({') & ('.join(written)})"))
             dropped += 1
     if edits:
         known = f" ({', '.join(program.contract.require)})" if program.contract.require else ""
@@ -174,7 +168,7 @@ def wide_loads(program: TritonProgram) -> Iterator[TritonRewrite]:
     """
     bounds = IndexBounds(program)
     narrowest = min((ITEM_BYTES[one.dtype] for one in program.contract.args if one.shape is not None), default=WIDEST)
-    lines, told = [], []
+    lines, known_multiples = [], []
     for argument in program.contract.args:
         if argument.shape is not None or "int" not in argument.dtype or is_one(argument):
             continue
@@ -184,7 +178,7 @@ def wide_loads(program: TritonProgram) -> Iterator[TritonRewrite]:
         used = any(isinstance(node, ast.Name) and node.id == argument.name for node in program.nodes)
         if together > 1 and used and not known:
             lines.append(f"{argument.name} = {argument.name} // {together} * {together}")
-            told.append(f"{argument.name} is a multiple of {together}")
+            known_multiples.append(f"{argument.name} is a multiple of {together}")
     first = next((one for one in program.function.body if not _is_docstring(one)), None)
     if lines and first is not None:
         start, indent = program.line_start(first), program.indent(first)
@@ -192,7 +186,7 @@ def wide_loads(program: TritonProgram) -> Iterator[TritonRewrite]:
         text = comment + "".join(f"{indent}{line}\n" for line in lines)
         yield TritonRewrite(
             [(start, start, text)],
-            f"{' and '.join(told)} by require, which the compiler does not know: neighbouring elements are loaded together",
+            f"{' and '.join(known_multiples)} by require, which the compiler does not know: neighbouring elements are loaded together",
         )
 
 
@@ -211,12 +205,12 @@ _NEUTRAL = {
     "sum": "0.0",
     "dot": "0.0",
 }
-"""What elements beyond the end must be, by the function that combines them."""
+"""Neutral elements of functions that combine elements."""
 
 
 def neutral_elements(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with the neutral element of the first reduction as `other` of the masked loads that it combines."""
-    edits, told = [], []
+    edits, reasons = [], []
     reductions = program.calls(*_NEUTRAL)
     for call in program.calls("load"):
         if program.given(call, "mask") is None:
@@ -236,12 +230,20 @@ def neutral_elements(program: TritonProgram) -> Iterator[TritonRewrite]:
         other = program.given(call, "other")
         if other is None:
             edits.append(program.added(call, f"other={neutral}"))
-        elif ast.dump(ast.parse(neutral, mode="eval").body) != ast.dump(other) and reached[0] not in ("sum", "dot"):
+        elif reached[0] not in ("sum", "dot") and not _is_number(other, neutral):
             edits.append(program.replaced(other, neutral))
         else:
             continue
-        told.append(
+        reasons.append(
             f"elements of {array} beyond the mask take part in tl.{reached[0]}, whose neutral element is {neutral}"
         )
     if edits:
-        yield TritonRewrite(edits, "; ".join(told))
+        yield TritonRewrite(edits, "; ".join(reasons))
+
+
+def _is_number(node: ast.expr, number: str) -> bool:
+    """Returns True if an expression is written as this number, with the sign of an infinity before or within its text."""
+    first, second = (
+        re.sub(r"float\('-", "-float('", ast.unparse(one)) for one in (node, ast.parse(number, mode="eval"))
+    )
+    return first == second

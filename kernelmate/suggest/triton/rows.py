@@ -10,6 +10,7 @@ from kernelmate.source import Edit
 from kernelmate.source.expressions import evaluate
 from kernelmate.suggest.triton.bounds import IndexBounds
 from kernelmate.suggest.triton.program import TritonProgram, TritonRewrite
+from kernelmate.suggest.triton.settings import MOST_WARPS
 
 LONGEST = 16384
 """Elements of the longest row that one program holds: 64 KB of float32, a quarter of the registers of an SM."""
@@ -17,7 +18,6 @@ LONGEST = 16384
 THREAD_ELEMENTS = 16
 """Elements of a row per thread, by which the number of warps is chosen."""
 
-MOST_WARPS = 16
 MOST_ROWS = 8
 TILE = 1024
 """Elements of a tile of several short rows."""
@@ -29,7 +29,7 @@ TILE = 1024
 def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with a block as long as a row in place of loops over blocks, so that each array is loaded once.
 
-    Where `require` does not bound the length of a row, the contract gets the bound of the longest listed one.
+    If `require` does not bound the length of a row, the contract gets the bound of the longest listed one.
     """
     loops = [one for one in program.function.body if isinstance(one, ast.For)]
     found = _row_loop(program, loops)
@@ -47,8 +47,8 @@ def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
         return
     merged = _plain_sums(_without_repeats(merged))
     warps = max(int(program.values["num_warps"]), min(length // (32 * THREAD_ELEMENTS), MOST_WARPS))
-    told = " and ".join(f"{name} once in place of {count} times" for name, count in arrays.items())
-    why = f"a row of up to {longest} elements stays in registers, {length // (32 * warps)} per thread: a program reads {told}"
+    loads = " and ".join(f"{name} once in place of {count} times" for name, count in arrays.items())
+    why = f"a row of up to {longest} elements stays in registers, {length // (32 * warps)} per thread: a program reads {loads}"
     require = () if bound is not None else (f"{size} <= {length}",)
     if require:
         why += f"; rows of more than {length} elements are excluded by require"
@@ -226,17 +226,10 @@ def rows_of_resident_programs(program: TritonProgram) -> Iterator[TritonRewrite]
     launches = _launch_edits(program, lambda grid: f"min({grid}, {resident})")
     if not shared or launches is None or any(_is_stored(program, call) for call in shared):
         return
-    names: list[str] = []
-    edits: list[Edit] = []
-    for call in shared:
-        if program.file.statement(call) not in hoisted:
-            address = program.given(call, "pointer")
-            array = None if address is None else program.array(address)
-            name = program.fresh(re.sub(r"_?ptr_?", "", array or "shared") + "_values")
-            if array is None or name in [one.split(" = ")[0] for one in names]:
-                return
-            names.append(f"{name} = {program.written(call)}")
-            edits.append(program.replaced(call, name))
+    names = _names_of_loads(program, [call for call in shared if program.file.statement(call) not in hoisted])
+    if names is None:
+        return
+    edits = [program.replaced(call, name) for name, call in names.items()]
     indent = program.indent(statement)
     rest = [one for one in after if one not in hoisted]
     lines = [program.without_line(one, comments=True) for one in hoisted]
@@ -244,7 +237,8 @@ def rows_of_resident_programs(program: TritonProgram) -> Iterator[TritonRewrite]
         return
     moved = "".join(program.kernel.unit.text[start:end] for start, end, _ in filter(None, lines))
     number, count = program.function_name("program_id"), program.function_name("num_programs")
-    head = f"{moved}{''.join(f'{indent}{one}{chr(10)}' for one in names)}{indent}for {row} in range({number}(0), {rows}, {count}(0)):\n"
+    loads = "".join(f"{indent}{name} = {program.written(call)}\n" for name, call in names.items())
+    head = f"{moved}{loads}{indent}for {row} in range({number}(0), {rows}, {count}(0)):\n"
     edits.append((program.line_start(statement), program.file.starts[statement.end_lineno or statement.lineno], head))
     edits += [one for one in lines if one is not None]
     gone = [(start, end) for start, end, _ in filter(None, lines)]
@@ -258,6 +252,19 @@ def rows_of_resident_programs(program: TritonProgram) -> Iterator[TritonRewrite]
         f"{programs // resident} times less often",
         grid=(f"min({size}, {resident})",),
     )
+
+
+def _names_of_loads(program: TritonProgram, calls: Sequence[ast.Call]) -> dict[str, ast.Call] | None:
+    """Returns loads by new names after their arrays; None if an array is not certain, or has several loads."""
+    names: dict[str, ast.Call] = {}
+    for call in calls:
+        address = program.given(call, "pointer")
+        array = None if address is None else program.array(address)
+        name = program.fresh(re.sub(r"_?ptr_?", "", array or "") + "_values")
+        if array is None or name in names:
+            return None
+        names[name] = call
+    return names
 
 
 def _row_name(program: TritonProgram) -> tuple[str, ast.stmt, str, str] | None:
@@ -322,54 +329,28 @@ _SCANS = frozenset({"cumsum", "cumprod"})
 
 def tile_of_rows(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with a tile of several short rows per program: rows along the first axis, columns along the second."""
-    found = _row_name(program)
-    spans = program.calls("arange")
-    reductions, scans = program.calls(*_REDUCTIONS), program.calls(*_SCANS)
-    lengths = {program.number(call.args[1]) for call in spans if len(call.args) == 2}
-    length = next(iter(lengths), None)
-    known = all(
-        program.called(node) in _ELEMENTWISE | _REDUCTIONS | _SCANS or _is_plain(node)
-        for node in program.nodes
-        if isinstance(node, ast.Call)
-    )
-    if (
-        found is None
-        or len(lengths) != 1
-        or length is None
-        or length * 2 > TILE
-        or not known
-        or not (reductions or scans)
-    ):
-        return
-    if any(isinstance(node, ast.For | ast.While | ast.If | ast.Subscript | ast.AugAssign) for node in program.nodes):
+    found, length = _row_name(program), _short_row(program)
+    if found is None or length is None:
         return
     row, statement, rows, size = found
     count = min(TILE // length, MOST_ROWS)
     while count > 1 and program.programs() < count * program.target.sms:
         count //= 2
     launches = _launch_edits(program, lambda grid: f"triton.cdiv({grid}, {count})")
-    if launches is None or count < 2 or any(len(call.args) > 2 for call in [*reductions, *scans]):
+    if launches is None or count < 2:
         return
     name, arange = program.fresh("ROWS"), program.function_name("arange")
     number = program.pairs(statement)[0][1]
     edits: list[Edit] = [
         program.replaced(number, f"({program.written(number)} * {name} + {arange}(0, {name}))[:, None]")
     ]
-    edits += [program.replaced(call, f"{program.written(call)}[None, :]") for call in spans]
-    for call in [*reductions, *scans]:
+    edits += [program.replaced(call, f"{program.written(call)}[None, :]") for call in program.calls("arange")]
+    for call in program.calls(*_REDUCTIONS, *_SCANS):
         axis = call.args[1] if len(call.args) == 2 else program.given(call, "axis")
         edits.append(program.added(call, "axis=1") if axis is None else program.replaced(axis, "1"))
-    edits = _joined(edits + [program.added(call, "keep_dims=True") for call in reductions])
+    edits = _joined(edits + [program.added(call, "keep_dims=True") for call in program.calls(*_REDUCTIONS)])
     inside = program.fresh("exists")
-    for call in program.calls("load", "store"):
-        mask, address = program.given(call, "mask"), program.given(call, "pointer")
-        if address is None or not _depends(program, address):
-            continue
-        if mask is None:
-            edits.append(program.added(call, f"mask={inside}"))
-        else:
-            own = program.written(mask)
-            edits.append(program.replaced(mask, f"{inside} & {own if isinstance(mask, ast.Name) else f'({own})'}"))
+    edits += _masked(program, inside)
     end = program.file.starts[statement.end_lineno or statement.lineno]
     edits.append((end, end, f"{program.indent(statement)}{inside} = {row} < {rows}\n"))
     edits.append(program.new_parameter(f"{name}: {program.function_name('constexpr')} = {count}"))
@@ -379,6 +360,37 @@ def tile_of_rows(program: TritonProgram) -> Iterator[TritonRewrite]:
         f"{length * count} elements to work on, and {-(-program.programs() // count):,} programs in place of {program.programs():,}",
         grid=(f"cdiv({size}, {name})",),
     )
+
+
+def _short_row(program: TritonProgram) -> int | None:
+    """Returns the number of elements of a row's only block; None unless every operation also works on a tile of rows."""
+    lengths = {program.number(call.args[1]) for call in program.calls("arange") if len(call.args) == 2}
+    length = lengths.pop() if len(lengths) == 1 else None
+    along = program.calls(*_REDUCTIONS, *_SCANS)
+    if length is None or length * 2 > TILE or not along or any(len(call.args) > 2 for call in along):
+        return None
+    known = _ELEMENTWISE | _REDUCTIONS | _SCANS
+    for node in program.nodes:
+        if isinstance(node, ast.For | ast.While | ast.If | ast.Subscript | ast.AugAssign):
+            return None
+        if isinstance(node, ast.Call) and not (program.called(node) in known or _is_plain(node)):
+            return None
+    return length
+
+
+def _masked(program: TritonProgram, condition: str) -> list[Edit]:
+    """Returns edits that add a condition to the masks of the loads and stores that depend on the number of the program."""
+    edits: list[Edit] = []
+    for call in program.calls("load", "store"):
+        mask, address = program.given(call, "mask"), program.given(call, "pointer")
+        if address is None or not _depends(program, address):
+            continue
+        if mask is None:
+            edits.append(program.added(call, f"mask={condition}"))
+        else:
+            own = program.written(mask)
+            edits.append(program.replaced(mask, f"{condition} & {own if isinstance(mask, ast.Name) else f'({own})'}"))
+    return edits
 
 
 def _is_plain(node: ast.Call) -> bool:

@@ -56,8 +56,8 @@ def _all_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str
 def why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:
     """Returns the reason of a change of values: the new ones and the old ones."""
     words = {"num_warps": "warps of a block", "num_stages": "stages of loads ahead"}
-    told = [f"{value} {words.get(name, f'as {name}')} in place of {values[name]}" for name, value in changes.items()]
-    return ", ".join(told)
+    changed = [f"{value} {words.get(name, f'as {name}')} in place of {values[name]}" for name, value in changes.items()]
+    return ", ".join(changed)
 
 
 def with_values(

@@ -56,7 +56,18 @@ def test_a_file_that_is_not_there_is_compiled_like_its_neighbour(tmp_path: Path)
     assert read_build(build(tmp_path, other, near), tmp_path / "new.cu").defines == ("NEAR",)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '[{"file": "a.cpp", "directory": "/", "command": "g++ a.cpp"}]', "3"])
+MALFORMED = (
+    "", "{", "[]", "3", "[3]", "[" * 100_000,
+    '[{"file": "a.cpp", "directory": "/", "command": "g++ a.cpp"}]',
+    '[{"file": 3, "command": "nvcc a.cu"}]',
+    '[{"file": "a.cu", "directory": null, "command": "nvcc a.cu"}]',
+    '[{"file": "a.cu", "arguments": ["nvcc", 3]}]',
+    '[{"file": "a\\u0000.cu", "command": "nvcc a.cu"}]',
+    '[{"file": "a.cu", "command": "nvcc -I\\u0000 a.cu"}]',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MALFORMED)
 def test_what_is_no_use_is_told_with_the_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "compile_commands.json").write_text(text)
     with pytest.raises(UsageError) as raised:

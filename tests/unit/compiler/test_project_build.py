@@ -35,7 +35,10 @@ def test_a_database_above_the_file_gives_its_options_and_include_paths_of_the_pr
     assert (found.defines, found.include_paths, found.std) == (("N=64",), (str(root / "include"),), "c++20")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '[{"file": "other.cu", "directory": "/", "command": "nvcc other.cu"}]'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "[3]", '[{"file": 3}]', '[{"file": "other.cu", "directory": "/", "command": "nvcc other.cu"}]'],
+)
 def test_a_database_that_is_broken_or_has_other_folders_only_is_passed_over(kernel: Path, text: str) -> None:
     (kernel.parents[2] / "compile_commands.json").write_text(text)
     assert project_build(kernel) is None
@@ -102,6 +105,35 @@ def test_an_older_standard_than_libcu_needs_is_raised(kernel: Path) -> None:
     found = project_build(kernel)
     assert found is not None
     assert found.std == "c++17"
+
+
+DOUBLED = "".join(f"s{number} = s{number + 1} + s{number + 1}\n" for number in range(60))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "own = own + ['-DM']\n",
+        "own = f'{own}{own}'\n",
+        f"own = {'[] + ' * 3000}[]\n",
+        f"{DOUBLED}own = s0\n",
+    ],
+)
+def test_values_that_contain_themselves_or_grow_without_end_are_no_constants(kernel: Path, text: str) -> None:
+    (kernel.parents[1] / "run.py").write_text(f"{text}load('wkv', ['csrc/wkv.cu'], extra_cuda_cflags=own)\n")
+    found = project_build(kernel)
+    assert found is None or found.defines == ("M",) * len(found.defines)
+
+
+def test_only_options_with_constant_values_are_taken(kernel: Path) -> None:
+    (kernel.parents[1] / "run.py").write_text(
+        "load('wkv', ['csrc/wkv.cu'], extra_include_paths=['a\\0b', 'inc'], extra_cuda_cflags=[f'-DA={3:04d}', '-DB=1'],\n"
+        "     define_macros=[('C', width), ('D', None), ('E', '2')])\n"
+    )
+    found = project_build(kernel)
+    assert found is not None
+    assert found.include_paths == (str(kernel.parents[1] / "inc"),)
+    assert found.defines == ("B=1", "D", "E=2")
 
 
 def test_an_edited_builder_is_read_again(kernel: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kernelmate.compiler import project_headers
+from kernelmate.compiler.nvrtc import missing_names
 from kernelmate.compiler.preprocessor import Include, IncludeSearch
 from kernelmate.compiler.project_headers import folders_of, nearest_header
 
@@ -22,7 +24,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("included", "at"), [('"helper.cuh"', "csrc/common"), ("<common/helper.cuh>", "csrc")])
+@pytest.mark.parametrize(
+    ("included", "at"),
+    [('"helper.cuh"', "csrc/common"), ("<common/helper.cuh>", "csrc"), ("<common/./helper.cuh>", "csrc")],
+)
 def test_the_nearest_header_of_the_project_is_read_and_a_note_names_its_folder(
     compiled, project: Path, included: str, at: str
 ) -> None:
@@ -46,6 +51,23 @@ def test_of_two_headers_the_nearer_is_taken_and_of_two_equally_near_none(compile
     result = compiled(f'#include "helper.cuh"\n{KERNEL}', name="csrc/kernels/cuda/k.cu")
     assert not result.ok
     assert result.diagnostics[0].code == "missing-header"
+
+
+def test_missing_headers_of_a_file_are_one_warning_that_gives_their_names_back(compiled, project: Path) -> None:
+    result = compiled(f'#include "a/first.cuh"\n#include "second.cuh"\n{KERNEL}', name="csrc/kernels/cuda/k.cu")
+    warning, error = result.diagnostics
+    assert (warning.severity, warning.line, warning.code) == ("warning", 1, "missing-header")
+    assert missing_names(warning.message) == ["a/first.cuh", "second.cuh"]
+    assert error.message.endswith("headers that were not found: a/first.cuh, second.cuh")
+
+
+def test_a_list_that_took_long_to_read_is_kept_longer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 2.0, 99.0, 103.0, 103.5])
+    monkeypatch.setattr(project_headers, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    assert nearest_header("helper.cuh", project / "csrc") is None
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    assert nearest_header("helper.cuh", project / "csrc") is None
+    assert nearest_header("helper.cuh", project / "csrc") == project / "csrc/common/helper.cuh"
 
 
 def test_an_include_path_comes_before_the_nearest_header(compiled, project: Path) -> None:
@@ -100,7 +122,8 @@ def test_folders_that_another_machine_needs_are_those_outside_the_file_s_own(pro
     own = project / "csrc/kernels"
     headers = [
         ("common/helper.cuh", str(project / "csrc/common/helper.cuh")),
-        ("near.cuh", str(own / "near.cuh")),
+        ("./near.cuh", str(own / "near.cuh")),
+        ("./helper.cuh", str(project / "csrc/common/helper.cuh")),
         ("2/helper.cuh", str(project / "tests/helper.cuh")),
     ]
-    assert folders_of(headers, own) == [project / "csrc"]
+    assert folders_of(headers, own) == [project / "csrc", project / "csrc/common"]

@@ -1,9 +1,8 @@
 """Arithmetic of f32 and f64, of f16 and bf16, single and in pairs, and of f32 pairs.
 
 The approximate functions of the special-function unit are computed in float64 and rounded. The hardware's results differ
-from these in the last bits within the bounds that the PTX ISA states. Where such a bound is more than a few units in the
-last place, the result is no better than the bound: `tanh`, `lg2` between 0.5 and 2, `sin` and `cos`. NumPy computes float16 through
-float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8, double rounding of a sum, difference or product
+from these in the last bits within the bounds that the PTX ISA states. If such a bound is more than a few units in the
+last place (`tanh`, `lg2` between 0.5 and 2, `sin`, `cos`), the result is no more exact than the bound. NumPy computes float16 through float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8, double rounding of a sum, difference or product
 is innocuous. Fused operations are rounded from the exact value.
 """
 

@@ -55,6 +55,12 @@ def test_an_assumption_about_two_atomics_fails_under_some_schedule(name: str, cu
     assert {pair[array] for pair in outcomes(run_cuda, cuda(text))} != {wanted}
 
 
+def test_odd_seeds_let_a_third_group_of_warps_come_last(cuda: Cuda, run_cuda: RunCuda) -> None:
+    groups = [count for count, _ in outcomes(run_cuda, cuda(EXCHANGED))]
+    assert set(groups[1::2]) == {3}
+    assert max(groups[::2]) == 2
+
+
 RIGHT = {
     "count": (HEADER + "atomicAdd(p, 1u); atomicMax(q, threadIdx.x); }", (THREADS, BLOCK - 1)),
     "compare and swap": (
