@@ -158,6 +158,7 @@ def device_part(
     named: Iterable[str] = (),
     system: Sequence[Path] = (),
     everything: bool = False,
+    guess: bool = True,
 ) -> DevicePart:
     """Extract the device part of CUDA text. Reads headers, and executes nothing.
 
@@ -170,8 +171,9 @@ def device_part(
         named: words that count as used, such as those of a template instance or of defines.
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
+        guess: True reads headers that no include path leads to from the nearest folder of the project.
     """
-    files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system)))
+    files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess))
     rules = Rules(files, kernel, place=place, everything=everything)
     return _Plan(files, rules, frozenset(named)).result(tuple(system))
 

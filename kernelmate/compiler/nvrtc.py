@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
-from kernelmate.compiler.cache import cache_in, key_of
+from kernelmate.compiler.cache import Cache, cache_in, key_of
 from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
@@ -32,6 +32,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 MISSING_HEADER = "missing-header"
+GUESSED_HEADER = "guessed-header"
 """Code of the diagnostic for a header that was not found; its message begins with the header's name."""
 
 _WIDE = re.compile(r"\b__u?int128")
@@ -81,6 +82,23 @@ def compile_kernel(
     if kernel.signature.template_parameters and instance is None:
         return _without_instance(prepared)
     cache = cache_in(cache_dir) if use_cache else None
+    product = _product(prepared, compiler, timeout_s, cache)
+    if not product.ok and prepared.part.guessed:
+        # A header that the build would find elsewhere, or configure, must not break a kernel that needs nothing of it.
+        without = _prepare(request, target, options, guess=False)
+        again = _product(without, compiler, timeout_s, cache)
+        if again.ok:
+            prepared, product = without, again
+    if not product.ok and _is_inactive(prepared, compiler, timeout_s):
+        return _noted(
+            prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
+        )
+    return _compiled(prepared, product)
+
+
+def _product(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float, cache: Cache | None) -> CompileOutput:
+    """Returns the compiler's output, from the cache if it is there; raises `CompileTimeout` at the kernel."""
+    kernel = prepared.request.kernel
     key = key_of(compiler_version(), header_versions(), prepared.job.text, prepared.job.headers, prepared.flags,
                  prepared.job.expressions, prepared.part.default_device, INT128 in prepared.job.options,
                  prepared.part.raw_digest)  # fmt: skip
@@ -94,11 +112,7 @@ def compile_kernel(
             raise
         if cache is not None and (product.ok or "error" in product.log):
             cache.store(key, product)
-    if not product.ok and _is_inactive(prepared, compiler, timeout_s):
-        return _noted(
-            prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
-        )
-    return _compiled(prepared, product)
+    return product
 
 
 def compile_many(
@@ -134,13 +148,15 @@ def compile_many(
 
 
 def compile_job(
-    kernel: Kernel, contract_options: Sequence[str], *, instance: str | None, target: Target, options: CompileOptions
-) -> CompileJob:
+    kernel: Kernel, contract_options: Sequence[str], *, instance: str | None, target: Target, options: CompileOptions,
+    judged: Compiled,
+) -> CompileJob:  # fmt: skip
     """Return the compiler's input for a kernel: its text, headers in memory, options, and name expression.
 
-    Arguments are those of `compile_kernel`; nothing is compiled.
+    Arguments are those of `compile_kernel`, and what that returned for them; nothing is compiled.
     """
-    return _prepare(Request(kernel, tuple(contract_options), instance), target, options).job
+    guess = any(one.code == GUESSED_HEADER for one in judged.diagnostics)
+    return _prepare(Request(kernel, tuple(contract_options), instance), target, options, guess=guess).job
 
 
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
@@ -180,7 +196,8 @@ class _Prepared:
         )
 
 
-def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prepared:
+def _prepare(request: Request, target: Target, options: CompileOptions, *, guess: bool = True) -> _Prepared:
+    """Returns the compiler's input; with `guess`, headers that no include path leads to come from the project."""
     kernel, unit = request.kernel, request.kernel.unit
     beside = Path(unit.path).resolve().parent
     own = [f"-I{beside / option[2:]}" if option.startswith("-I") else option for option in request.contract_options]
@@ -200,6 +217,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
         named=_words(named),
         system=tuple(map(Path, system)),
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
+        guess=guess,
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
@@ -381,7 +399,7 @@ def _guessed(prepared: _Prepared) -> tuple[Diagnostic, ...]:
             f"{'them' if ', ' in names else 'it'}, since no include path leads to it"
         )
         first = guessed[0][0]
-        found.append(Diagnostic("note", said, *_place(prepared, first.included_by, first), "guessed-header"))
+        found.append(Diagnostic("note", said, *_place(prepared, first.included_by, first), GUESSED_HEADER))
     return tuple(found)
 
 

@@ -231,10 +231,11 @@ def read_include(text: str, line: Sequence[Token]) -> Include | None:
 
 @dataclass(frozen=True, slots=True)
 class IncludeSearch:
-    """Search path of headers: the user's folders, then CUDA's."""
+    """Search path of headers: the user's folders, then CUDA's, then, with `guess`, the nearest in the project."""
 
     user: tuple[Path, ...]
     system: tuple[Path, ...]
+    guess: bool = True
 
     def readable(self, path: Path, beside: Path) -> bool:
         """Return True if compiled text may include this file: it has a header's suffix, or is in the project.
@@ -272,7 +273,7 @@ class IncludeSearch:
         if theirs is not None:
             return ResolvedInclude("raw", theirs)
         # NVRTC itself reads raw headers, which takes an include path that the user names.
-        guessed = None if name.startswith(_RAW) else nearest_header(name, beside)
+        guessed = nearest_header(name, beside) if self.guess and not name.startswith(_RAW) else None
         if guessed is None or not self.readable(guessed, beside):
             return ResolvedInclude("missing")
         return ResolvedInclude("project", guessed, guessed=True)

@@ -74,7 +74,7 @@ def standalone_text(
         UsageError: the code includes a library's headers, or does not compile to the judged code.
         CompileTimeout: the compiler was killed at the time limit. CompilerUnavailable: NVRTC is not installed.
     """
-    job = compile_job(kernel, contract_options, instance=instance, target=target, options=options)
+    job = compile_job(kernel, contract_options, instance=instance, target=target, options=options, judged=judged)
     headers = dict(job.headers)
     prelude = headers.pop(PRELUDE_NAME)
     text = _pasted(_with_comments(job.text, kernel.unit.text), headers, set())

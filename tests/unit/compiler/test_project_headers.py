@@ -87,6 +87,19 @@ def test_other_names_than_those_of_headers_are_not_sought(project: Path, name: s
     assert nearest_header(name, project / "csrc/kernels/cuda") is None
 
 
+def test_a_header_of_the_project_does_not_break_a_kernel_that_needs_nothing_of_it(compiled, project: Path) -> None:
+    (project / "csrc/common/helper.cuh").write_text(
+        "#ifndef PRECISION\n#error PRECISION is not defined\n#endif\n" + HELPER
+    )
+    text = f'#include "helper.cuh"\n{KERNEL}'
+    plain = compiled(text.replace("helper(*x)", "1"), name="csrc/kernels/cuda/k.cu")
+    assert plain.ok
+    assert [one.code for one in plain.diagnostics] == ["missing-header"]
+    using = compiled(text, name="csrc/kernels/cuda/k.cu")
+    assert not using.ok
+    assert any("PRECISION is not defined" in one.message for one in using.diagnostics)
+
+
 def test_a_host_library_in_the_project_stays_one(compiled, project: Path) -> None:
     (project / "csrc/json").mkdir()
     (project / "csrc/json/json.hpp").write_text("#error not for device code\n")
