@@ -185,22 +185,24 @@ class KernelPreparer:
         first = contract.instances if contract is not None else ()
         used = sorted(inferred_instances(kernel), key=lambda one: one.text not in first)
         good: list[Prepared] = []
-        failed: list[Prepared] = []
-        own = 0
+        own: list[Prepared] = []
+        guessed: list[Prepared] = []
         began = time.monotonic()
         for one in (*used[: 2 * MOST_INSTANCES], *guessed_instances(kernel)):
-            late = time.monotonic() - began > _LONG_S and (good or failed)
-            if len(good) == MOST_INSTANCES or (good and one.guessed) or late or _repeats(failed):
+            failed = guessed if one.guessed else own
+            late = time.monotonic() - began > _LONG_S and (good or own or guessed)
+            if len(good) == MOST_INSTANCES or (good and one.guessed) or late:
                 break
+            if _repeats(failed):
+                continue
             prepared = self._inferred(kernel, contract, one)
             if prepared.compiled.ok:
                 good.append(prepared)
             elif not _is_unnameable(prepared):
                 failed.append(prepared)
-                own += not one.guessed
         if good:
             return tuple(good)
-        return tuple(failed[:1]) if own else (_with_reason(self.prepare(kernel, contract, None), failed),)
+        return tuple(own[:1]) or (_with_reason(self.prepare(kernel, contract, None), guessed),)
 
     def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
         try:
