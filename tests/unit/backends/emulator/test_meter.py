@@ -14,7 +14,7 @@ Kernels = Callable[..., Any]
 HEAD = "__global__ void k(int* y, int* flag) { const int t = threadIdx.x, b = blockIdx.x; (void)t; (void)b; "
 
 
-@pytest.fixture(params=[0, 1], ids=["in-order", "permuted"])
+@pytest.fixture(params=[0, 1, 2], ids=["in-order", "delayed", "permuted"])
 def launch(request: pytest.FixtureRequest, cuda: Kernels, run_cuda: Kernels) -> Callable[..., RunResult]:
     """Run a body with arrays of zeros y and flag, under a schedule seed."""
 
@@ -212,9 +212,15 @@ LOCKED_OUT = {
 
 
 @pytest.mark.parametrize("name", sorted(LOCKED_OUT))
-def test_waiting_for_what_never_comes_is_a_hang_soon(name: str, launch: Callable[..., RunResult]) -> None:
+def test_waiting_for_what_never_comes_is_a_hang_soon(
+    name: str, launch: Callable[..., RunResult], request: pytest.FixtureRequest
+) -> None:
     result = launch(LOCKED_OUT[name])
-    assert "hang" in {finding.code for finding in result.findings}
+    if name == "taken in two orders" and request.node.callspec.params["launch"] == 1:
+        # A warp that is delayed in front of its first lock leaves both to the other.
+        assert result.arrays["y"][0] == 2
+    else:
+        assert "hang" in {finding.code for finding in result.findings}
     assert result.ptx_instructions < 5_000_000
 
 
