@@ -85,7 +85,13 @@ def _with_header(kernel: Kernel, header: str) -> Kernel:
 
 def _without_needless_barriers(definition: str, helpers: str) -> str:
     """Returns the helpers without the first barrier of functions that a launch calls once: no earlier call reads."""
-    pieces = helpers.split("\n\n")
+    pieces: list[str] = []
+    for part in helpers.split("\n\n"):
+        # A blank line within a body separates no functions: a loop that it is in may have begun before it.
+        if pieces and pieces[-1].count("{") > pieces[-1].count("}"):
+            pieces[-1] += f"\n\n{part}"
+        else:
+            pieces.append(part)
     lines = [line for line in helpers.split("\n") if line.strip() == GUARD]
     for number, piece in enumerate(pieces):
         name = re.search(r"^static __device__ [^\n(]*?\b(\w+)\(", piece, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.suggest.replacement import without_own_helpers, without_unused_numbers
 from kernelmate.suggest.untrusted import screen
-from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.schedules.windows import with_locals
 from kernelmate.synthesis.trace import trace
@@ -155,6 +156,18 @@ def test_a_function_that_is_called_once_has_no_barrier_against_earlier_calls(mak
     )
     text = file_of(*make(NORM, twice, sizes="{ rows = 6, cols = 9000 }"), tmp_path).unit.text
     assert "earlier call" in text
+
+
+def test_a_function_that_a_loop_calls_behind_a_blank_line_keeps_its_barrier(make: Any, tmp_path: Path) -> None:
+    helper = f"static __device__ float block_sum(float value) {{\n  {GUARD}\n  return value;\n}}"
+    caller = "static __device__ void row(float* x) {\n  for (int i = 0; i < 4; ++i) {\n    x[i] += 1;\n\n    x[i] = block_sum(x[i]);\n  }\n}"
+    kernel, contract = make(MAP, "x * 2")
+    written = first(kernel, contract, tmp_path)
+    definition = written.definition.replace("{", "{\n  row(x);", 1)
+    text = placed(kernel, contract, replace(written, definition=definition, helpers=f"{helper}\n\n{caller}"))[
+        0
+    ].unit.text
+    assert GUARD in text
 
 
 def test_types_have_the_names_of_the_file(make: Any, tmp_path: Path) -> None:
