@@ -49,11 +49,11 @@ class _Entry(msgspec.Struct):
     arguments: list[str] = []
 
 
-def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions:
+def read_build(build: Path, file: Path, *, elsewhere: bool = True) -> CompileOptions:
     """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
-    A file without an entry gets the options of the first CUDA file in its own folder, else, unless
-    `only` is True, those of the first CUDA file in the build.
+    A file without an entry gets the options of the first CUDA file in its own folder, else, with `elsewhere`, those of the
+    first CUDA file in the build.
 
     Response files (`@file`, `--options-file`) are not followed.
 
@@ -63,7 +63,7 @@ def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions
     path = build / "compile_commands.json" if build.is_dir() else build
     try:
         entries = msgspec.json.decode(path.read_bytes(), type=list[_Entry])
-        entry = _entry_for(entries, path.parent, file.resolve(), only=only)
+        entry = _entry_for(entries, path.parent, file.resolve(), elsewhere=elsewhere)
     except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError(
             f"The build's commands cannot be read: {error}.",
@@ -86,11 +86,11 @@ def read_build(build: Path, file: Path, *, only: bool = False) -> CompileOptions
     return options
 
 
-def _entry_for(entries: Sequence[_Entry], folder: Path, file: Path, *, only: bool) -> _Entry | None:
+def _entry_for(entries: Sequence[_Entry], folder: Path, file: Path, *, elsewhere: bool) -> _Entry | None:
     pairs = [((folder / entry.directory / entry.file).resolve(), entry) for entry in entries]
     exact = [entry for place, entry in pairs if place == file]
     beside = [entry for place, entry in pairs if place.suffix == ".cu" and place.parent == file.parent]
-    any_cuda = [entry for place, entry in pairs if place.suffix == ".cu" and not only]
+    any_cuda = [entry for place, entry in pairs if place.suffix == ".cu" and elsewhere]
     return next(iter([*exact, *beside, *any_cuda]), None)
 
 

@@ -32,8 +32,10 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 MISSING_HEADER = "missing-header"
+"""Code of the diagnostic for headers that were not found; its message begins with their names (`missing_names`)."""
+
 GUESSED_HEADER = "guessed-header"
-"""Code of the diagnostic for a header that was not found; its message begins with the header's name."""
+"""Code of the diagnostic for headers that no include path leads to and that were read from the project."""
 
 _WIDE = re.compile(r"\b__u?int128")
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")

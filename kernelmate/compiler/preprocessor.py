@@ -192,6 +192,7 @@ UMBRELLA = "kernelmate_cub.h"
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _MOST_RAW = 4000
+
 Fate = Literal["project", "raw", "blank", "missing"]
 
 
@@ -254,10 +255,10 @@ class IncludeSearch:
         if include.computed:
             # Only the compiler knows the name that a macro gives, and it would read any file of the machine.
             return ResolvedInclude("missing")
-        places = (beside, *self.user) if include.quoted else self.user
-        mine = next((place / name for place in places if (place / name).is_file()), None)
         if _HOST_ONLY.match(name):
             return ResolvedInclude("blank")
+        places = (beside, *self.user) if include.quoted else self.user
+        mine = next((place / name for place in places if (place / name).is_file()), None)
         if mine is not None and _HOST.match(name) and not mine.resolve().is_relative_to(project_folder(beside)):
             # A host library stays one where its folder is on the search path.
             mine = None

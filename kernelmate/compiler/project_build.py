@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ def _of_database(file: Path, root: Path) -> CompileOptions | None:
     if database is None:
         return None
     try:
-        return read_build(database, file, only=True)
+        return read_build(database, file, elsewhere=False)
     except UsageError:
         return None
 
@@ -134,7 +135,8 @@ def _call(path: Path, node: ast.Call, constants: _Constants) -> BuilderCall:
     given = {one.arg: one.value for one in node.keywords if one.arg is not None}
     positional = dict(zip(("name", "sources"), node.args, strict=False))
     sources = constants.strings(given.get("sources") or positional.get("sources"))
-    return BuilderCall(path, tuple(path.parent.joinpath(one) for one in sources), tuple(_words(given, constants)))
+    files = tuple(Path(os.path.normpath(path.parent / one)) for one in sources)
+    return BuilderCall(path, files, tuple(_words(given, constants)))
 
 
 def _name(function: ast.expr) -> str:

@@ -229,7 +229,10 @@ def carried_files(session: Session, settings: Settings, judged: Export) -> Carri
     """
     kernel, before = judged.chosen.kernel, judged.chosen.baseline
     file = Path(kernel.unit.path).resolve()
-    needed = _needed(session, kernel, settings) | (set() if before is None else _needed(session, before, settings))
+    headers = _headers(session, kernel)
+    needed = _needed(headers, kernel, settings)
+    if before is not None:
+        needed |= _needed(_headers(session, before), before, settings)
     root = Path(os.path.commonpath([str(file.parent), *(str(path.parent) for path in needed)]))
     place = file.relative_to(root).as_posix()
     stem = re.sub(r"\W+", "_", kernel.name).strip("_")
@@ -244,14 +247,18 @@ def carried_files(session: Session, settings: Settings, judged: Export) -> Carri
     contract = contract_for(kernel)
     document = verdicts_json(judged.verdicts, given, None if before is None else kernel, contract, judged.chosen.prompt)
     files[f"{stem}.verdict.json"] = dumps(document) + "\n"
-    headers = [header for one in session.prepare(kernel) for header in one.compiled.headers]
     searched = options_for(settings, file).include_paths
     folders = [*(Path(one).resolve() for one in searched), *folders_of(headers, file.parent)]
     includes = dict.fromkeys(one.relative_to(root).as_posix() for one in folders if one.is_relative_to(root))
     return CarriedFiles(files, place, old_place, stem, root, tuple(includes))
 
 
-def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
+def _headers(session: Session, kernel: Kernel) -> list[tuple[str, str]]:
+    """Returns the names and files of the project's headers that a kernel includes."""
+    return [header for one in session.prepare(kernel) for header in one.compiled.headers]
+
+
+def _needed(headers: Sequence[tuple[str, str]], kernel: Kernel, settings: Settings) -> set[Path]:
     """Return project headers that it includes, and files that its contract and the settings name.
 
     Raises:
@@ -259,10 +266,9 @@ def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
     """
     directory = Path(kernel.unit.path).resolve().parent
     contract = contract_for(kernel)
-    headers = {Path(path).resolve() for one in session.prepare(kernel) for _, path in one.compiled.headers}
     if settings.reference is not None:
         raise UsageError("The setting `reference` replaces the contract's reference, with which an exported kernel is tested.", hint="Write the reference into the contract, and remove the setting.")  # fmt: skip
-    return headers | set(needed_files(contract, directory))
+    return {Path(path).resolve() for _, path in headers} | set(needed_files(contract, directory))
 
 
 def _portable(given: JudgingInputs, place: str) -> JudgingInputs:

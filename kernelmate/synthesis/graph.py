@@ -89,8 +89,16 @@ class Graph:
             for op, args, shape, dtype, data, name, line in held["nodes"]
         ]
         if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
-            raise ValueError("a constant of a graph is no number")
+            raise ValueError("a constant of a graph is not a number")
         return Graph(tuple(nodes), tuple(held["outputs"]))
+
+    def reduction_text(self, root: int) -> str:
+        """Returns a reduction with its line, axis and array for a message."""
+        node = self.nodes[root]
+        source = self.nodes[node.args[0]]
+        name = source.name or (str(source.data[0]) if source.op == "input" else "values")
+        where = f" in line {node.line}" if node.line else ""
+        return f"the {node.data[0]} along axis {node.data[1]} of {name}[{', '.join(source.shape)}]{where}"
 
 
 def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:

@@ -13,7 +13,7 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
-from kernelmate.synthesis.names import Names, without_comments, words_of
+from kernelmate.synthesis.names import Names, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import closes_last, plain_size, size_locals, size_text, without_parentheses
 from kernelmate.synthesis.templates import template_head, template_of
@@ -154,7 +154,7 @@ class KernelText:
         self._refuse()
         beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
         plain = without_comments(beside)
-        outer = {*words_of(_without_bodies(plain)), kernel.name}
+        outer = {*words_of(without_bodies(plain)), kernel.name}
         taken = {*contract.sizes[0], *self.parameters, *self.others, *kernel.signature.template_parameters}
         self.names = Names(outer, words_of(plain), taken)
         self.arguments |= {name: replace(self.arguments[one], name=name) for name, one in self.others.items()}
@@ -459,15 +459,6 @@ def _without_unused(body: Sequence[str]) -> list[str]:
         for line, found in zip(body, named, strict=True)
         if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
     ]
-
-
-def _without_bodies(text: str) -> str:
-    """Returns the text outside braces and parentheses, followed by the names of all macros."""
-    macros = re.findall(r"#\s*define\s+\w+", text)
-    before = ""
-    while text != before:
-        before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
-    return "\n".join([text, *macros])
 
 
 def _written_type(parameter: Parameter) -> str:

@@ -242,3 +242,12 @@ def without_comments(text: str) -> str:
 def words_of(text: str) -> set[str]:
     """Returns all identifiers and numbers of a text."""
     return set(re.findall(r"\w+", text))
+
+
+def without_bodies(text: str) -> str:
+    """Returns the text outside braces and parentheses, followed by the names of all macros."""
+    macros = re.findall(r"#\s*define\s+\w+", text)
+    before = ""
+    while text != before:
+        before, text = text, re.sub(r"\{[^{}]*\}|\([^()]*\)", " ", text)
+    return "\n".join([text, *macros])

@@ -112,6 +112,9 @@ def _called_once(name: str, pieces: Sequence[str]) -> bool:
     if len(callers) != 1:
         return False
     (caller,) = callers
+    lines = [caller[caller.rfind("\n", 0, found.start()) + 1 : found.start()] for _, found in calls]
+    if any(re.match(r"\s*(?:for|while) \(", line) for line in lines):
+        return False
     depths = [_open_bodies(caller[: found.start()]) for _, found in calls]
     if len(calls) == 2:
         between = caller[calls[0][1].end() : calls[1][1].start()]

@@ -1,7 +1,4 @@
-"""Assigns a domain to a graph: an element-wise map, or operations on rows or columns.
-
-Other graphs are refused with the reason.
-"""
+"""Assigns a domain to a graph, an element-wise map or operations on rows or columns; others are refused with the reason."""
 
 from __future__ import annotations
 
@@ -398,15 +395,6 @@ def _map(graph: Graph) -> Plan:
     raise reason
 
 
-def _reduction_text(graph: Graph, root: int) -> str:
-    """Returns a reduction with its line, axis and array for a message."""
-    node = graph.nodes[root]
-    source = graph.nodes[node.args[0]]
-    name = source.name or (str(source.data[0]) if source.op == "input" else "values")
-    where = f" in line {node.line}" if node.line else ""
-    return f"the {node.data[0]} along axis {node.data[1]} of {name}[{', '.join(source.shape)}]{where}"
-
-
 def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     """Returns the plan of reductions along rows or columns, and of the operations on their results."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
@@ -418,7 +406,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     for root in roots:
         whole = long_sides(graph.nodes[_operand(graph, root)]) == domain and _reduced_axes(graph, root) == gone
         if not whole and not _is_part(graph, root, domain, gone):
-            both = " and ".join(_reduction_text(graph, one) for one in (longest, root))
+            both = " and ".join(graph.reduction_text(one) for one in (longest, root))
             raise DifferentReductions(f"it reduces along different axes, or along rows of different shapes: {both}")
     plan = Plan(graph, domain, split, (), kind, tuple(gone))
     kept = tuple(domain[axis] for axis in plan.reduced)
