@@ -286,8 +286,13 @@ _INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "
 """Last words of the types of integers that hold a launch's grid or block."""
 
 _CAST = re.compile(rf"(?:\(|\bstatic_cast <) (?:(?:std|::|{'|'.join(sorted(_INTEGRAL))}) )+[)>] (?=\()")
-_EFFECT = re.compile(r"(?:\w+|[\])>]) \(|[{}]|\+ ?\+|- ?-|(?:^| )(?:[^=!<> ]|<<|>>)?=(?: |$)|\b(?:new|delete|throw)\b")
-"""A call, also one of what an expression gives, a body, an assignment, or a statement within an expression."""
+_EFFECT = re.compile(
+    r"(?:\w+|[\])]|(?:^| )< [^;]*?>) \(|[{}]|\+ ?\+|- ?-|(?:^| )(?:[^=!<> ]|<<|>>)?=(?: |$)|\b(?:new|delete|throw)\b"
+)
+"""A call, also of a template or of what an expression gives, a body, an assignment, or a statement within an expression.
+
+A `>` in front of a parenthesis ends a template's arguments only if a `<` precedes it; else it compares.
+"""
 _HARMLESS = frozenset({"dim3", "min", "max", "sizeof"})
 
 
