@@ -71,10 +71,6 @@ class Tree:
         """Returns the node's text."""
         return self.bytes[node.start_byte : node.end_byte].decode()
 
-    def text_before_function(self) -> str:
-        """Returns the text before the function definition: its template line, `extern "C"`."""
-        return self.bytes[: self.function.start_byte].decode()
-
     def span(self, node: Node) -> tuple[int, int]:
         """Returns the node's offsets in the unit's text."""
         return self._offset(node.start_byte), self._offset(node.end_byte)

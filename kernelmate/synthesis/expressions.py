@@ -524,12 +524,6 @@ class Expressions:
         word = re.fullmatch(r"(?:row_|column_)?([a-z]\w*)", divisor)
         return f"inv_{word[1]}" if word is not None else "inverse"
 
-    def _is_unsigned(self, node: Node) -> bool:
-        """Returns True if an integer quotient rounds equally in C++: a position by a positive number or a size."""
-        number, by = (self.plan.graph.nodes[one] for one in node.args)
-        positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
-        return number.op == "iota" and positive
-
     def _converted(self, args: list[tuple[str, int]], kinds: Sequence[str]) -> list[tuple[str, int]]:
         """Returns operands without casts of integers next to floats, which C++ converts implicitly."""
         whole = [re.fullmatch(rf"static_cast<{self.real}>\(([\w.\[\]]+)\)", text) for text, _ in args]

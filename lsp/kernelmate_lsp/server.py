@@ -215,10 +215,6 @@ class KernelmateServer(LanguageServer):
         finally:
             self._readings.pop(known.uri, None)
 
-    def folder_of(self, uri: str) -> Path:
-        """Returns the folder that a document is in."""
-        return Path(path_of(uri)).parent
-
     # ------------------------------------------------------------------------------------------------- tasks
 
     def start(self, key: str, work: Coroutine[Any, Any, None]) -> None:

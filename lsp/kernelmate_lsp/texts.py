@@ -116,10 +116,6 @@ class TextPositions:
             end = word.end() if word else min(start + 1, len(text))
         return types.Range(self.position(row + 1, start + 1), self.position(row + 1, max(start, end) + 1))
 
-    def whole_line(self, line: int) -> types.Range:
-        """Returns the range of a line's text without its indentation."""
-        return self.word(line, None)
-
     def end(self) -> types.Position:
         """Returns the position of the end of the text."""
         return self.position(len(self.lines), len(self.lines[-1]) + 1)

@@ -29,20 +29,6 @@ COMPILE_S = 120.0
 _BITS = {1: torch.uint8, 2: torch.int16}
 
 
-class ExportedParameter(Protocol):
-    """A parameter of an exported kernel, as the package's module `launching` describes it."""
-
-    @property
-    def name(self) -> str:
-        """Its name in Python."""
-        ...
-
-    @property
-    def dtype(self) -> Any:
-        """A torch dtype for a tensor, a name for a number."""
-        ...
-
-
 class ExportedKernel(Protocol):
     """A kernel of an exported package, `CudaKernel` of its module `launching`."""
 

@@ -324,8 +324,3 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
             player.keep(rounds)
             told(f"{kind} round {number}: {rounds[-1]}")
     return {"rounds": rounds}
-
-
-def folder_of(settings: Upskill, name: str) -> Path:
-    """Returns the folder of a model's rounds."""
-    return settings.model_folder(name) / "rounds"

@@ -1,4 +1,4 @@
-"""Block-wide barriers: arrival of threads, and release of blocks."""
+"""Barriers of blocks and of parts of them: arrival of threads, and release."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Barrier
+from kernelmate.backends.emulator.part_barriers import Arrival
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import ConstantOperand, Value, spread
 from kernelmate.backends.emulator.types import Array
@@ -74,6 +75,7 @@ class Barriers:
         self._parked: dict[int, list[_Parked]] = {}
         self._arrived: dict[int, Array] = {}
         self._wanted: dict[int, Array] = {}
+        self._arrivals: dict[int, list[Arrival]] = {}  # at barriers with a thread count
         self._ended_at = np.full(machine.lanes.count, -1, np.int64) if watch_ends else None
 
     def __bool__(self) -> bool:
@@ -84,6 +86,7 @@ class Barriers:
         self._parked.clear()
         self._arrived.clear()
         self._wanted.clear()
+        self._arrivals.clear()
         if self._ended_at is not None:
             self._ended_at.fill(-1)
 
@@ -106,6 +109,8 @@ class Barriers:
         arrived += np.bincount(slots, minlength=blocks)
         if barrier.count is not None:
             wanted[slots] = spread(barrier.count, lanes, len(lanes))
+            if self._machine.order is not None:
+                self._arrivals.setdefault(number, []).append(self._machine.order.arrive(lanes))
         if barrier.mode == "arrive":
             self._resume(key, lanes)
         else:
@@ -124,7 +129,6 @@ class Barriers:
         if not ready.any():
             return
         machine = self._machine
-        machine.pass_barrier(ready)
         plain = ready & (wanted < 0)
         arrived[ready] = 0
         wanted[ready] = -1
@@ -137,6 +141,7 @@ class Barriers:
                     votes = None if parked.votes is None else parked.votes[chosen]
                     group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
         self._parked[number] = kept
+        self._pass(number, ready, plain, leaving)
         self._report_split(leaving, plain)
         for parked in leaving:
             self.report_detours(parked.barrier, parked.lanes)
@@ -144,6 +149,25 @@ class Barriers:
         self._reduce(leaving)
         for parked in leaving:
             self._resume(parked.key, parked.lanes)
+
+    def _pass(self, number: int, ready: Array, plain: Array, leaving: list[_Parked]) -> None:
+        """Records that blocks pass a barrier, all of their threads or only those that arrived; `plain` ones have no thread count."""
+        machine, slots = self._machine, self._machine.lanes.slot
+        waiting = np.concatenate([parked.lanes for parked in leaving]) if leaving else slots[:0]
+        threads = np.bincount(slots[machine.lanes.real], minlength=len(ready))
+        whole = plain | (ready & (np.bincount(slots[waiting], minlength=len(ready)) == threads))
+        machine.pass_barrier(ready, whole)
+        arrivals, self._arrivals[number] = self._arrivals.get(number, []), []
+        if machine.order is None or not arrivals:
+            return
+        part = ready & ~whole
+        machine.order.part_barrier(
+            [one for arrival in arrivals if (one := arrival.of(part[slots[arrival.lanes]])) is not None],
+            waiting[part[slots[waiting]]],
+        )
+        self._arrivals[number] = [
+            one for arrival in arrivals if (one := arrival.of(~ready[slots[arrival.lanes]])) is not None
+        ]
 
     def _report_split(self, leaving: list[_Parked], plain: Array) -> None:
         """Reports blocks whose threads meet at different barriers of the source, which hardware cannot distinguish."""

@@ -159,7 +159,7 @@ class Machine:
 
     Attributes:
         live: lanes with a running thread.
-        barrier_watchers: called with the block slots (as booleans) that pass a barrier.
+        barrier_watchers: called with the block slots (as booleans) of which all threads pass a barrier.
         copy_watchers: called with the lanes that close or await groups of asynchronous copies, and the operation.
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
@@ -204,12 +204,18 @@ class Machine:
     def __post_init__(self) -> None:
         self.phases = PhaseRecords(self.lanes.count)
 
-    def pass_barrier(self, blocks: Array) -> None:
-        """Records that all threads of some block slots have passed a barrier."""
+    def pass_barrier(self, blocks: Array, whole: Array) -> None:
+        """Records that threads of some block slots have passed a barrier.
+
+        Args:
+            blocks: True for these block slots.
+            whole: True for those of them of which all threads waited there.
+        """
         self.changes += 1
         self.barriers += int(np.count_nonzero(blocks))
-        for watcher in self.barrier_watchers:
-            watcher(blocks)
+        if whole.any():
+            for watcher in self.barrier_watchers:
+                watcher(whole)
 
     def lanes_of(self, active: Group) -> Array:
         """Returns the lane numbers of a group."""

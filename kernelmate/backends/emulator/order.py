@@ -3,7 +3,7 @@
 Accesses carry a stamp: the number of synchronising events before them. For each pair of threads the stamp is kept up to
 which the one knows what the other did; an access with a lower stamp happens before whatever the first thread does next.
 Kept that way are whole blocks (the last barrier), warps (`__syncwarp`; lanes of a warp have no order of their own since
-Volta), pairs of warps (barriers of part of a block), clusters (`cluster_order`), and what release and acquire patterns
+Volta), pairs of warps (`part_barriers`), clusters (`cluster_order`), and what release and acquire patterns
 add (`visibility`).
 
 PTX ISA, memory consistency model: causality order, in which a barrier synchronises at the scope of its block.
@@ -14,12 +14,15 @@ included, until the thread has waited for the copy's group. From then on it coun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kernelmate.backends.emulator.cluster_order import ClusterOrder
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.matrix_operations import WarpgroupOrder
 from kernelmate.backends.emulator.operations import AsyncGroup
+from kernelmate.backends.emulator.part_barriers import Arrival, PartBarriers
 from kernelmate.backends.emulator.transfers import ProxyFences, Transfers
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import CLUSTER, CTA, GPU, SYS, Visibility
@@ -106,7 +109,7 @@ class Order:
         self._block = np.zeros(lanes.blocks, np.int64)
         self._warp = np.zeros(lanes.warps, np.int64)
         self._pairs: Array | None = None
-        self._between_warps: Array | None = None
+        self._parts = PartBarriers(lanes)
         self._packed = self._ids
         self._packed_at = -1
         self.clusters = ClusterOrder(self, lanes) if lanes.cluster_blocks > 1 else None
@@ -126,7 +129,8 @@ class Order:
         self._block[used:] = np.iinfo(np.int64).max
         self._warp[:] = self.now
         self._packed_at = -1
-        self._pairs = self._between_warps = None
+        self._pairs = None
+        self._parts.begin()
         self.copies.begin()
         self.transfers.begin()
         self.proxies.begin()
@@ -167,10 +171,6 @@ class Order:
         """Returns the flat indices of the block and of the thread in it."""
         number = access & int(NUMBER_MASK)
         return number >> self.bits, number & ((1 << self.bits) - 1)
-
-    def number_of(self, lane: int) -> int:
-        """Returns the grid-wide index of the thread in a lane."""
-        return int(self._ids[lane])
 
     def numbers(self, lanes: Array) -> Array:
         """Returns the grid-wide indices of the threads in some lanes."""
@@ -225,29 +225,17 @@ class Order:
         if self.visibility is not None:
             self.visibility.barrier(blocks)
 
-    def part_barrier(self, before: list[tuple[Array, int]], waiting: Array) -> None:
-        """Records a barrier of part of a block, warp by warp.
+    def arrive(self, lanes: Array) -> Arrival:
+        """Records that lanes arrive at a barrier with a thread count."""
+        return self._parts.arrive(lanes, self.tick())
 
-        Args:
-            before: arrived lanes, with the stamp of their arrival.
-            waiting: lanes that waited and now continue.
-        """
-        lanes = self._lanes
-        warps = lanes.width // 32
-        if self._between_warps is None:
-            self._between_warps = np.zeros((lanes.warps, warps), np.int64)
-        table = self._between_warps
-        waiters = np.unique(waiting >> 5)
-        for slot in np.unique(lanes.slot[waiting]):
-            mine = waiters[waiters // warps == slot]
-            merged = np.zeros(warps, np.int64)
-            for arrived, stamp in before:
-                theirs = np.unique(arrived[lanes.slot[arrived] == slot] >> 5)
-                if theirs.size:
-                    merged = np.maximum(merged, table[theirs].max(axis=0))
-                    merged[theirs - slot * warps] = np.maximum(merged[theirs - slot * warps], stamp)
-            table[mine] = np.maximum(table[mine], merged)
-        self.tick()
+    def part_barrier(self, arrivals: Sequence[Arrival], waiting: Array) -> None:
+        """Records that the waiting ones of all arrived lanes pass a barrier that not all threads of their blocks wait at."""
+        self._parts.meet(arrivals, waiting)
+        if self.clusters is not None:
+            self.clusters.share(self._lanes.slot.take(waiting), waiting)
+        if self.visibility is not None:
+            self.visibility.part_barrier(np.concatenate([one.lanes for one in arrivals]), waiting)
 
     def warp_barrier(self, lanes: Array, masks: Array) -> None:
         """Records that lanes pass `__syncwarp` with these masks."""
@@ -310,20 +298,14 @@ class Order:
         if self._pairs is not None:
             same_warp = same_block & (numbers >> 5 == own >> 5)
             found |= same_warp & (stamps < self._pairs[lanes, numbers & 31])
-        if self._between_warps is not None:
-            warp = (numbers & ((1 << self.bits) - 1)) >> 5
-            warp = np.where(same_block, warp, 0)
-            found |= same_block & (stamps < self._between_warps[lanes >> 5, self._warp_place(warp)])
+        threads = np.where(same_block, numbers & ((1 << self.bits) - 1), 0)
+        found |= same_block & self._parts.knows(lanes, threads, stamps)
         if self.clusters is not None:
             found |= self.clusters.knows(lanes, numbers, stamps)
         if self.visibility is not None and not found.all():
             rest = np.flatnonzero(~found)
             found[rest] = self.visibility.knows(lanes[rest], numbers[rest], stamps[rest])
         return np.asarray(found)
-
-    def _warp_place(self, warps: Array) -> Array:
-        """Returns each warp's slot within its block: a schedule seed permutes them."""
-        return np.asarray(self._lanes.lane_of_thread.take(warps * 32) >> 5)
 
     # ------------------------------------------------ what visibility and clusters read of the clocks
 
@@ -349,3 +331,7 @@ class Order:
         """Returns the stamps up to which a lane knows the lanes of its warp by `__syncwarp` alone."""
         whole = np.full(32, self._warp[lane >> 5])
         return whole if self._pairs is None else np.maximum(whole, self._pairs[lane])
+
+    def known_by_parts(self, lane: int) -> Array | None:
+        """Returns the stamps up to which a lane knows the lanes of its block by barriers of part of it; None where it knows none."""
+        return self._parts.known_by(lane)

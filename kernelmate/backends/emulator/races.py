@@ -81,10 +81,6 @@ class Access:
         self.settled = settled
         self.oldest = oldest
 
-    def first_byte(self, position: int) -> int:
-        """Returns the first byte that the access of a cell's lane addresses."""
-        return int(self._offsets[position if self._owners is None else self._owners[position]])
-
     def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
         """Returns rows of bytes stored to some cells, which begin at `offsets`."""
         data = np.ascontiguousarray(values)

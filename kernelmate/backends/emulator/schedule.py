@@ -270,7 +270,7 @@ class Scheduler:
         elif isinstance(end, BoundBarrier):
             if len(taken) == self._living and not self._pending and self._barriers.passes_whole(end):
                 self._barriers.report_detours(end, taken)
-                self.machine.pass_barrier(self._per_block > 0)
+                self.machine.pass_barrier(self._per_block > 0, self._per_block > 0)
                 return number + 1, taken
             if len(staying):
                 self._put(base + number + 1, staying)

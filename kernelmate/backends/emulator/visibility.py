@@ -147,6 +147,16 @@ class Visibility:
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
 
+    def part_barrier(self, arrived: Array, waiting: Array) -> None:
+        """Handles a barrier of part of a block: knowledge and reads of the arrived lanes become known to the waiting ones."""
+        slots = self._lanes.slot
+        self._learn(arrived, SYS)
+        together: dict[int, Known] = {}
+        for lane in set(self._by_lane).intersection(arrived.tolist()):
+            _merge(together.setdefault(int(slots[lane]), {}), self._by_lane[lane])
+        for lane in waiting.tolist() if together else ():
+            _merge(self._by_lane.setdefault(lane, {}), together.get(int(slots[lane]), {}))
+
     def fenced(self, lanes: Array, scope: int) -> tuple[Array, Array]:
         """Returns the stamps of the lanes' last fences of a scope, and up to which their blocks knew each other then."""
         return self._fenced[scope].take(lanes), self._known_at_fence[scope].take(lanes)
@@ -254,6 +264,8 @@ class Visibility:
         own = order.now if releases else int(self._fenced[level][lane])
         before = known if releases else int(self._known_at_fence[level][lane])
         stamps = np.maximum(before, np.minimum(known, fenced))
+        if (parts := order.known_by_parts(lane)) is not None:
+            stamps = np.maximum(stamps, np.where(parts <= own, parts, np.minimum(parts, fenced)))
         if not own and not stamps.any():
             return None
         warp = (lane - first) & ~31

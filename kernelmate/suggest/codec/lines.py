@@ -82,11 +82,6 @@ def breaks_line(gap: str) -> bool:
     return "\n" in _COMMENT.sub(" ", _JOINED.sub(" ", gap))
 
 
-def has_comment(gap: str) -> bool:
-    """Returns True if the gap contains a comment."""
-    return "/" in gap
-
-
 def is_word(token: str) -> bool:
     """Returns True if the token is a name or a keyword."""
     first = token[0]

@@ -28,7 +28,7 @@ from kernelmate.backends.emulator.operations import (
     Store,
     Trap,
 )
-from kernelmate.backends.emulator.program import Operand, Register, Special, Symbol
+from kernelmate.backends.emulator.program import Operand, Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
 _REGISTERED = (integers, conversions, conversions)
@@ -185,11 +185,6 @@ def _end_reads(decoded: Decoded, block: BasicBlock) -> frozenset[str]:
         return frozenset()
     names = {name for operand in operands_of(step.operation) for name in registers_in(operand)}
     return frozenset(names | ({step.guard.name} if step.guard else set()))
-
-
-def is_register(operand: Operand | None) -> bool:
-    """True if an operand is a register."""
-    return isinstance(operand, Register)
 
 
 def bytes_of(operation: Load | Store) -> int:

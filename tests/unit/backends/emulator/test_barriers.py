@@ -226,3 +226,51 @@ def test_an_end_that_is_copied_counts_for_its_own_block(launch: Launch, kernel: 
     TOP: bar.sync 0; add.u32 %r1, %r1, 1; setp.lt.u32 %q2, %r1, 3; @%q2 bra TOP; st.global.u32 [%at4], %r1; OUT: ret;"""
     result = launch(kernel(body), np.zeros(64, np.uint32), block=(64,))
     assert sorted(result.block_counts.values()) == [32, 64, 64, 96, 96]
+
+
+@pytest.mark.instruction("bar")
+@pytest.mark.parametrize("end", ["ret;", "bar.sync 3; ret;"], ids=["they end", "they wait for all"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_barrier_of_part_of_a_block_orders_no_other_warps(seed: int, end: str, launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} setp.lt.u32 %q1, %r40, 64; @%q1 bra FIRST;
+    bar.sync 1, 64; .loc 1 5 4
+    ld.shared.u32 %r1, [%r43+{{apart}}]; st.global.u32 [%at4], %r1; {end}
+    FIRST: st.shared.u32 [%r43], %r40; {{sync}} st.global.u32 [%at4], 7; {end}"""
+    apart = kernel(body.format(apart=-256, sync="bar.sync 2, 64;"))
+    found = launch(apart, np.zeros(128, np.uint32), block=(128,), schedule_seed=seed).findings
+    assert found
+    assert {one.code for one in found} <= {"shared-race", "uninitialized-shared"}
+    meeting = kernel(body.replace("bar.sync 1, 64;", "bar.sync 1, 128;").format(apart=-256, sync="bar.arrive 1, 128;"))
+    result = launch(meeting, np.zeros(128, np.uint32), block=(128,), schedule_seed=seed)
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [7] * 64 + list(range(64))
+
+
+@pytest.mark.instruction("bar")
+@pytest.mark.parametrize("seed", range(3))
+def test_warps_that_arrive_without_waiting_learn_nothing(seed: int, launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} mov.u32 %r2, 0; setp.lt.u32 %q1, %r40, 32; @%q1 bra PRODUCE;
+    CONSUME: bar.sync 1, 64; ld.shared.u32 %r1, [%r43+-128]; {{emptied}} add.u32 %r2, %r2, 1; setp.lt.u32 %q2, %r2, 2;
+    @%q2 bra CONSUME; st.global.u32 [%at4], %r1; ret;
+    PRODUCE: st.shared.u32 [%r43], %r2; bar.arrive 1, 64; {{empty}} add.u32 %r2, %r2, 1; setp.lt.u32 %q2, %r2, 2;
+    @%q2 bra PRODUCE; ret;"""
+    racing = kernel(body.format(emptied="", empty=""))
+    assert codes(launch(racing, np.zeros(64, np.uint32), block=(64,), schedule_seed=seed)) == ["shared-race"]
+    waits = kernel(body.format(emptied="bar.arrive 2, 64;", empty="bar.sync 2, 64;"))
+    result = launch(waits, np.zeros(64, np.uint32), block=(64,), schedule_seed=seed)
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [0] * 32 + [1] * 32
+
+
+@pytest.mark.instruction("bar")
+def test_what_one_part_knows_it_passes_on_to_the_next(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} shr.u32 %r3, %r40, 5; setp.eq.u32 %q1, %r3, 0; @%q1 bra FIRST; setp.eq.u32 %q1, %r3, 1; @%q1 bra SECOND;
+    bar.sync 2, 64; ld.shared.u32 %r1, [%r43+-256]; st.global.u32 [%at4], %r1; ret;
+    FIRST: st.shared.u32 [%r43], %r40; bar.arrive 1, 64; ret;
+    SECOND: {{wait}} bar.arrive 2, 64; ret;"""
+    passed = launch(kernel(body.format(wait="bar.sync 1, 64;")), np.zeros(96, np.uint32), block=(96,))
+    assert not passed.findings
+    assert passed.arrays["a0"].tolist()[64:] == list(range(32))
+    apart = launch(kernel(body.format(wait="bar.arrive 1, 64;")), np.zeros(96, np.uint32), block=(96,))
+    assert set(codes(apart)) <= {"shared-race", "uninitialized-shared"}
+    assert codes(apart)

@@ -344,9 +344,3 @@ def random_map(
         return map_problem(rng, family, kind, made, style, kernel_name(rng, family), sizes, large)
 
     return draw
-
-
-def activations(rng: Random) -> Expr:
-    """Returns a chain of one or two activations on `x`."""
-    expr = call(rng.choice(UNARY), var("x"))
-    return call(rng.choice(SMOOTH), expr) if rng.random() < 0.4 else expr
