@@ -33,6 +33,7 @@ Examples:
   kernelmate model list
   kernelmate model use qwen2.5-coder-7b-q4_k_m
   kernelmate model test
+  kernelmate model consent --withdraw
   kernelmate optimize softmax.cu "make it faster" --author local
 
 \b
@@ -129,6 +130,36 @@ def remove(name: str) -> int:
     path = library.find(name).path
     deleted = library.remove(name)
     note(f"{name} removed; {path} " + ("was deleted" if deleted else "is left where it is"))
+    return 0
+
+
+@model.command(short_help="Show or withdraw consent to send text.")
+@click.argument(
+    "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".", metavar="[FOLDER]"
+)
+@click.option(
+    "--withdraw", is_flag=True, help="Withdraw the workspace's consents: you are asked again before text is sent."
+)
+def consent(folder: Path, withdraw: bool) -> int:
+    """Show to which hosts text of a workspace may be sent, because you agreed; FOLDER is in the workspace."""
+    from kernelmate.suggest.consent import Consents, workspace_of
+
+    consents, workspace = Consents(), workspace_of(folder / "kernel.cu")
+    hosts = consents.of(workspace)
+    if not hosts:
+        note(f"No text of {workspace} may be sent to another machine; you are asked before the first is.")
+    for host, moment in hosts.items():
+        agreed = time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+        note(f"{host}: text of {workspace} may be sent, as you agreed on {agreed}")
+    if withdraw and hosts:
+        if not consents.withdraw(workspace):
+            raise EnvironmentFailed(
+                f"{consents.path} cannot be written.",
+                hint="Make the file writable, or delete it: that withdraws every consent.",
+            )
+        note("withdrawn: you are asked before more is sent")
+    elif hosts:
+        note("`kernelmate model consent --withdraw` withdraws it")
     return 0
 
 

@@ -105,7 +105,12 @@ class Consents:
 
     def given(self, workspace: Path, host: str) -> bool:
         """Returns True if the user has agreed for this workspace and this host."""
-        return host in self._read().get(str(workspace), {})
+        return host in self.of(workspace)
+
+    def of(self, workspace: Path) -> dict[str, int]:
+        """Returns the hosts that the user has agreed to for a workspace, with the seconds since 1970 when they did."""
+        hosts = self._read().get(str(workspace), {})
+        return {host: moment for host, moment in hosts.items() if isinstance(moment, int)}
 
     def give(self, workspace: Path, host: str) -> bool:
         """Stores a consent; returns False if it cannot be stored, in which case the user is asked again."""

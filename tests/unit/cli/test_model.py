@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
+from kernelmate.suggest.consent import Consents
 
 pytest.importorskip("gguf")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "suggest" / "local"))
@@ -92,6 +93,23 @@ def test_a_model_is_tried_shared_and_stopped(run: Run, tiny: Path, documents: Ca
     assert goal["attempts"][-1]["standing"] == "unreadable" or goal["problem"]
     assert json.loads(Path("exam.json").read_text()) == exam
     assert "no server ran" in run("model", "stop").stderr
+
+
+def test_consent_is_shown_and_withdrawn(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    consents = Consents(folder / "consent.json")
+    monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: consents.path)
+    (folder / "project" / ".git").mkdir(parents=True)
+    (folder / "project" / "kernels").mkdir()
+    assert "you are asked before the first is" in run("model", "consent", "project").stderr
+    consents.give(folder / "project", "api.example.com")
+    consents.give(folder, "api.example.com")
+    shown = run("model", "consent", "project/kernels")
+    assert "api.example.com: text of" in shown.stderr
+    assert "--withdraw" in shown.stderr
+    assert consents.given(folder / "project", "api.example.com")
+    assert "withdrawn" in run("model", "consent", "project/kernels", "--withdraw").stderr
+    assert not consents.given(folder / "project", "api.example.com")
+    assert consents.given(folder, "api.example.com")
 
 
 def test_the_exams_goals_are_listed_without_a_model(run: Run, documents: Callable[[str], Any]) -> None:
