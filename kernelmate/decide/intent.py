@@ -60,6 +60,13 @@ _UNDO = re.compile(
 _FOLLOWS = re.compile(
     r"^\W*(?:(?:but|and|also|again|plus|too|additionally|however|same(?: again| thing| as before)?|once more|this time|try again|now|then|still|ok(?:ay)?)\b[\s,:;.!-]*)+"
 )
+_MORE = re.compile(
+    _POLITE
+    + r"(?:try |show me |give me )?(?:something (?:else|different|new)|(?:an)?other(?: one| version| candidate| way)?s?|more|(?:one|once) more"
+    rf"|continue|go on|keep (?:going|trying|searching)|next(?: one)?|try harder|(?:re)?try|not (?:this|that)(?: one)?){_END}"
+)
+"""Requests to search on, which say nothing new."""
+
 _QUALIFIES = re.compile(r"^\W*(?:without|with|using|keeping|keep|only|at most|not|no|don'?t|do not|never)\b")
 
 _IMPOSSIBLE: tuple[tuple[str, str], ...] = (
@@ -136,6 +143,8 @@ def read_intent(
         objective = read_objective(prompt, baseline, name=name)
         return Intent("search", prompt, objective.reading, objective)
     text = fold(prompt).strip()
+    if earlier is not None and prompt.strip() and (not text or _MORE.match(text)):
+        return _continued(prompt, "again", earlier, baseline)
     if not text:
         return Intent("unknown", prompt, "The prompt is empty, so nothing was tried.")
     step = _step(prompt, text)

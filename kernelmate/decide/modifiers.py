@@ -47,6 +47,9 @@ NOT = (
 )
 """Words that negate what follows."""
 
+LESS = r"(?:less|fewer) (?:of )?(?:the )?"
+"""Words that ask for less of a structure, as in "fewer shuffles": other versions are tried first."""
+
 AT_MOST = (
     r"(?:at most|(?:a )?max(?:imum)?(?: of)?|(?:no|not) more than|up to|within|limit(?:ed)? (?:it )?to|capped at|cap (?:it )?at|<=|≤"
     r"|(?:do not|don'?t|never|not) (?:use |take |need |have |go )+(?:more than|over|above|beyond)"
@@ -176,14 +179,15 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
         "loads in half precision",
         r"half-storage",
         r"(?:half|mixed)[ -]precision(?: floats?)?(?: for| in| on)?(?: the)?(?: global)?(?: loads?| reads?| storage| inputs?)?"
-        r"|(?:fp16|float16|bf16|bfloat16|16[ -]bit floats?)(?: for| in| on)?(?: the)?(?: loads?| reads?| storage| inputs?)?"
+        r"|(?:fp16|float16|bf16|bfloat16|16[ -]bit floats?)(?! (?:accumulat|arithmetic|math|comput|sums?\b|adds?\b|output|result))"
+        r"(?: for| in| on)?(?: the)?(?: loads?| reads?| storage| inputs?)?"
         r"|(?:load|read|stor|keep)\w*(?: \w+){0,4} (?:in|as|with) hal(?:f|ves)\b(?:[ -]precision)?|half (?:loads?|storage|reads?)|hal(?:f|ves) instead of (?:floats?|single)",
     ),
     (
         "wide loads and stores",
         r"vectorize|pointwise|packs|rows-|columns-|scan-",
         r"(?:float[24]|int[24]|uint4|double2|half2|vectori[sz]\w*|vector(?:ed)?(?= loads?| stores?| access| reads?| types?)|wider?(?= loads?| stores?| reads?)"
-        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
+        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?(?! (?:ind|int|offset|address|counter|float|accumul|arith))|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
         r"(?:(?: the| all| its| my| of)*(?: memory)?(?: loads?| stores?| access\w*| reads?| types?| writes?)(?: and (?:stores?|loads?|writes?|reads?))?)?",
     ),
     (
@@ -211,6 +215,25 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ),
     ("shuffles within a warp", r"warp-reduction|warp-scan|rows-", r"warp[ -](?:level )?(?:shuffles?|reduc\w+|primitives?)|shuffles?|shfl\w*"),
     ("unrolled loops", r"unroll", r"unroll\w*(?: (?:the |all |inner |my )*loops?)?"),
+    (
+        "reciprocals instead of divisions",
+        r"divide",
+        r"(?:replac|hoist|remov|avoid|eliminat)\w* (?:the |all |any |slow |float )*divi\w+(?: (?:by|with) (?:an? |the )?(?:multipl\w+|reciprocals?|inverses?|shifts?))?"
+        r"|(?:get rid of|without|no|fewer) (?:the |all |any |slow |float )*divisions?|(?:precomput\w*|us(?:e|ing)|multiply by|with) (?:the |an? )*(?:reciprocals?|inverses?)\b|reciprocals(?: instead of divisions)?",
+    ),
+    (
+        "32-bit indices",
+        r"narrow-index",
+        r"(?:int32|32[ -]?bits?|narrow\w*|shorter|int) (?:ind(?:ex|ices|exes|exing)|offsets?|address\w*)|ind(?:ex\w*|ices) (?:in|with|as|of) (?:int32|32[ -]?bits?|ints?\b)",
+    ),
+    (
+        "fewer barriers",
+        r"remove-barrier|warp-reduction",
+        r"(?:remov\w*|drop|eliminat\w*|get rid of|avoid\w*|fewer|less|no|without) (?:the |any |all |those |unnecessary |needless |redundant )*"
+        r"(?:barriers?|sync ?threads(?: ?\(\))?|synchroni[sz]ations?|syncs?)\b",
+    ),
+    ("moments by Welford", r"single-pass-moments|shifted-variance", r"(?:moments by )?welford'?s?(?: algorithm| method| variance| update)?"),
+    ("work on more blocks", r"spread-over-grid|grid-stride", r"(?:increase|enlarge|larger|bigger|widen) (?:the )?grid(?: size)?|(?:work )?(?:over|across|on|use) (?:more|all) (?:blocks|sms|multiprocessors)"),
     ("a grid-stride loop", r"grid-stride", r"grid[ -]?strided?(?: loops?)?"),
     ("fast intrinsics", r"fast-intrinsics", r"fast[ -]?math|(?:fast )?intrinsics?|\bexpf\b"),
     ("restrict on the pointers", r"restrict", r"(?:use |add )?restrict(?:ed)?(?: pointers?)?|read[ -]only cache|ldg\b"),
@@ -238,7 +261,8 @@ COUNTED = re.compile(
 NO_SIZES = frozenset({"error", "tolerance", "rtol", "atol", "block", "size", "registers", "regs", "threads"})
 
 _STRUCTURES = [
-    (words, authors, re.compile(rf"\b(?P<no>{NOT})?(?:{pattern})")) for words, authors, pattern in STRUCTURES
+    (words, authors, re.compile(rf"\b(?P<no>{NOT}|{LESS})?(?:{pattern})(?P<less> less\b(?! than))?"))
+    for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
     r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
@@ -344,7 +368,7 @@ def _structures(modifiers: PromptModifiers) -> None:
         if found is not None:
             modifiers.text = pattern.sub(" \0 ", modifiers.text)
             # "reading it twice" only ever names something to avoid.
-            avoid = found["no"] is not None and words != "input read once"
+            avoid = (found["no"] or found["less"]) is not None and words != "input read once"
             modifiers.preferences.append(Preference(words, authors, avoid))
 
 

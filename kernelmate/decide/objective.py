@@ -29,6 +29,7 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:compil\w+|build|syntax|runtime|launch) errors?|(?:make it|get it to) (?:compile|build|run(?! (?:at|in|on|with|under|faster|quicker))|work|right|correct)"
         r"|(?:does not|doesn'?t|do not|won'?t|will not|cannot|can'?t) (?:even )?(?:compile|build|run|work)"
         r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
+        r"|(?:it|kernel|that|which|this|and) hangs?\b|hanging|infinite loops?|(?:never|does not|doesn'?t) (?:end|return|finish|terminat|stop)\w*|(?:gets?|is) stuck"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
     ("time", r"(?:shared(?: memory)? )?bank conflicts?|shared memory (?:traffic|accesse?s?|bandwidth|conflicts?)"),
@@ -46,12 +47,20 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"|(?:memory )?transactions?|sectors?|coalesc\w*|uncoalesced|dram|hbm|memory (?:accesse?s?|bound|limited|loads?|reads?)"
         r"|(?:bytes|data) (?:moved|movement|read)",
     ),
-    ("accuracy", r"accura\w+|precis\w+|(?:numerical(?:ly)? )?(?:stable|stability)|rounding|(?:numerical )?errors?\b"),
+    (
+        "accuracy",
+        r"accura\w+|precis\w+|(?:numerical(?:ly)? )?(?:stable|stability)|rounding|(?:numerical )?errors?\b"
+        r"|(?:kahan|neumaier|compensated)(?: summation| sums?)?|(?:double|float64|fp64|fp32|float32|wider)(?: precision)? (?:accumulat\w+|sums?\b)"
+        r"|accumulat\w* (?:\w+ ){0,2}in (?:double|float64|fp64|fp32|float32)(?: precision)?",
+    ),
     (
         "time",
-        r"fast(?:er|est)?|speed\w*|slow(?:er)?|time|runtime|latenc\w+|throughput|quick\w*|flops|accelerat\w*",
+        r"fast(?:er|est)?|speed\w*|slow(?:er)?|(?<!compile )(?<!compile-)(?<!compilation )(?<!build )time|runtime|latenc\w+|throughput|quick\w*|flops|accelerat\w*",
     ),
-    ("memory", r"memory(?: usage| use| footprint| consumption)?|\bmem\b|vram|\bram\b"),
+    (
+        "memory",
+        r"(?<!constant )(?<!texture )(?<!unified )(?<!managed )(?<!pinned )(?<!host )memory(?: usage| use| footprint| consumption)?|\bmem\b|vram|\bram\b",
+    ),
 )
 """English phrases, the most specific first; text that one phrase has matched is not matched again."""
 
@@ -124,7 +133,11 @@ PERMITTED_FREELY = re.compile(
 
 NO_AMOUNT = " The error that is allowed has no size, so the kernel's tolerance holds; name one, such as: an error of 0.001 is fine."
 
-WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
+WEAK = (
+    r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
+    r"|\b(?:in |to |at |takes? )?(?:under|below|less than|within|at most) \d+(?:\.\d+)? ?(?:[unmμ]s|(?:micro|milli|nano)seconds?)\b"
+    r"|\b(?:beat\w*|outperform\w*|match\w*|as fast as) (?:the )?(?:cublas\w*|cudnn|cusparse|cufft|cub|thrust|(?:py)?torch\w*|eager|inductor|triton|nvcc)\b"
+)
 """Words that ask for speed only if nothing else is named: "optimize memory usage" is about memory."""
 
 _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
@@ -134,6 +147,8 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 
 GUARD_WORDS = (
     r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
+    r"|\b(?:keep|preserve|maintain|hold)(?: the| its| my| same| current)* (?=(?:accura|precis|occupancy|registers?\b|memory|smem|shared)"
+    r"(?![^,;.]*\b(?:low|down|small|minimal|minimum|tight|high|better|in)\b))"
 )
 """Words before a metric that must not get worse, as in "without more registers"; it is not the objective."""
 

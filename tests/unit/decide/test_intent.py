@@ -1,4 +1,4 @@
-"""Ninety prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
+"""A hundred prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ PROMPTS: dict[str, Means] = {
     "fix it": search("correct"),
     "it crashes, please repair it": search("correct"),
     "it doesn't compile": search("correct"),
+    "it hangs for large n": search("correct"),
+    "I want it to run in under 10 us": search("time"),
+    "beat cublas": search("time"),
+    "use Kahan summation": search("accuracy"),
+    "use double accumulators": search("accuracy"),
     # Questions and requests to look.
     "why is it slow?": EXPLAIN,
     "why is it so slow": EXPLAIN,
@@ -72,6 +77,16 @@ PROMPTS: dict[str, Means] = {
     "use warp shuffles instead of shared memory": search("time", "shuffles within a warp", "no shared memory"),
     "unroll the inner loop": search("time", "unrolled loops"),
     "use tensor cores": search("time", "tensor cores"),
+    "unroll less": search("time", "without unrolled loops"),
+    "fewer shuffles": search("time", "without shuffles within a warp"),
+    "replace the division by a multiplication": search("time", "reciprocals instead of divisions"),
+    "use int32 indices": search("time", "32-bit indices"),
+    "get rid of the needless barriers": search("time", "fewer barriers"),
+    "use welford": search("time", "moments by Welford"),
+    "increase the grid": search("time", "work on more blocks"),
+    "occupancy at least 50% and keep accuracy": search(
+        "occupancy", "at least 50% occupancy", "not at the cost of largest error (in tolerances)"
+    ),
     "rewrite it in triton": IMPOSSIBLE,
     "use cublas": IMPOSSIBLE,
     "split it over two gpus": IMPOSSIBLE,
@@ -109,6 +124,12 @@ PROMPTS: dict[str, Means] = {
     "order me a pizza": UNKNOWN,
     "thanks, that is great": UNKNOWN,
     "banana": UNKNOWN,
+    "something else": UNKNOWN,
+    "continue": UNKNOWN,
+    "use fp16 accumulators": UNKNOWN,
+    "use 64-bit indexing": UNKNOWN,
+    "put the weights in constant memory": UNKNOWN,
+    "reduce compile time": UNKNOWN,
     "dont make it faster": UNKNOWN,
     "do not touch the kernel": UNKNOWN,
     "2x": UNKNOWN,
@@ -136,6 +157,10 @@ PROMPTS: dict[str, Means] = {
     "but keep it deterministic": search("time", "the same bits in every run", earlier=FASTER),
     "again, without atomics": search("time", "no atomics", earlier=FASTER),
     "again ": search("time", "at most 32 registers", earlier="faster, at most 32 registers"),
+    "another one": search("time", earlier=FASTER),
+    "please try something else": search("time", "at most 32 registers", earlier="faster, at most 32 registers"),
+    "one more time": search("time", earlier=FASTER),
+    "keep going": search("time", earlier=FASTER),
     "now with 256 threads": search("time", "256 threads per block", earlier=FASTER),
     "also at most 40 registers": search("time", "at most 40 registers", earlier="faster, at most 32 registers"),
     "and not slower": search("registers", "not slower", earlier="fewer registers"),
