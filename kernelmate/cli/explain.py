@@ -30,7 +30,9 @@ Examples:
 @judging_options
 @compile_options
 @output_options()
-def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
+def explain(
+    file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None, question: str = "", **options: Any
+) -> int:
     """Show the limiters of one kernel by line, with their causes and remedies.
 
     Uses counters, occupancy and roofline at the headline size, and no model. Exits with 1 if the kernel is not
@@ -54,8 +56,9 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
     if output.as_json:
         from kernelmate.report.causes import causes_json
 
-        output.document(causes_json(explained))
+        output.document(causes_json(explained, question))
     else:
+        from kernelmate.report.answers import answers
         from kernelmate.report.causes import causes_view
         from kernelmate.report.console import show
         from kernelmate.report.excerpt import SourceLines
@@ -64,6 +67,10 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
         sources = SourceLines()
         for index, (verdict, causes) in enumerate(explained):
             wrong = verdict.accepted is False
-            view = verdict_view(verdict, sources) if wrong else causes_view(verdict, causes, kernel.unit.path, sources)
+            view = (
+                verdict_view(verdict, sources)
+                if wrong
+                else causes_view(verdict, causes, kernel.unit.path, sources, answers(question, verdict))
+            )
             show(output.stdout(), *([""] if index else []), view)
     return exit_code(verdicts)

@@ -49,7 +49,7 @@ def optimize(
     if intent.kind == "explain":
         from kernelmate.cli.explain import explain
 
-        return int(click.get_current_context().invoke(explain, file=file, **options))
+        return int(click.get_current_context().invoke(explain, file=file, question=prompt, **options))
     if intent.kind in ("accept", "undo"):
         raise UsageError(
             f"{prompt!r} is about an earlier result, and this command begins anew.",

@@ -300,6 +300,13 @@ def names_a_metric(text: str) -> bool:
     return bool(_asked(re.split(GUARD_WORDS, read_modifiers(read_sizes(text)[0]).text)[0]))
 
 
+def metrics_named(text: str) -> list[MetricName]:
+    """Returns the metrics that a folded text names; "memory" alone is the shared, local and global one."""
+    memories: tuple[MetricName, ...] = ("shared_bytes", "local_bytes", "global_bytes")
+    named = [one for asked in _asked(text) for one in (memories if asked == "memory" else (asked,))]
+    return list(dict.fromkeys(named))
+
+
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
     """Returns the metric, whether it must only not get worse, and the sentence, for a prompt that names no metric."""
     alone = modifiers.constraints[0] if len(modifiers.constraints) == 1 and not modifiers.preferences else None

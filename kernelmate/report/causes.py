@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernelmate.records import Cause, Verdict
+from kernelmate.records import Cause, Optimization, Verdict
+from kernelmate.report.answers import answers
 from kernelmate.report.console import heading, indented, pairs, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.html import pairs as html_pairs
 from kernelmate.report.html import text
 from kernelmate.report.json import SCHEMA, Document, plain, verdict_json
-from kernelmate.report.result import alone, view
+from kernelmate.report.result import alone, folded, view
 from kernelmate.report.tables import provenance
 from kernelmate.report.words import correctness_words, kernel_words, percent, printable, timing_words
 
 
-def causes_view(verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines) -> Group:
-    """Shows one kernel: its standing, then each cause with line, explanation and remedy."""
-    parts: list[RenderableType] = [heading(kernel_words(verdict), correctness_words(verdict))]
+def causes_view(
+    verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines, said: Sequence[str] = ()
+) -> Group:
+    """Shows one kernel: what answers a question, its standing, then each cause with line, explanation and remedy."""
+    parts: list[RenderableType] = [Text(printable(one), style="bold") for one in said]
+    parts += [""] if parts else []
+    parts.append(heading(kernel_words(verdict), correctness_words(verdict)))
     parts.append(indented(Text(provenance(verdict), style="dim")))
     if verdict.timing is not None:
         predicted = verdict.timing.kind == "predicted"
@@ -44,15 +49,20 @@ def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType
     return parts
 
 
-def causes_html(verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines) -> str:
-    """Returns the HTML of one kernel: its standing, then each cause; the lines wrap in narrow pages."""
-    parts = [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
+def causes_html(
+    verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines, said: Sequence[str] = ()
+) -> str:
+    """Returns the HTML of one kernel: its standing, then each cause; lines wrap in narrow pages.
+
+    What answers a question comes first, and the causes are then a click away.
+    """
+    parts = [f"<p><strong>{text(one)}</strong></p>" for one in said]
+    parts += [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
     parts.append(f'<p class="faint">{text(provenance(verdict))}</p>')
-    if not causes:
-        parts.append("<p>Nothing stands out: no figure is far from what the GPU does best.</p>")
+    limits = [] if causes else ["<p>Nothing stands out: no figure is far from what the GPU does best.</p>"]
     for cause in causes:
-        parts += ['<div class="finding">', *_cause_html(cause, sources.line(file, cause.line)), "</div>"]
-    return view(parts)
+        limits += ['<div class="finding">', *_cause_html(cause, sources.line(file, cause.line)), "</div>"]
+    return view(parts + (folded("limits", "What limits it", limits) if said else limits))
 
 
 def _cause_html(cause: Cause, line: str | None) -> list[str]:
@@ -73,12 +83,18 @@ def _where(cause: Cause) -> str:
     return "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost of all lines{spent}: "
 
 
-def causes_json(explained: Sequence[tuple[Verdict, Sequence[Cause]]]) -> Document:
-    """Returns the JSON document of `explain`."""
+def causes_json(
+    explained: Sequence[tuple[Verdict, Sequence[Cause]]], question: str = "", search: Optimization | None = None
+) -> Document:
+    """Returns the JSON document of `explain`, or of a question."""
     return {
         "schema": SCHEMA,
         "explained": [
-            {"verdict": verdict_json(verdict), "causes": [plain(cause) for cause in causes]}
+            {
+                "verdict": verdict_json(verdict),
+                "answers": list(answers(question, verdict, search)),
+                "causes": [plain(cause) for cause in causes],
+            }
             for verdict, causes in explained
         ],
     }

@@ -101,9 +101,10 @@ class CodeDiffsDocument(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The factors that limit one kernel."""
+    """The factors that limit one kernel, and the answers to a question: a sentence for each figure that it is about."""
 
     verdict: Verdict
+    answers: list[str]
     causes: list[Cause]
 
 

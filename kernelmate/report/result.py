@@ -153,7 +153,7 @@ def optimization_parts(
     parts += [*charts(versions, draw), *narrow_charts(versions if number is None else versions[:NARROW_VERSIONS], draw)]
     if number is None:
         notes = [_provenance(optimization.baseline), *bullets(optimization.notes), *more]
-        return [*parts, *_others(optimization, None, opened=True), *_folded("notes", "Notes", notes)]
+        return [*parts, *_others(optimization, None, opened=True), *folded("notes", "Notes", notes)]
     judged = optimization.candidates[number - 1]
     changed = changed_table(optimization.baseline, judged.verdict)
     why = [
@@ -280,7 +280,7 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     lines = [_line(one, number) for one in shown]
     inside = ['<ul class="others">', *lines, "</ul>"]
     title = words.plural(count, "candidate" if number is None else "other candidate")
-    return _folded("others", title, inside, opened=opened)
+    return folded("others", title, inside, opened=opened)
 
 
 def _line(one: Alike, number: int | None) -> str:
@@ -302,10 +302,10 @@ def _everything(optimization: Optimization, judged: Judged, more: Sequence[str])
     inside += stage_parts(verdict) or stage_parts(optimization.baseline)
     inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
-    return _folded("all", "All figures, sizes and notes", inside)
+    return folded("all", "All figures, sizes and notes", inside)
 
 
-def _folded(key: str, title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
+def folded(key: str, title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
     """Returns a collapsible section; its key identifies it when the page is drawn again, as the title may change."""
     head = f'<details data-fold="{key}"{" open" if opened else ""}><summary>{text(title)}</summary>'
     return [head, *inside, "</details>"]
@@ -351,13 +351,13 @@ def verdict_parts(
     head = [f'<p class="verdict"><strong>{text(name)}</strong> {said}</p>']
     if verdict.accepted is False:
         more_findings = words.plural(len(found) - 1, "more finding")
-        rest = _folded("findings", more_findings, _flat(found[1:])) if len(found) > 1 else []
+        rest = folded("findings", more_findings, _flat(found[1:])) if len(found) > 1 else []
         return [
             *head,
             *_flat(found[:1]),
             *rest,
             *stages,
-            *_folded("all", "Charts, figures and sizes", [*drawn, *figures]),
+            *folded("all", "Charts, figures and sizes", [*drawn, *figures]),
         ]
     return [
         *head,
@@ -365,7 +365,7 @@ def verdict_parts(
         *_alternatives(verdict),
         *stages,
         *drawn,
-        *_folded("all", "All figures and sizes", figures),
+        *folded("all", "All figures and sizes", figures),
     ]
 
 

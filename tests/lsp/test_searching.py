@@ -154,6 +154,9 @@ def test_a_prompt_is_a_follow_up_a_question_a_choice_or_refused_with_what_to_ask
             answer = await it.command("kernelmate.optimize", uri=uri, prompt="why is it slow?", propose=False)
             assert answer["explained"][0]["causes"]
             assert "what to do" in answer["text"]
+            counted = await it.command("kernelmate.optimize", uri=uri, prompt="how many registers?", propose=False)
+            assert counted["text"].startswith("It uses ")
+            assert counted["explained"][0]["answers"][0].endswith(" registers per thread.")
             early = await it.command("kernelmate.optimize", uri=uri, prompt="take it")
             assert early["error"]["code"] == "usage"
             asked = {"uri": uri, "author": "recipes", "maxCandidates": 1, "propose": False}

@@ -288,7 +288,7 @@ def answer(
             if chips is not None:
                 chips.answered()
     if intent.kind == "explain":
-        explained(handle, quiet=wanted.quiet)
+        explained(handle, prompt, quiet=wanted.quiet)
     elif intent.kind == "accept":
         accepted(magics, name, handle, intent.number, quiet=wanted.quiet)
     elif intent.kind == "undo":
@@ -436,14 +436,16 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
     return candidate.kernel, candidate.contract
 
 
-def explained(handle: KernelHandle, *, quiet: bool) -> None:
-    """Shows the limiters of the version in force from its verdict; nothing is run."""
+def explained(handle: KernelHandle, question: str = "", *, quiet: bool) -> None:
+    """Shows the answer to a question, and the limiters of the version in force from its verdict; nothing is run."""
+    from kernelmate.report.answers import answers
     from kernelmate.report.causes import causes_html, causes_view
     from kernelmate.suggest.diagnosis import diagnose
 
     kernel, verdict = handle.version.kernel, handle.verdict
     if not quiet:
-        found = verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel)
+        said = answers(question, verdict, handle.optimization)
+        found = verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel), said
         display({**views_bundle(causes_view(*found)), "text/html": causes_html(*found)}, raw=True)
 
 

@@ -20,6 +20,7 @@ from IPython.display import DisplayHandle, display
 from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, removable
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
+from kernelmate.report.answers import answers
 from kernelmate.report.causes import causes_html
 from kernelmate.report.excerpt import sources_of
 from kernelmate.session.authors import BUILT_IN, Outgoing
@@ -188,7 +189,8 @@ class Panel(anywidget.AnyWidget):
         self._say(wishes=[], reading="")
         if intent.kind == "explain":
             kernel, verdict = self._handle.version.kernel, self._handle.verdict
-            html = causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
+            said = answers(intent.prompt, verdict, self._handle.optimization)
+            html = causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel), said)
             self._say(error="", notes=[intent.reading], html=html)
         elif intent.kind == "accept":
             self._handle.accept(intent.number)

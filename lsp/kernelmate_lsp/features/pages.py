@@ -46,10 +46,12 @@ MOST_VERSIONS = 200
 
 
 async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns what limits a kernel, by line; null if cancelled.
+    """Returns what limits a kernel, by line, below the answer to a question, which `prompt` is; null if cancelled.
 
     The present text is benchmarked first if it was not judged.
     """
+    question = given.get("prompt")
+    question = question if isinstance(question, str) else ""
     place = await place_of(server, given)
     benched = place.known.benchmark_of(place.spot)
     if benched is None or not is_current(benched.kernel, place.spot):
@@ -58,18 +60,21 @@ async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         place = await place_of(server, given)
         benched = place.known.benchmark_of(place.spot)
     assert benched is not None
+    from kernelmate.report.answers import answers
     from kernelmate.report.causes import causes_json, causes_view  # as all imports below, loads rich
     from kernelmate.report.tables import verdict_view
 
+    last = place.known.found.get(place.spot.id)
+    search = None if last is None else last.optimization
     explained = [(verdict, diagnose(verdict)) for verdict in benched.verdicts]
     sources = _sources(place)
     views = [
         verdict_view(verdict, sources)
         if verdict.accepted is False
-        else causes_view(verdict, causes, place.reading.path, sources)
+        else causes_view(verdict, causes, place.reading.path, sources, answers(question, verdict, search))
         for verdict, causes in explained
     ]
-    return {**causes_json(explained), "text": _text(*views)}
+    return {**causes_json(explained, question, search), "text": _text(*views)}
 
 
 async def sass(server: KernelmateServer, given: Mapping[str, Any]) -> Any:

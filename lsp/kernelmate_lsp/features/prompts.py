@@ -81,7 +81,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     if intent.kind == "search":
         return await _search(server, place, intent.prompt, given, verdict)
     if intent.kind == "explain":
-        return await _explained(server, given)
+        return await _explained(server, {**given, "prompt": prompt})
     if intent.kind == "accept":
         best = 0 if last is None or last.optimization.best is None else last.optimization.best
         return await apply(server, {**given, "candidate": best if intent.number is None else intent.number - 1})
@@ -92,9 +92,13 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def _explained(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns the answer to a question about a kernel; a client that shows no pages gets its first cause as a message."""
+    """Returns the answer to a question about a kernel; a client that shows no pages gets it, or the first cause, as a message."""
     document = await explain(server, given)
     if document is not None and given.get("propose", True):
+        answers = [sentence for one in document["explained"] for sentence in one["answers"]]
+        if answers:
+            server.say(" ".join(answers))
+            return document
         causes = [cause for one in document["explained"] for cause in one["causes"]]
         said = "{what}. Why: {why}. What to do: {remedy}." if causes else "Nothing was found that limits it."
         server.say(said.format(**causes[0]) if causes else said)

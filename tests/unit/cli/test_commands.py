@@ -297,6 +297,10 @@ def test_a_question_is_explained_and_nothing_is_searched(script: Any, run: Run, 
     assert "right at 1 size" in done.stdout
     assert "optimize" not in [name for name, *_ in script.asked]
     assert documents(run("optimize", "twice.cu", "what limits it?", "--json").stdout)["explained"]
+    asked = run("optimize", "twice.cu", "is it correct?")
+    assert asked.stdout.startswith("It is right on 1 case.")
+    (answered,) = documents(run("optimize", "twice.cu", "is it correct?", "--json").stdout)["explained"]
+    assert answered["answers"] == ["It is right on 1 case."]
 
 
 @pytest.mark.parametrize(

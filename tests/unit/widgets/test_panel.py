@@ -233,6 +233,8 @@ def test_the_reading_of_the_result_in_view_is_said_once(panel) -> None:
 def test_what_is_no_search_starts_none(panel, notebook) -> None:
     do(panel, "ask", prompt="why is it slow?")
     assert "what to do" in panel.state["html"]
+    do(panel, "ask", prompt="what's the occupancy?")
+    assert panel.state["html"].index("Its occupancy is") < panel.state["html"].index("What limits it")
     do(panel, "ask", prompt="make it nice")
     assert "Nothing in the prompt was understood" in panel.state["error"]
     assert "Choose one of the prompts above" in panel.state["error"]
