@@ -74,9 +74,10 @@ class InputStyle:
         if self.name in ("zeros", "denormals"):
             return f"inputs that are all {self.name}"
         if self.name == "integers":
-            most = "over their whole range" if self.bits >= 64 else f"of up to {self.bits} bits"
+            whole = "" if self.equal else " over their whole range"
+            most = whole if self.bits >= 64 else f" of up to {self.bits} bits"
             kind = ", all near the largest" * self.high + ", equal in each array" * self.equal
-            return f"integer inputs {most}{kind}" + ("" if self.signed else ", none of them negative")
+            return f"integer inputs{most}{kind}" + ("" if self.signed else ", none of them negative")
         if self.name == "mixed":
             return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
         if self.name == "offset":

@@ -247,6 +247,7 @@ def test_equal_integers_are_tried_where_most_of_them_are() -> None:
     drawn = draw(lists, {"n": 500, "d": 8}, (1, 2), equal, None)["v"]
     assert drawn.min() == drawn.max()
     assert 0 <= drawn[0] < 8
+    assert str(equal) == "integer inputs, equal in each array"
 
 
 def test_selections_get_rows_whose_largest_elements_belong_to_one_lane() -> None:
