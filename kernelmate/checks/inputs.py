@@ -310,6 +310,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
         if style.plants_nan:
             _begin_a_row(values, float(style.specials[0]), rng)
         else:
+            _begin_a_row(values, min(style.specials), rng)
             _fill_a_row(values, min(style.specials), rng)
     with np.errstate(all="ignore"):
         return _cast(values, dtype)
