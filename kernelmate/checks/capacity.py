@@ -1,11 +1,12 @@
 """Sizes beyond all listed ones, which exceed fixed capacities.
 
-Such capacities are register tiles, shared-memory rows and grids of constant length, and `__device__` scratch arrays
-sized for the listed sizes alone.
+Such capacities are register tiles, arrays in shared memory and grids of constant length, and `__device__` scratch
+arrays sized for the listed sizes alone.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usab
 from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size, Version
-from kernelmate.source import argument_shapes, launch_shape, size_allowed
+from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, size_allowed
 from kernelmate.source.tokens import Token, lex
 
 BEYOND = 4
@@ -40,6 +41,15 @@ MOST_THREADS_AROUND = 1 << 20
 
 Tiles of 32 x 32 elements that a long name crosses with 3 of another one have ten times as many threads as elements.
 """
+
+GRID_MARGIN = 8
+"""Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
+
+_SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];", re.MULTILINE)
+"""Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
+
+_OFFSET = re.compile(r"\badd\.[su](?:32|64)\s+(%\w+), (%\w+), (\d+);")
+_COMPARED_REGISTERS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (\d+);")
@@ -69,7 +79,47 @@ def further_sizes(
     numbers |= set(_kept(version.compiled.ptx) - _kept(baseline.compiled.ptx))
     if _narrow(mine) - _narrow(theirs):
         numbers |= {1 << 16}
+    numbers |= _held(version) - _held(baseline)
+    if version.contract.grid != baseline.contract.grid:
+        found += _past_the_grid(version, listed, (*tried, *found))
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
+
+
+def _held(version: Version) -> set[int]:
+    """Returns upper bounds of the elements that shared arrays and register tiles of constant length hold."""
+    ptx = version.compiled.ptx
+    bytes_of = [numpy_dtype(a.dtype).itemsize for a in version.contract.args if a.shape is not None]
+    found = {int(size) // min(int(align), *bytes_of, WIDEST_ELEMENT) for align, size in _SHARED.findall(ptx)}
+    compared = {register for pair in _COMPARED_REGISTERS.findall(ptx) for register in pair}
+    # The last of several equal steps begins at a compared offset, so twice the offset is at least their sum.
+    found |= {2 * int(step) for own, start, step in _OFFSET.findall(ptx) if own in compared and own != start}
+    return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
+
+
+def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size]) -> Iterator[Size]:
+    """Yields for each name a size at which the version's grid has stopped to grow, unless one was tried."""
+    contract = version.contract
+    base = min(listed, key=lambda size: _elements(contract, size))
+    few = {name: min(value, FEW) for name, value in base.items()}
+    for name in base:
+        try:
+            least, most = (launch_shape(contract, {**few, name: value}) for value in (1, MOST_ELEMENTS_AROUND))
+            if most.blocks == least.blocks:
+                last = most.blocks * most.threads
+            else:
+                values = range(1, MOST_ELEMENTS_AROUND)
+                last = values[
+                    bisect.bisect_left(
+                        values, most.blocks, key=lambda value: launch_shape(contract, {**few, name: value}).blocks
+                    )
+                ]
+        except (ContractError, IndexError):
+            continue
+        size = {**few, name: last + last // GRID_MARGIN + 1}
+        if max(one[name] for one in tried) < size[name] and usable(
+            contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND
+        ):
+            yield size
 
 
 def compared_numbers(ptx: str) -> set[int]:

@@ -302,7 +302,7 @@ class CaseJudge:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
         if wrong:
-            second = again or other
+            second = self._over_other_bytes(record, first) if again is None and other is None else again or other
             if second is not None:  # over one poison, a wrong value may be the poison's own
                 record.note(
                     FindingCode.STALE_OUTPUT, first.weight, stale_output.find(contract, first.outcome, second.outcome)
@@ -318,6 +318,14 @@ class CaseJudge:
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
+
+    def _over_other_bytes(self, record: CaseRecord, first: ObservedLaunch) -> ObservedLaunch | None:
+        """Repeats the only launch of a case over outputs that hold other bytes; None if it does not end."""
+        if self.bench.over:
+            return None
+        shot = replace(first.outcome.shot, poison=1 - first.outcome.shot.poison)
+        outcome = self.bench.run(record.size, shot, first.outcome.given)
+        return None if outcome.stopped else replace(first, outcome=outcome)
 
     def _note_repeats(self, record: CaseRecord, first: ObservedLaunch) -> None:
         """Repeats the launch on a GPU under other schedules, at other addresses and over other leftover memory."""

@@ -16,7 +16,7 @@ from kernelmate.checks.styles import InputStyle, is_free
 from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Size, Version
-from kernelmate.source import argument_shapes, numpy_dtype, scalar_value
+from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_value
 
 MOST_CONSTANTS = 16
 """Maximum number of constants planted in one array."""
@@ -29,9 +29,6 @@ FARTHEST = 16
 
 SMALL = 8
 """Largest magnitude of integers that ordinary draws contain with sufficient frequency."""
-
-COUNTED = 1 << 16
-"""Number of elements that a 16-bit counter cannot count."""
 
 MOST_EQUAL = 1 << 20
 """Maximum number of elements over all arrays at which equal integers are tried, and any style if no array is floating.
@@ -53,6 +50,13 @@ WHOLE = 0.5, 1.0, 2.0, 3.0
 
 TIES = 0.5, 1.5, 2.5
 """Numbers that are planted, after division by each constant factor before a rounding, in a launch of their own."""
+
+WARP = 32
+
+SMALL_CONSTANT, SMALL_SCALE = 1e-5, 1e-10
+"""Bound of tiny constants, and the scale of inputs whose products and squares are below them and still normal."""
+
+_COMPARED_FLOATS = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?f32\s+%\w+, %\w+, 0f([0-9A-F]{8});")
 
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
@@ -86,12 +90,17 @@ def suggested_styles(
         found.append(InputStyle("normal", stress=True, given=tuple((name, _wide(contract, name)) for name in wide)))
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
     integers = any(dtype.kind in "iu" for dtype in free)
+    ranged = any((a.distribution or "").lstrip().startswith("integers") for a in contract.args)
     if integers and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
         found.append(InputStyle("integers", stress=True, high=True))
-    if integers and texts[0] != texts[1] and _COUNTING.search(texts[0]):
+    if (integers or ranged) and texts[0] != texts[1] and _COUNTING.search(texts[0]):
         found.append(InputStyle("integers", stress=True, equal=True))
     if any(is_float(dtype) for dtype in free) and _has_positions(contract):
         found.append(InputStyle("late", stress=True))
+    if texts[0] != texts[1] and _selects(contract):
+        found.append(InputStyle("strided", stress=True, strides=_strides(version)))
+    if any(is_float(dtype) and dtype.itemsize > 2 for dtype in free) and _small_numbers(*texts):
+        found.append(InputStyle("normal", SMALL_SCALE, stress=True))
     return tuple(found)
 
 
@@ -113,27 +122,28 @@ def with_styles(
     whole = not any(is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None)
     planned = list(sizes)
     for style in styles:
-        least, most = COUNTED if style.equal else 1, MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
+        most = MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
+        first = {"late": 1, "strided": 1}.get(style.name, 2 if style.equal else 0)
         fitting = [
-            place
-            for place, (elements, _) in enumerate(held)
-            if least <= elements <= most and may_try(style, sizes[place].size)
+            place for place, extent in enumerate(held) if 1 <= extent[0] <= most and may_try(style, sizes[place].size)
         ]
-        longest = [(held[place][1] if style.name == "late" else 0, held[place][0], -place) for place in fitting]
+        longest = [(held[place][first], held[place][0], -place) for place in fitting]
         place = -max(longest)[2] if longest else None
         if place is not None:
             planned[place] = planned[place]._replace(styles=(*planned[place].styles, style))
     return planned
 
 
-def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int]:
-    """Returns the number of elements over all arrays at a size, and the longest row of an input."""
+def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int, int]:
+    """Returns the elements of all arrays at a size, the longest row of an input, and the most integers in one."""
     try:
         shapes = argument_shapes(contract, planned.size)
     except ContractError:
-        return 0, 0
-    rows = [shapes[a.name][-1] for a in contract.args if is_free(a) and shapes.get(a.name)]
-    return elements_of(shapes.values()), max(rows, default=0)
+        return 0, 0, 0
+    inputs = [a for a in contract.args if a.direction == "in" and shapes.get(a.name)]
+    whole = [math.prod(shapes[a.name]) for a in inputs if not is_inexact(numpy_dtype(a.dtype))]
+    rows = [shapes[a.name][-1] for a in inputs if is_inexact(numpy_dtype(a.dtype))]
+    return elements_of(shapes.values()), max(rows, default=0), max(whole, default=0)
 
 
 def _sums_are_wide(contract: Contract) -> bool:
@@ -153,6 +163,33 @@ def _scaled_ties(version: Version, baseline: Version) -> tuple[float, ...]:
     compiled = version.compiled, baseline.compiled
     factors = {factor for one in compiled for factor in rounded_factors(one.ptx, one.lowered_name)}
     return tuple(dict.fromkeys(number / factor for factor in sorted(factors) for number in TIES))
+
+
+def _selects(contract: Contract) -> bool:
+    """Returns True if floating inputs of several elements in a row make an output of fewer elements."""
+    try:
+        shapes = argument_shapes(contract, contract.sizes[0])
+    except ContractError:
+        return False
+    inputs = [a for a in contract.args if a.direction == "in" and is_inexact(numpy_dtype(a.dtype)) and a.name in shapes]
+    outputs = [math.prod(shapes[a.name]) for a in contract.args if a.direction in ("out", "inout") and a.name in shapes]
+    return bool(outputs) and any(len(shapes[a.name]) > 1 and math.prod(shapes[a.name]) > min(outputs) for a in inputs)
+
+
+def _strides(version: Version) -> tuple[int, ...]:
+    """Returns distances at which one lane, and one thread of a block, takes the elements of a row."""
+    try:
+        threads = launch_shape(version.contract, version.contract.sizes[0]).threads
+    except ContractError:
+        return (WARP,)
+    return (WARP, threads) if threads > WARP else (WARP,)
+
+
+def _small_numbers(mine: str, theirs: str) -> bool:
+    """Returns True if code compares floating numbers with a tiny constant that its baseline does not have."""
+    new = set(_COMPARED_FLOATS.findall(mine)) - set(_COMPARED_FLOATS.findall(theirs))
+    values = np.array([int(word, 16) for word in new], np.uint32).view(np.float32)
+    return bool(((values > 0) & (values < SMALL_CONSTANT)).any())
 
 
 def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:

@@ -7,6 +7,7 @@ launch. Since PTX is analysed, macros, functions and constants are already resol
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -107,15 +108,18 @@ def _written(statement: Statement) -> list[str]:
 
 
 def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple[str, bool], ...]]]:
-    """Yields registers that decide a branch, with the guards and outcomes of the branches that lead to it."""
-    targets = [one.operands.strip() for one in statements if one.opcode[0] == "bra"]
+    """Yields registers that decide a branch, with the guards and outcomes of the branches that lead to it.
+
+    What follows a label is guarded by what all ways to it from above share. Branches from below are those of loops,
+    whose bodies keep the guards of their entry in every iteration.
+    """
     guards: tuple[tuple[str, bool], ...] = ()
-    taken: dict[str, tuple[tuple[str, bool], ...]] = {}
+    ways: dict[str, list[tuple[tuple[str, bool], ...]]] = {}
     ended = False
     for one in statements:
         if one.label:
-            alone = ended and targets.count(one.label) == 1
-            guards = taken.get(one.label, ()) if alone else () if one.label in targets else guards
+            above = ways.get(one.label, []) + ([] if ended else [guards])
+            guards = _shared(above)
             ended = False
             continue
         name = one.opcode[0]
@@ -124,10 +128,16 @@ def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple
         elif name == "shr" and one.operands.rpartition(",")[2].strip() in ("31", "63"):
             yield from ((register, guards) for register in _written(one))
         if name == "bra":
-            target = one.operands.strip()
-            taken[target] = (*guards, (one.guard, not one.negated)) if one.guard else guards
+            taken = (*guards, (one.guard, not one.negated)) if one.guard else guards
+            ways.setdefault(one.operands.strip(), []).append(taken)
             guards = (*guards, (one.guard, one.negated)) if one.guard else ()
         ended = name in ("bra", "ret", "exit", "trap") and not one.guard
+
+
+def _shared(ways: Sequence[tuple[tuple[str, bool], ...]]) -> tuple[tuple[str, bool], ...]:
+    """Returns the guards with which all ways begin."""
+    levels = itertools.takewhile(lambda level: len(set(level)) == 1, zip(*ways, strict=False))
+    return tuple(level[0] for level in levels)
 
 
 def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str], depth: int = 0) -> str:

@@ -26,6 +26,7 @@ from kernelmate.checks.values import (
     offset_floats,
     plant,
     plant_constants,
+    strided,
     tie,
     wide_integers,
 )
@@ -98,7 +99,7 @@ def _read(path: Path, argument: Argument) -> Array:
     return array
 
 
-ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late"})
+ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late", "strided"})
 """Styles that are always drawn on the host, since only small arrays use them."""
 
 PLANTED_EVERY = 512
@@ -230,7 +231,7 @@ def _array(
     if only_written(argument):
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     if argument.distribution is not None:
-        return _declared(argument, shape, size, rng, directory)
+        return _within_declared(argument, _declared(argument, shape, size, rng, directory), style)
     if not is_inexact(dtype):
         if style.name == "integers" and argument.name in style.positions:
             return _levelled(_cast(rng.integers(0, bound_of(size, style), shape), dtype), style)
@@ -239,6 +240,14 @@ def _array(
         part = np.dtype(f"f{dtype.itemsize // 2}")
         return rng_module(rng).ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]  # type: ignore[no-any-return]
     return _floats(dtype, shape, rng, style)
+
+
+def _within_declared(argument: Argument, drawn: Array, style: InputStyle) -> Array:
+    """Reorders or levels drawn values if the style requires it, so that each stays one that the distribution allows."""
+    name = parse_distribution(argument.distribution or "").name
+    if style.name == "strided" and name in ("normal", "uniform"):
+        return strided(drawn, style.strides)
+    return _levelled(drawn, style) if name == "integers" else drawn
 
 
 def _levelled(drawn: Array, style: InputStyle) -> Array:
@@ -284,6 +293,8 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
         )
     if style.name == "late":
         return _cast(late_floats(shape, rng), dtype)
+    if style.name == "strided":
+        return strided(_cast(rng.standard_normal(shape), dtype), style.strides)
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):
@@ -299,6 +310,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
         if style.plants_nan:
             _begin_a_row(values, float(style.specials[0]), rng)
         else:
+            _begin_a_row(values, min(style.specials), rng)
             _fill_a_row(values, min(style.specials), rng)
     with np.errstate(all="ignore"):
         return _cast(values, dtype)

@@ -20,7 +20,8 @@ class InputStyle:
     Attributes:
         name: `normal`, `uniform` (symmetric about zero), `zeros`, `denormals`, `mixed` (rows of different kinds of
             values), `offset` (a large mean), `patterns` (all bit patterns of a narrow type), `late` (rows of negative
-            numbers with positive ones near their ends), or `integers` (over their whole range; floats as in `normal`).
+            numbers with positive ones near their ends), `strided` (the largest numbers of a row at equal distances),
+            or `integers` (over their whole range; floats as in `normal`).
         scale: factor of all values.
         specials: values planted at a few random places.
         stress: True for inputs that not every kernel must support: failures count against a candidate only if the
@@ -36,9 +37,10 @@ class InputStyle:
         bound: the size that bounds indices, by rank among the distinct sizes in descending order.
         wary: True if the emulator launches on these inputs before a GPU does, since they may cause bad addresses.
         high: True if integers are positive and near the largest.
-        equal: True if all integers of an array are equal.
+        equal: True if all integers of an array are equal, also of one whose range is declared.
         constants: values planted in arrays, by array name.
         given: values of scalar arguments, by name.
+        strides: of `strided`, the distances in elements, which rows take in turn.
     """
 
     name: str
@@ -59,6 +61,7 @@ class InputStyle:
     equal: bool = False
     constants: tuple[tuple[str, tuple[float, ...]], ...] = ()
     given: tuple[tuple[str, float], ...] = ()
+    strides: tuple[int, ...] = ()
 
     @property
     def plants_nan(self) -> bool:
@@ -71,9 +74,10 @@ class InputStyle:
         if self.name in ("zeros", "denormals"):
             return f"inputs that are all {self.name}"
         if self.name == "integers":
-            most = "over their whole range" if self.bits >= 64 else f"of up to {self.bits} bits"
+            whole = "" if self.equal else " over their whole range"
+            most = whole if self.bits >= 64 else f" of up to {self.bits} bits"
             kind = ", all near the largest" * self.high + ", equal in each array" * self.equal
-            return f"integer inputs {most}{kind}" + ("" if self.signed else ", none of them negative")
+            return f"integer inputs{most}{kind}" + ("" if self.signed else ", none of them negative")
         if self.name == "mixed":
             return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
         if self.name == "offset":
@@ -82,6 +86,9 @@ class InputStyle:
             return "inputs of all patterns of bits"
         if self.name == "late":
             return "inputs whose rows are negative but for their ends"
+        if self.name == "strided":
+            apart = " or ".join(map(str, self.strides))
+            return f"inputs whose largest elements in a row are {apart} columns apart"
         about = " with values equal to scalars among them" if self.planted else ""
         about += (
             " with values at which the code branches or rounds, and their neighbours, among them"

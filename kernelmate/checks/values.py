@@ -32,6 +32,9 @@ REACH = 0.8
 """Fraction of a type's exponent range that wide magnitudes span, so that sums stay finite."""
 
 PLANTED_ONE_IN = 16
+BARELY_FARTHER = 1.03125
+"""Factor by which elements lie farther below the largest one than a constant of the code."""
+
 LARGEST_PLANTED = 1e4
 """Largest magnitude of planted scalars; larger ones often represent infinity.
 
@@ -170,6 +173,23 @@ def late_floats(shape: tuple[int, ...], rng: Any) -> Array:
     return values
 
 
+def strided(values: Array, strides: Sequence[int]) -> Array:
+    """Returns an array with each row's elements reordered: the largest ones are a stride apart, beginning anywhere.
+
+    A thread, lane or bank that takes every such element gets all of the largest; rows take the strides in turn.
+    """
+    if values.ndim == 0 or values.size == 0:
+        return values
+    rows = np.array(np.sort(values.reshape(-1, values.shape[-1]), axis=1)[:, ::-1])
+    columns = np.arange(rows.shape[1])
+    for place, stride in enumerate(strides):
+        order = np.lexsort((columns, (columns - place) % stride))
+        part = rows[place :: len(strides)]
+        part[:, order] = part.copy()
+    found: Array = rows.reshape(values.shape)
+    return found
+
+
 def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
     if kind == "offset":
         return normal + np.where(np.arange(len(normal)) % 2, -MEAN, MEAN)[:, None]
@@ -230,7 +250,22 @@ def plant_constants(argument: Argument, array: Array, size: Size, constants: Seq
         places = rng.integers(0, flat.size, max(flat.size // PLANTED_ONE_IN, 1))
         with np.errstate(all="ignore"):
             flat[places] = np.resize(rng.permutation(values), places.size).astype(dtype)
+    if argument.distribution is None and dtype.kind == "f":
+        _far_below_one(array, [abs(value) for value in constants if 1 < abs(value) <= LARGEST_PLANTED], rng)
     return array
+
+
+def _far_below_one(array: Array, distances: Sequence[float], rng: Any) -> None:
+    """Makes one element of some rows exceed all others by slightly more than a distance.
+
+    Differences from the largest element of a row are compared with constants, which leaves out exponentials.
+    """
+    if array.ndim < 2 or array.size < 2 * array.shape[-1]:
+        return
+    rows = array.reshape(-1, array.shape[-1])
+    for row, distance in zip(rows[: len(rows) // 2], rng.permutation(distances), strict=False):
+        row[:] = -(distance * BARELY_FARTHER) - np.abs(rng.standard_normal(row.size)) / 16
+        row[int(rng.integers(0, row.size))] = 0
 
 
 def _about_constants(constants: Sequence[float], dtype: np.dtype[Any]) -> Array:

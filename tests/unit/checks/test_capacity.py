@@ -110,6 +110,44 @@ def test_masked_indices_are_a_reason_for_sizes_beyond_the_mask(mask: str, beyond
     assert (largest > beyond) if beyond else (largest < 1 << 15)
 
 
+REGISTERS = """float v[90];
+#pragma unroll
+for (int k = 0; k < 90; ++k) { const int c = threadIdx.x + 64 * k; v[k] = c < cols ? x[blockIdx.x * cols + c] : 0; }
+#pragma unroll
+for (int k = 0; k < 90; ++k) { const int c = threadIdx.x + 64 * k; if (c < cols) y[blockIdx.x * cols + c] = v[89 - k]; }
+"""
+SHARED = """__shared__ float row[6000];
+for (int c = threadIdx.x; c < cols; c += 64) row[c] = x[blockIdx.x * cols + c];
+__syncthreads();
+for (int c = threadIdx.x; c < cols; c += 64) y[blockIdx.x * cols + c] = row[cols - 1 - c];
+"""
+
+
+@pytest.mark.parametrize(("body", "holds"), [(REGISTERS, 64 * 90), (SHARED, 6000)], ids=["registers", "shared memory"])
+def test_rows_longer_than_what_the_kernel_holds_are_tried(body: str, holds: int) -> None:
+    sizes = further_sizes(CONTRACT, LISTED, LISTED, version(body), BASELINE)
+    assert holds < max(size["cols"] for size in sizes) <= 2 * holds + 64
+
+
+def test_a_small_tile_adds_no_size() -> None:
+    tile = "__shared__ float tile[32][33]; tile[threadIdx.x / 32][threadIdx.x % 32] = 0; __syncthreads();"
+    sizes = further_sizes(CONTRACT, LISTED, LISTED, version(f"{tile} {LOOP}"), BASELINE)
+    assert all(size["cols"] < 5000 and size["rows"] < 5000 for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [("min(rows, 3000)", 3000), ("min(cdiv(rows, 4), 2000)", 2000), ("rows", None), ("cdiv(rows, 1)", None)],
+)
+def test_a_grid_that_stops_to_grow_is_passed(grid: str, blocks: int | None) -> None:
+    limited = version(LOOP, grid=(grid,))
+    largest = max((size["rows"] for size in further_sizes(CONTRACT, LISTED, LISTED, limited, BASELINE)), default=0)
+    if blocks is None:
+        assert largest <= 4200
+    else:
+        assert largest >= blocks * (4 if "cdiv" in grid else 1) * 1.1
+
+
 SCRATCH_CONTRACT = Contract(
     "k", ({"n": 256},), ("cdiv(n, block)",), ("64",), (Argument("y", "out", "float32", ("n",)),), accumulate="float32"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,9 @@ def test_rows_late_are_suggested_where_an_output_may_hold_positions() -> None:
     assert suggested_styles(CONTRACT, BASELINE, BASELINE, ()) == ()
 
 
+ATOMIC = version("atomicAdd(&y[v[i]], x[i]);")
+
+
 def anywhere(style: InputStyle, size: Mapping[str, int]) -> bool:
     return True
 
@@ -214,7 +218,8 @@ def test_each_style_is_tried_once_where_it_tells_most() -> None:
         (late,),
         (equal,),
     ]
-    assert with_styles(POSITIONS, sizes[:3], (equal,), anywhere) == sizes[:3]
+    strided = InputStyle("strided", strides=(32,))
+    assert [one.styles for one in with_styles(POSITIONS, sizes[:3], (strided,), anywhere)] == [(), (), (strided,)]
     small = with_styles(POSITIONS, sizes, (plain,), lambda _, size: size["rows"] == 8)
     assert [one.styles for one in small] == [(plain,), (), (), ()]
 
@@ -228,6 +233,41 @@ def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() 
     assert high.high
     sizes = [PlannedSize({"n": n}, "own") for n in (1000, 100_000, 2_000_000)]
     assert [one.styles for one in with_styles(words, sizes, (high,), anywhere)] == [(), (high,), ()]
+
+
+def test_equal_integers_are_tried_where_most_of_them_are() -> None:
+    lists = Contract(
+        "k", ({"n": 64, "d": 8},), ("1",), ("64",),
+        (Argument("v", "in", "int32", ("n",), distribution="integers(0, d)"), Argument("x", "in", "float32", ("n", "d")),
+         Argument("y", "inout", "int32", ("d",))),
+    )  # fmt: skip
+    (equal,) = (one for one in suggested_styles(lists, ATOMIC, BASELINE, ()) if one.equal)
+    sizes = [PlannedSize({"n": n, "d": d}, "own") for n, d in ((64, 8), (1025, 3), (3, 4097))]
+    assert [one.styles for one in with_styles(lists, sizes, (equal,), anywhere)] == [(), (equal,), ()]
+    drawn = draw(lists, {"n": 500, "d": 8}, (1, 2), equal, None)["v"]
+    assert drawn.min() == drawn.max()
+    assert 0 <= drawn[0] < 8
+    assert str(equal) == "integer inputs, equal in each array"
+
+
+def test_selections_get_rows_whose_largest_elements_belong_to_one_lane() -> None:
+    shorter = version("y[i] = fmaxf(x[i], x[n - 1 - i]);")
+    (style,) = (one for one in suggested_styles(POSITIONS, shorter, BASELINE, ()) if one.name == "strided")
+    assert style.strides == (32, 64)
+    declared = replace(POSITIONS, args=(replace(POSITIONS.args[0], distribution="normal"), *POSITIONS.args[1:]))
+    for contract in (POSITIONS, declared):
+        drawn = draw(contract, {"rows": 4, "cols": 200}, (1, 2), style, None)["x"]
+        for row, stride in zip(drawn, (32, 64, 32, 64), strict=True):
+            largest = np.argsort(row)[-4:]
+            assert len(set(largest % stride)) <= 2
+            assert len(set(np.argsort(row)[-3:] % stride)) == 1
+        assert abs(drawn.mean()) < 0.2
+
+
+@pytest.mark.parametrize(("limit", "tried"), [("1e-30f", True), ("1e-7f", True), ("0.5f", False), ("0.0f", False)])
+def test_tiny_constants_are_met_by_tiny_inputs(limit: str, tried: bool) -> None:
+    styles = suggested(f"y[i] = x[i] * x[i] > {limit} ? x[i] : 0.0f;")
+    assert any(one.name == "normal" and 0 < one.scale < 1e-6 for one in styles) is tried
 
 
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:

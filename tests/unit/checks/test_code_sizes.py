@@ -76,6 +76,18 @@ def test_few_sizes_are_found_for_many_conditions() -> None:
     assert 1 <= len(code_sizes(CONTRACT, TRIED, many, BASELINE)) <= MOST_SIZES
 
 
+def test_a_size_at_which_a_loop_is_not_entered_shows_no_branch_of_its_body() -> None:
+    """At cols = 0 the remainder is zero, but nothing is computed; the sizes below have no other multiple of 128."""
+    body = """for (int t = 0; t < cols; t += 16) {
+  if (x[t] > 0) y[t] = x[t];
+  __syncthreads();
+  if (cols & 127) y[t + 1] = x[t + 1];
+  __syncthreads();
+}"""
+    found = code_sizes(CONTRACT, (*TRIED, {"rows": 5, "cols": 0}), version("cols", body), BASELINE)
+    assert any(size["cols"] and size["cols"] % 128 == 0 for size in found)
+
+
 @pytest.mark.parametrize(
     ("opcode", "operands", "expected"),
     [

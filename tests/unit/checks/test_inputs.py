@@ -275,3 +275,12 @@ def test_a_copy_that_is_gone_says_what_to_do(tmp_path) -> None:
     (tmp_path / "live.npz").unlink()
     with pytest.raises(ReferenceFailed, match="Run the cell again"):
         drawn(of, 0)
+
+
+def test_one_row_begins_with_minus_infinity_where_infinities_are_among_the_inputs() -> None:
+    """A running maximum that begins with it subtracts infinities."""
+    contract = Contract("k", ({"r": 8, "c": 33},), ("1",), ("64",), (Argument("x", "in", "float32", ("r", "c")),))
+    for seed in range(20):
+        style = InputStyle("normal", specials=(np.inf, -np.inf), stress=True)
+        drawn = draw(contract, {"r": 8, "c": 33}, (1, seed), style, None)["x"]
+        assert np.isneginf(drawn[:, 0]).any()

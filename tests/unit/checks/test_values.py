@@ -15,7 +15,9 @@ from kernelmate.checks.values import (
     mixed_floats,
     offset_floats,
     plant,
+    plant_constants,
     plantable,
+    strided,
     tie,
     wide_integers,
 )
@@ -126,6 +128,29 @@ def test_large_means_are_a_thousand_deviations_from_zero() -> None:
 def planted(dtype, distribution=None, scalars=(0.5,), size=None):
     argument = Argument("x", "in", dtype, ("n",), distribution)
     return plant(argument, np.full(400, 0, dtype), size or {"n": 400}, scalars, rng())
+
+
+def test_the_largest_numbers_of_a_row_are_a_stride_apart() -> None:
+    rows = strided(rng().standard_normal((4, 100)), (32, 7))
+    for place, stride in enumerate((32, 7, 32, 7)):
+        columns = np.argsort(rows[place])[::-1]
+        held = -(-100 // stride)
+        assert len(set(columns[: held - 1] % stride)) == 1
+    before = rng().standard_normal(31)
+    assert sorted(strided(before, (8,))) == sorted(before)
+    assert strided(np.zeros((3, 0)), (8,)).shape == (3, 0)
+
+
+def test_some_rows_lie_just_farther_below_their_largest_element_than_a_constant() -> None:
+    x = Argument("x", "in", "float32", ("rows", "cols"))
+    planted = plant_constants(x, np.ones((6, 64), np.float32), {}, (-14.0, 0.5, 1e9), rng())
+    below = np.sort(planted[0])[::-1]
+    assert below[0] - below[1] > 14
+    assert below[0] - below[-1] < 15
+    whole = plant_constants(
+        Argument("x", "in", "int32", ("rows", "cols")), np.ones((6, 64), np.int32), {}, (14,), rng()
+    )
+    assert set(np.unique(whole)) <= {1, 13, 14, 15}
 
 
 def test_scalars_their_negatives_and_neighbours_are_planted() -> None:
