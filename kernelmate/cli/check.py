@@ -47,7 +47,7 @@ def check(file: str, **options: Any) -> int:
     ):
         for done, kernel in enumerate(kernels):
             progress.stage(f"compiling {kernel.name}", done, len(kernels))
-            verdicts += [(kernel, verdict) for verdict in session.check(kernel)]
+            verdicts += [(kernel, verdict) for verdict in session.check(kernel, keep_going=len(kernels) > 1)]
         target = session.target
     for unread in unread_strings(Path(file.partition("::")[0])) if "::" not in file else ():
         note(unread)

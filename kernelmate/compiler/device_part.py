@@ -28,6 +28,7 @@ from kernelmate.compiler.preprocessor import (
     is_standard,
 )
 from kernelmate.compiler.project import File, Files, load_files
+from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
 from kernelmate.source.tokens import Token
@@ -132,6 +133,7 @@ class DevicePart:
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
         guessed: headers of the project that no include path leads to, each with its file.
+        guessed_folders: include folders of those guessed headers that NVRTC reads itself.
         left_out: headers of host libraries that were left out, or replaced by a stand-in with types.
         raw_digest: a hash of the user's headers that NVRTC reads unchanged; empty if there are none.
     """
@@ -144,6 +146,7 @@ class DevicePart:
     host_functions: frozenset[str] = frozenset()
     missing: tuple[MissingHeader, ...] = ()
     guessed: tuple[tuple[MissingHeader, Path], ...] = ()
+    guessed_folders: tuple[Path, ...] = ()
     left_out: tuple[MissingHeader, ...] = ()
     raw_digest: str = ""
 
@@ -213,6 +216,13 @@ class _Plan:
             for include, found in includes
         )
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
+        folders = tuple(
+            dict.fromkeys(
+                include_folder(include.name, found.path)
+                for include, found in includes
+                if found.fate == "raw" and found.guessed and found.path is not None
+            )
+        )
         return DevicePart(
             text=texts[id(self.files.files[0])],
             headers=tuple(headers),
@@ -226,13 +236,15 @@ class _Plan:
             missing=tuple(one for one, _ in self._with_fate("missing")),
             guessed=tuple(
                 (one, found.path)
-                for one, found in self._with_fate("project")
+                for fate in ("project", "raw")
+                for one, found in self._with_fate(fate)
                 if found.guessed and found.path is not None
             ),
+            guessed_folders=folders,
             left_out=tuple(
                 one for one, _ in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)
             ),
-            raw_digest=digest_of_raw(mine, self.files.search) if mine else "",
+            raw_digest=digest_of_raw(mine, self.files.search.also_in(folders)) if mine else "",
         )
 
     # ------------------------------------------------------------------------------------------------ reachability

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
 from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
-from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
+from kernelmate.compiler.diagnostics import REMOVED, UNIT_NAME, Sources, read_log, with_removed_references
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
-from kernelmate.compiler.preprocessor import STANDARD_HEADERS
+from kernelmate.compiler.preprocessor import STANDARD_HEADERS, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.resources import read_resources
@@ -224,7 +224,8 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
     int128 = any(_WIDE.search(text) for text in texts)
-    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded, int128=int128)
+    folders = (*user, *map(str, part.guessed_folders))
+    hidden = unseen_flags(folders, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(
         text=part.text + aliases,
@@ -299,6 +300,7 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
         )  # fmt: skip
     if any(is_torch(one.name) for one in prepared.part.left_out):
         found = _with_standin(found)
+    found = with_removed_references(found, _texts(prepared))
     if prepared.part.missing:
         found = _with_missing(found, [one.name for one in prepared.part.missing])
     errors = [one for one in found if one.severity == "error"]
@@ -320,6 +322,13 @@ def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
     return replace(error, severity="note", message=text, code="not-supported")
 
 
+def _texts(prepared: _Prepared) -> list[str]:
+    """Returns the texts of the unit and of its project headers, host code included."""
+    paths = [Path(path) for _, path in prepared.part.paths]
+    headers = [path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()]
+    return [prepared.request.kernel.unit.text, *headers]
+
+
 _LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')
 
 
@@ -338,9 +347,10 @@ _NAMED = 4
 
 def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
     """Appends the first few names of headers that were not found, the probable cause, to the first error."""
-    first = next((index for index, one in enumerate(found) if one.severity == "error"), None)
-    if first is None:
+    errors = [index for index, one in enumerate(found) if one.severity == "error" and REMOVED not in one.message]
+    if not errors:
         return found
+    first = errors[0]
     several = list(dict.fromkeys(names))
     more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
     named = ", ".join(several[:_NAMED] if more else several)
@@ -379,7 +389,10 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
             f"add {folder} to the include path if device code needs {it}"
         )
         suppliers = dict.fromkeys(
-            text for name in names for start, text in _SUPPLIERS.items() if name.startswith(start)
+            text
+            for name in names
+            for start, text in _SUPPLIERS.items()
+            if name.startswith(start) and (start != "cuda/" or is_library(name))
         )
         said = f"{said} ({'; '.join(suppliers)})" if suppliers else said
         found.append(Diagnostic("warning", said, *_place(prepared, including, headers[0]), MISSING_HEADER))
