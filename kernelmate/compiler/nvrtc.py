@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from kernelmate.compiler.cache import Cache, cache_in, key_of
 from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
 from kernelmate.compiler.diagnostics import REMOVED, UNIT_NAME, Sources, read_log, with_removed_references
 from kernelmate.compiler.frames import CompileJob, CompileOutput
+from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expression
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
@@ -24,8 +24,7 @@ from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
-from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_parameters import example_instance, template_parameters
+from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.tokens import line_starts
 
 T = TypeVar("T")
@@ -91,6 +90,9 @@ def compile_kernel(
         again = _product(without, compiler, timeout_s, cache)
         if again.ok:
             prepared, product = without, again
+    if AMBIGUOUS in product.log and instance is None:
+        prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
+        product = _product(prepared, compiler, timeout_s, cache)
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
         return _noted(
             prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
@@ -198,8 +200,14 @@ class _Prepared:
         )
 
 
-def _prepare(request: Request, target: Target, options: CompileOptions, *, guess: bool = True) -> _Prepared:
-    """Returns the compiler's input; with `guess`, headers that no include path leads to come from the project."""
+def _prepare(
+    request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False
+) -> _Prepared:
+    """Returns the compiler's input.
+
+    With `guess`, headers that no include path leads to come from the project; with `typed`, the kernel is selected by its
+    type too.
+    """
     kernel, unit = request.kernel, request.kernel.unit
     beside = Path(unit.path).resolve().parent
     own = [f"-I{beside / option[2:]}" if option.startswith("-I") else option for option in request.contract_options]
@@ -207,7 +215,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
     includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
     user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
     flags = tuple(flag for flag in flags if not flag.startswith("-I"))
-    expression, aliases = _expression(kernel, request.instance)
+    expression, aliases = (by_type(kernel), "") if typed else name_expression(kernel, request.instance)
     named = (expression, request.instance or "", *(flag for flag in flags if flag.startswith(("-D", "--define"))))
     system = system_includes()
     part = device_part(
@@ -235,47 +243,6 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
         expressions=(expression,),
     )
     return _Prepared(request, target, part, flags, job, user)
-
-
-def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
-    """Returns NVRTC's name expression for a kernel, and text that must be appended to the unit.
-
-    NVRTC resolves a name expression in the global namespace, but template arguments may be names of the kernel's
-    namespace. The appended text declares aliases for them in that namespace.
-    """
-    if instance is None:
-        return kernel.name, ""
-    space, _, last = kernel.name.rpartition("::")
-    text = instance.strip()
-    if text.startswith("<"):
-        text = kernel.name + text
-    elif space and re.match(rf"{re.escape(last)}\s*<", text):
-        text = f"{space}::{text}"
-    parsed = template_arguments(text) if space else None
-    if parsed is None:
-        return text, ""
-    aliases, arguments = [], []
-    for number, (argument, parameter) in enumerate(zip_longest(parsed[1], template_parameters(kernel))):
-        if argument is None:
-            break
-        known = not re.search(r"[^\W\d]\w*", _BUILT_IN.sub("", argument))
-        if known or parameter is None or parameter.kind not in ("type", "value"):
-            arguments.append(argument)
-            continue
-        name = f"kernelmate_argument_{number}"
-        declared = f"using {name} =" if parameter.kind == "type" else f"constexpr auto {name} ="
-        aliases.append(f"{declared} {argument};")
-        arguments.append(f"{space}::{name}")
-    if not aliases:
-        return text, ""
-    spaces = space.split("::")
-    opened = " ".join(f"namespace {one} {{" for one in spaces)
-    return f"{parsed[0]}<{', '.join(arguments)}>", f"\n{opened} {' '.join(aliases)} {'}' * len(spaces)}\n"
-
-
-_BUILT_IN = re.compile(
-    r"\b(?:bool|char|signed|unsigned|short|int|long|float|double|true|false|const|\d[\w.]*|half|__half2?|__nv_bfloat162?)\b"
-)
 
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
