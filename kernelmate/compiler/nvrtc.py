@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
-from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
+from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHeader, device_part
 from kernelmate.compiler.diagnostics import REMOVED, UNIT_NAME, Sources, read_log, with_removed_references
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expression
@@ -228,6 +228,7 @@ def _prepare(
         system=tuple(map(Path, system)),
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
         guess=guess,
+        mark_missing=True,
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
@@ -256,7 +257,9 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
-    found = (*_missing_headers(prepared), *_guessed(prepared), *_left_out(prepared), *read_log(product.log, sources))
+    missing = _reached_missing(prepared, product.log)
+    said = tuple(one for one in read_log(product.log, sources) if MISSING_MARK.split(" ", 1)[1] not in one.message)
+    found = (*_missing_headers(prepared, missing), *_guessed(prepared), *_left_out(prepared), *said)
     if product.ok:
         symbol = product.lowered[0]
         resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
@@ -268,8 +271,8 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     if any(is_torch(one.name) for one in prepared.part.left_out):
         found = _with_standin(found)
     found = with_removed_references(found, _texts(prepared))
-    if prepared.part.missing:
-        found = _with_missing(found, [one.name for one in prepared.part.missing])
+    if missing:
+        found = _with_missing(found, [one.name for one in missing])
     errors = [one for one in found if one.severity == "error"]
     if errors and all(_LAUNCHES.match(one.message) for one in errors):
         found = tuple(_device_launch(kernel, one) if one in errors else one for one in found)
@@ -342,11 +345,19 @@ _SUPPLIERS = {
 """Origins of headers that device code often includes, by the beginning of the name."""
 
 
-def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+def _reached_missing(prepared: _Prepared, log: str) -> list[MissingHeader]:
+    """Returns the headers that were not found, without those whose `#include` the preprocessor skipped."""
+    if any(flag in ("-w", "--disable-warnings") for flag in prepared.flags):
+        return list(prepared.part.missing)
+    reached = {int(number) for number in re.findall(rf"{MISSING_MARK.split(' ', 1)[1]} (\d+)", log)}
+    return [one for number, one in enumerate(prepared.part.missing) if number in reached]
+
+
+def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> tuple[Diagnostic, ...]:
     """Returns a warning for each file that includes headers that were not found."""
     sought = f" nor in {', '.join(prepared.includes)}" if prepared.includes else ""
     found = []
-    for including, headers in _by(prepared.part.missing, lambda one: one.included_by):
+    for including, headers in _by(missing, lambda one: one.included_by):
         names = list(dict.fromkeys(one.name for one in headers))
         was, is_, folder, it = (
             ("were", "are", "their folders", "them") if len(names) > 1 else ("was", "is", "its folder", "it")

@@ -61,6 +61,17 @@ def test_missing_headers_of_a_file_are_one_warning_that_gives_their_names_back(c
     assert error.message.endswith("headers that were not found: a/first.cuh, second.cuh")
 
 
+def test_a_missing_header_that_the_preprocessor_skips_is_not_told(compiled, project: Path) -> None:
+    (project / "csrc/kernels/cuda/own.cuh").write_text(
+        '#ifdef __HIP__\n#include "hip.cuh"\n#endif\n#include "absent.cuh"\n'
+    )
+    skipping = f'#ifdef _WIN32\n#include <w.h>\n#elif 1\n#include "first.cuh"\n#endif\n#include "own.cuh"\n{KERNEL}'
+    first, second, error = compiled(skipping, name="csrc/kernels/cuda/k.cu").diagnostics
+    assert (missing_names(first.message), first.line) == (["first.cuh"], 4)
+    assert (missing_names(second.message), second.line) == (["absent.cuh"], 4)
+    assert error.message.endswith("headers that were not found: first.cuh, absent.cuh")
+
+
 def test_a_list_that_took_long_to_read_is_kept_longer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 2.0, 99.0, 103.0, 103.5])
     monkeypatch.setattr(project_headers, "time", SimpleNamespace(monotonic=lambda: next(times)))
