@@ -305,6 +305,10 @@ class _Guess:
             shared=launch.shared,
             instances=instances,
             inferred=True,
+            guessed=(
+                *(name for name in extents if name not in facts.values),
+                *(one.name for one in args if one.shape is not None and one.name not in origins),
+            ),
         )
         return Inference(contract, origins)
 
