@@ -49,15 +49,16 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Finding, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
 
-_OF_ADDRESSES = frozenset(
+_OF_A_GUESS = frozenset(
     {
         FindingCode.ILLEGAL_ADDRESS,
         FindingCode.OUT_OF_BOUNDS_WRITE,
         FindingCode.OUT_OF_BOUNDS_READ,
         FindingCode.MISALIGNED_ACCESS,
+        FindingCode.GLOBAL_RACE,
     }
 )
-"""Findings that a wrong shape or size of a guessed contract causes."""
+"""Findings that a wrong shape or size of a guessed contract causes; races, where indices that repeat are not meant."""
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
 """Maximum number of elements over all arrays at which a large case is launched twice in the emulator, in seconds."""
@@ -299,9 +300,9 @@ class CaseJudge:
             record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
 
     def _is_of_a_guess(self, finding: Finding, theirs: frozenset[str]) -> bool:
-        """Returns True for an address that a guessed size or shape may have made wrong, unless only a candidate makes it so."""
-        of_address = finding.code in _OF_ADDRESSES and (not self._compared or finding.code in theirs)
-        return of_address and self.contract.is_guessed(finding.buffer)
+        """Returns True for an access that a guessed size or shape may have made wrong, unless only a candidate makes it so."""
+        of_a_guess = finding.code in _OF_A_GUESS and (not self._compared or finding.code in theirs)
+        return of_a_guess and self.contract.is_guessed(finding.buffer)
 
     def _guard(self, record: CaseRecord) -> None:
         """Runs every guard that applies, and records whether the case is degenerate."""

@@ -81,6 +81,7 @@ _SCALARS: dict[str, str] = {
     "double": "float64",
     "size_t": "uint64",
     "ssize_t": "int64",
+    "clock_t": "int64",
     "ptrdiff_t": "int64",
     "intptr_t": "int64",
     "uintptr_t": "uint64",

@@ -253,7 +253,18 @@ __global__ void look(float* y, int n) { int i = blockIdx.x * blockDim.x + thread
 """
 
 
-@pytest.mark.parametrize(("text", "code"), [(RELATED, "out-of-bounds-read"), (POINTER, "illegal-address")])
+SCATTER = """\
+__global__ void add(const int* members, float* force, int count, int first) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) force[members[first + i]] += 1.0f;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(RELATED, "out-of-bounds-read"), (POINTER, "illegal-address"), (SCATTER, "global-race")],
+)
 def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(
     session: Session, load: Load, text: str, code: str
 ) -> None:

@@ -173,3 +173,8 @@ def test_a_template_argument_is_a_side_where_all_instances_have_it(launches: str
     (kernel,) = find_kernels(text_unit(text))
     contract = infer_contract(kernel)
     assert [one.shape for one in contract.args if one.shape is not None] == [wanted, wanted]
+
+
+def test_ticks_of_a_clock_are_whole_numbers_of_64_bits() -> None:
+    (kernel,) = find_kernels(text_unit("__global__ void k(clock_t* t) { t[0] = clock(); }"))
+    assert infer_contract(kernel).args[0].dtype == "int64"
