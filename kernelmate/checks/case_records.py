@@ -42,9 +42,12 @@ class ObservedLaunch:
 
     @property
     def right(self) -> bool | None:
-        """Returns True if every output is within tolerance; None without expected outputs."""
+        """Returns True if every output is within tolerance.
+
+        None without expected outputs, unless the launch was stopped and that is held against the version.
+        """
         if self.outcome.stopped:
-            return False
+            return None if self.answer is None and self.weight == "warning" else False
         return all(d.right for d in self.differences) if self.answer is not None else None
 
     @property

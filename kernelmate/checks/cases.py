@@ -46,8 +46,19 @@ from kernelmate.checks.trials import (
     plan,
 )
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, FindingCode, Severity, Size
+from kernelmate.records import Contract, Finding, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
+
+_OF_A_GUESS = frozenset(
+    {
+        FindingCode.ILLEGAL_ADDRESS,
+        FindingCode.OUT_OF_BOUNDS_WRITE,
+        FindingCode.OUT_OF_BOUNDS_READ,
+        FindingCode.MISALIGNED_ACCESS,
+        FindingCode.GLOBAL_RACE,
+    }
+)
+"""Findings that a wrong shape or size of a guessed contract causes; races, where indices that repeat are not meant."""
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
 """Maximum number of elements over all arrays at which a large case is launched twice in the emulator, in seconds."""
@@ -219,7 +230,11 @@ class CaseJudge:
             return None
         baseline_right = None if theirs is None else theirs.right if theirs.right is not None else not theirs.errors
         weight = self._weight(record.origin, shot, baseline_right)
-        self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
+        their_errors = frozenset() if theirs is None else theirs.errors
+        self._note_findings(record, outcome, weight, their_errors)
+        errors = [one for one in outcome.result.findings if one.severity == "error"]
+        if weight == "error" and errors and all(self._is_of_a_guess(one, their_errors) for one in errors):
+            weight = "warning"
         if weight is None and theirs is not None and not outcome.stopped:
 
             def closer(found: Mapping[str, Difference], there: Arrays) -> ExpectedOutputs | None:
@@ -278,8 +293,16 @@ class CaseJudge:
                     continue
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
+            if severity == "error" and self._is_of_a_guess(finding, theirs):
+                severity = "warning"
+                both += "; the contract is a guess: if its sizes and shapes are meant, write it above the kernel, and this is an error"
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
             record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
+
+    def _is_of_a_guess(self, finding: Finding, theirs: frozenset[str]) -> bool:
+        """Returns True for an access that a guessed size or shape may have made wrong, unless only a candidate makes it so."""
+        of_a_guess = finding.code in _OF_A_GUESS and (not self._compared or finding.code in theirs)
+        return of_a_guess and self.contract.is_guessed(finding.buffer)
 
     def _guard(self, record: CaseRecord) -> None:
         """Runs every guard that applies, and records whether the case is degenerate."""

@@ -37,7 +37,7 @@ def check(file: str, **options: Any) -> int:
     from kernelmate.cli.stopping import note
     from kernelmate.session import Session
     from kernelmate.source import load_kernel, load_kernels
-    from kernelmate.source.files import unread_strings
+    from kernelmate.source.files import unread_kernels
 
     kernels = (load_kernel(file),) if "::" in file else load_kernels(Path(file))
     verdicts: list[tuple[Kernel, Verdict]] = []
@@ -47,9 +47,9 @@ def check(file: str, **options: Any) -> int:
     ):
         for done, kernel in enumerate(kernels):
             progress.stage(f"compiling {kernel.name}", done, len(kernels))
-            verdicts += [(kernel, verdict) for verdict in session.check(kernel)]
+            verdicts += [(kernel, verdict) for verdict in session.check(kernel, keep_going=len(kernels) > 1)]
         target = session.target
-    for unread in unread_strings(Path(file.partition("::")[0])) if "::" not in file else ():
+    for unread in unread_kernels(Path(file.partition("::")[0])) if "::" not in file else ():
         note(unread)
     _show(verdicts, target, output)
     return 1 if any(verdict.accepted is False for _, verdict in verdicts) else 0

@@ -28,9 +28,14 @@ from kernelmate.compiler.preprocessor import (
     is_standard,
 )
 from kernelmate.compiler.project import File, Files, load_files
+from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
 from kernelmate.source.tokens import Token
+
+MISSING_MARK = "#warning kernelmate: header not found:"
+"""Beginning of the line in the place of an `#include` whose header was not found; its number follows, and the compiler prints it
+unless the preprocessor skips the line."""
 
 
 def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
@@ -45,7 +50,7 @@ def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
         if not text.startswith(piece, start) and piece.count("\n") != text.count("\n", start, at):
             # A rewritten include may be longer or shorter than the original; the rest of its line is blank anyway.
             at = start
-        if piece.startswith("#include"):
+        if piece.startswith(("#include", MISSING_MARK)):
             end = text.find("\n", start)
             at = len(text) if end < 0 else end
     out.append(_blank(text[at:]))
@@ -132,6 +137,7 @@ class DevicePart:
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
         guessed: headers of the project that no include path leads to, each with its file.
+        guessed_folders: include folders of those guessed headers that NVRTC reads itself.
         left_out: headers of host libraries that were left out, or replaced by a stand-in with types.
         raw_digest: a hash of the user's headers that NVRTC reads unchanged; empty if there are none.
     """
@@ -144,6 +150,7 @@ class DevicePart:
     host_functions: frozenset[str] = frozenset()
     missing: tuple[MissingHeader, ...] = ()
     guessed: tuple[tuple[MissingHeader, Path], ...] = ()
+    guessed_folders: tuple[Path, ...] = ()
     left_out: tuple[MissingHeader, ...] = ()
     raw_digest: str = ""
 
@@ -159,6 +166,7 @@ def device_part(
     system: Sequence[Path] = (),
     everything: bool = False,
     guess: bool = True,
+    mark_missing: bool = False,
 ) -> DevicePart:
     """Extract the device part of CUDA text. Reads headers, and executes nothing.
 
@@ -172,10 +180,12 @@ def device_part(
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
         guess: True reads headers that no include path leads to from the nearest folder of the project.
+        mark_missing: True puts a line into the place of each `#include` without a header by which the compiler tells that it
+            reached it.
     """
     files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess))
     rules = Rules(files, kernel, place=place, everything=everything)
-    return _Plan(files, rules, frozenset(named)).result(tuple(system))
+    return _Plan(files, rules, frozenset(named), mark_missing=mark_missing).result(tuple(system))
 
 
 # --------------------------------------------------------------------------------------------------- what is kept
@@ -184,11 +194,13 @@ def device_part(
 class _Plan:
     """Selection of the declarations, in all files, that device code uses."""
 
-    def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
+    def __init__(self, files: Files, rules: Rules, named: frozenset[str], *, mark_missing: bool) -> None:
         self.files = files
         self.nodes = rules.nodes
         self.host_functions = rules.host_functions
         self.named = named
+        missing = [include for file in files.files for include, found in file.includes if found.fate == "missing"]
+        self.numbers = {id(include): number for number, include in enumerate(missing)} if mark_missing else {}
 
     def result(self, system: tuple[Path, ...]) -> DevicePart:
         """Returns the rendered device part."""
@@ -213,6 +225,13 @@ class _Plan:
             for include, found in includes
         )
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
+        folders = tuple(
+            dict.fromkeys(
+                include_folder(include.name, found.path)
+                for include, found in includes
+                if found.fate == "raw" and found.guessed and found.path is not None
+            )
+        )
         return DevicePart(
             text=texts[id(self.files.files[0])],
             headers=tuple(headers),
@@ -226,13 +245,15 @@ class _Plan:
             missing=tuple(one for one, _ in self._with_fate("missing")),
             guessed=tuple(
                 (one, found.path)
-                for one, found in self._with_fate("project")
+                for fate in ("project", "raw")
+                for one, found in self._with_fate(fate)
                 if found.guessed and found.path is not None
             ),
+            guessed_folders=folders,
             left_out=tuple(
                 one for one, _ in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)
             ),
-            raw_digest=digest_of_raw(mine, self.files.search) if mine else "",
+            raw_digest=digest_of_raw(mine, self.files.search.also_in(folders)) if mine else "",
         )
 
     # ------------------------------------------------------------------------------------------------ reachability
@@ -351,6 +372,8 @@ class _Plan:
             return written if served == wanted.name else f'#include "{served}"'
         if found.fate == "raw" and is_needed(wanted.name, words):
             return f'#include "{UMBRELLA}"' if wanted.name == "cub/cub.cuh" else written
+        if id(wanted) in self.numbers:
+            return f"{MISSING_MARK} {self.numbers[id(wanted)]}"
         standin = self._standin(wanted, found, words)
         return f'#include "{standin}"' if standin else ""
 

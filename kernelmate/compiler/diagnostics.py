@@ -236,3 +236,28 @@ def _matches(text: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
         match = compiled.match(line)
         if match is not None:
             yield number, match
+
+
+REMOVED = ", which CUDA 12 removed"
+"""End of a message about something that CUDA no longer has."""
+
+_REFERENCE = re.compile(r"\b(texture|surface)\s*<[^<>;]*>\s*([^\W\d]\w*)\s*[;=]")
+
+
+def with_removed_references(found: tuple[Diagnostic, ...], texts: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """Appends to errors about texture and surface references that CUDA no longer has them.
+
+    Args:
+        found: what the compiler said.
+        texts: the source texts that may declare references, such as `texture<float, 2> image;`.
+    """
+    kinds = {name: kind for text in texts for kind, name in _REFERENCE.findall(text)}
+    told = []
+    for one in found:
+        name = re.match(r'identifier "(\w+)" is undefined', one.message)
+        if name is not None and name[1] in kinds and one.severity == "error":
+            kind = kinds[name[1]]
+            text = f"{one.message}\n  {name[1]} is a {kind} reference{REMOVED}: pass a {kind} object"
+            one = replace(one, message=text)
+        told.append(one)
+    return tuple(told)

@@ -6,26 +6,25 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
-from kernelmate.compiler.device_part import DevicePart, MissingHeader, device_part
-from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
+from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHeader, device_part
+from kernelmate.compiler.diagnostics import REMOVED, UNIT_NAME, Sources, read_log, with_removed_references
 from kernelmate.compiler.frames import CompileJob, CompileOutput
+from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expression
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
-from kernelmate.compiler.preprocessor import STANDARD_HEADERS
+from kernelmate.compiler.preprocessor import STANDARD_HEADERS, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
-from kernelmate.source.instances import template_arguments
-from kernelmate.source.template_parameters import example_instance, template_parameters
+from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.tokens import line_starts
 
 T = TypeVar("T")
@@ -91,6 +90,9 @@ def compile_kernel(
         again = _product(without, compiler, timeout_s, cache)
         if again.ok:
             prepared, product = without, again
+    if AMBIGUOUS in product.log and instance is None:
+        prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
+        product = _product(prepared, compiler, timeout_s, cache)
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
         return _noted(
             prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
@@ -198,8 +200,14 @@ class _Prepared:
         )
 
 
-def _prepare(request: Request, target: Target, options: CompileOptions, *, guess: bool = True) -> _Prepared:
-    """Returns the compiler's input; with `guess`, headers that no include path leads to come from the project."""
+def _prepare(
+    request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False
+) -> _Prepared:
+    """Returns the compiler's input.
+
+    With `guess`, headers that no include path leads to come from the project; with `typed`, the kernel is selected by its
+    type too.
+    """
     kernel, unit = request.kernel, request.kernel.unit
     beside = Path(unit.path).resolve().parent
     own = [f"-I{beside / option[2:]}" if option.startswith("-I") else option for option in request.contract_options]
@@ -207,7 +215,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
     includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
     user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
     flags = tuple(flag for flag in flags if not flag.startswith("-I"))
-    expression, aliases = _expression(kernel, request.instance)
+    expression, aliases = (by_type(kernel), "") if typed else name_expression(kernel, request.instance)
     named = (expression, request.instance or "", *(flag for flag in flags if flag.startswith(("-D", "--define"))))
     system = system_includes()
     part = device_part(
@@ -220,11 +228,13 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
         system=tuple(map(Path, system)),
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
         guess=guess,
+        mark_missing=True,
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
     int128 = any(_WIDE.search(text) for text in texts)
-    hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded, int128=int128)
+    folders = (*user, *map(str, part.guessed_folders))
+    hidden = unseen_flags(folders, system, default_device=part.default_device, seeded=seeded, int128=int128)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(
         text=part.text + aliases,
@@ -234,47 +244,6 @@ def _prepare(request: Request, target: Target, options: CompileOptions, *, guess
         expressions=(expression,),
     )
     return _Prepared(request, target, part, flags, job, user)
-
-
-def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
-    """Returns NVRTC's name expression for a kernel, and text that must be appended to the unit.
-
-    NVRTC resolves a name expression in the global namespace, but template arguments may be names of the kernel's
-    namespace. The appended text declares aliases for them in that namespace.
-    """
-    if instance is None:
-        return kernel.name, ""
-    space, _, last = kernel.name.rpartition("::")
-    text = instance.strip()
-    if text.startswith("<"):
-        text = kernel.name + text
-    elif space and re.match(rf"{re.escape(last)}\s*<", text):
-        text = f"{space}::{text}"
-    parsed = template_arguments(text) if space else None
-    if parsed is None:
-        return text, ""
-    aliases, arguments = [], []
-    for number, (argument, parameter) in enumerate(zip_longest(parsed[1], template_parameters(kernel))):
-        if argument is None:
-            break
-        known = not re.search(r"[^\W\d]\w*", _BUILT_IN.sub("", argument))
-        if known or parameter is None or parameter.kind not in ("type", "value"):
-            arguments.append(argument)
-            continue
-        name = f"kernelmate_argument_{number}"
-        declared = f"using {name} =" if parameter.kind == "type" else f"constexpr auto {name} ="
-        aliases.append(f"{declared} {argument};")
-        arguments.append(f"{space}::{name}")
-    if not aliases:
-        return text, ""
-    spaces = space.split("::")
-    opened = " ".join(f"namespace {one} {{" for one in spaces)
-    return f"{parsed[0]}<{', '.join(arguments)}>", f"\n{opened} {' '.join(aliases)} {'}' * len(spaces)}\n"
-
-
-_BUILT_IN = re.compile(
-    r"\b(?:bool|char|signed|unsigned|short|int|long|float|double|true|false|const|\d[\w.]*|half|__half2?|__nv_bfloat162?)\b"
-)
 
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
@@ -288,7 +257,9 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
-    found = (*_missing_headers(prepared), *_guessed(prepared), *_left_out(prepared), *read_log(product.log, sources))
+    missing = _reached_missing(prepared, product.log)
+    said = tuple(one for one in read_log(product.log, sources) if MISSING_MARK.split(" ", 1)[1] not in one.message)
+    found = (*_missing_headers(prepared, missing), *_guessed(prepared), *_left_out(prepared), *said)
     if product.ok:
         symbol = product.lowered[0]
         resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
@@ -299,8 +270,9 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
         )  # fmt: skip
     if any(is_torch(one.name) for one in prepared.part.left_out):
         found = _with_standin(found)
-    if prepared.part.missing:
-        found = _with_missing(found, [one.name for one in prepared.part.missing])
+    found = with_removed_references(found, _texts(prepared))
+    if missing:
+        found = _with_missing(found, [one.name for one in missing])
     errors = [one for one in found if one.severity == "error"]
     if errors and all(_LAUNCHES.match(one.message) for one in errors):
         found = tuple(_device_launch(kernel, one) if one in errors else one for one in found)
@@ -318,6 +290,13 @@ def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
     """Returns a note that replaces the error at a launch in device code, which is valid CUDA but not supported."""
     text = f"{kernel.name} launches a kernel from device code: dynamic parallelism is not supported, so it is neither compiled nor judged"
     return replace(error, severity="note", message=text, code="not-supported")
+
+
+def _texts(prepared: _Prepared) -> list[str]:
+    """Returns the texts of the unit and of its project headers, host code included."""
+    paths = [Path(path) for _, path in prepared.part.paths]
+    headers = [path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()]
+    return [prepared.request.kernel.unit.text, *headers]
 
 
 _LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')
@@ -338,9 +317,10 @@ _NAMED = 4
 
 def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
     """Appends the first few names of headers that were not found, the probable cause, to the first error."""
-    first = next((index for index, one in enumerate(found) if one.severity == "error"), None)
-    if first is None:
+    errors = [index for index, one in enumerate(found) if one.severity == "error" and REMOVED not in one.message]
+    if not errors:
         return found
+    first = errors[0]
     several = list(dict.fromkeys(names))
     more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
     named = ", ".join(several[:_NAMED] if more else several)
@@ -365,11 +345,19 @@ _SUPPLIERS = {
 """Origins of headers that device code often includes, by the beginning of the name."""
 
 
-def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+def _reached_missing(prepared: _Prepared, log: str) -> list[MissingHeader]:
+    """Returns the headers that were not found, without those whose `#include` the preprocessor skipped."""
+    if any(flag in ("-w", "--disable-warnings") for flag in prepared.flags):
+        return list(prepared.part.missing)
+    reached = {int(number) for number in re.findall(rf"{MISSING_MARK.split(' ', 1)[1]} (\d+)", log)}
+    return [one for number, one in enumerate(prepared.part.missing) if number in reached]
+
+
+def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> tuple[Diagnostic, ...]:
     """Returns a warning for each file that includes headers that were not found."""
     sought = f" nor in {', '.join(prepared.includes)}" if prepared.includes else ""
     found = []
-    for including, headers in _by(prepared.part.missing, lambda one: one.included_by):
+    for including, headers in _by(missing, lambda one: one.included_by):
         names = list(dict.fromkeys(one.name for one in headers))
         was, is_, folder, it = (
             ("were", "are", "their folders", "them") if len(names) > 1 else ("was", "is", "its folder", "it")
@@ -379,7 +367,10 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
             f"add {folder} to the include path if device code needs {it}"
         )
         suppliers = dict.fromkeys(
-            text for name in names for start, text in _SUPPLIERS.items() if name.startswith(start)
+            text
+            for name in names
+            for start, text in _SUPPLIERS.items()
+            if name.startswith(start) and (start != "cuda/" or is_library(name))
         )
         said = f"{said} ({'; '.join(suppliers)})" if suppliers else said
         found.append(Diagnostic("warning", said, *_place(prepared, including, headers[0]), MISSING_HEADER))

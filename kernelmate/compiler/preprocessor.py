@@ -6,15 +6,15 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from kernelmate.compiler.prelude import words_of
-from kernelmate.compiler.project_headers import HEADERS, nearest_header
+from kernelmate.compiler.project_headers import HEADERS, include_folder, nearest_header
 from kernelmate.config import project_folder
 from kernelmate.source.tokens import Token, lex
 
@@ -181,8 +181,9 @@ _NEEDED_BY: tuple[tuple[str, str], ...] = (
 _HOST_PARTS = ("cutlass/util/", "cutlass/library/", "cutlass/profiler/")
 """Folders of these libraries with code for host compilers; their host code is blanked, as in project headers."""
 
-_RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
-"""Libraries that support NVRTC and are passed to it unchanged."""
+_RAW = ("cub/", "thrust/", "cutlass/", "cute/", "cooperative_groups")
+_RAW_WITHOUT_SUFFIX = ("cuda/", "nv/")
+"""Libraries that support NVRTC and are passed to it unchanged; libcu++'s headers have no suffix, those of a project's own folder `cuda` have one."""
 
 STANDARD_HEADERS = tuple(sorted(_STANDARD))
 """Standard headers, which libraries include but do not need under NVRTC, since the prelude replaces them."""
@@ -263,21 +264,34 @@ class IncludeSearch:
             # A host library stays one where its folder is on the search path.
             mine = None
         if mine is not None and not (name in _STANDARD and not include.quoted):
-            raw = name.startswith(_RAW) and not name.startswith(_HOST_PARTS)
-            reached = _closure([mine], self) if raw else {mine}
-            if not all(self.readable(path, beside) for path in reached):
-                return ResolvedInclude("missing")
-            return ResolvedInclude("raw" if raw else "project", mine)
+            return self._read(name, mine, beside)
         if name in _STANDARD or _HOST.match(name):
             return ResolvedInclude("blank")
         theirs = next((place / name for place in self.system if (place / name).is_file()), None)
         if theirs is not None:
             return ResolvedInclude("raw", theirs)
-        # NVRTC itself reads raw headers, which takes an include path that the user names.
-        guessed = nearest_header(name, beside) if self.guess and not name.startswith(_RAW) else None
-        if guessed is None or not self.readable(guessed, beside):
+        guessed = nearest_header(name, beside) if self.guess else None
+        if guessed is None:
             return ResolvedInclude("missing")
-        return ResolvedInclude("project", guessed, guessed=True)
+        return replace(self._read(name, guessed, beside), guessed=True)
+
+    def _read(self, name: str, path: Path, beside: Path) -> ResolvedInclude:
+        """Returns the treatment of a header that is not CUDA's own; NVRTC itself reads those of libraries."""
+        if not is_library(name):
+            return ResolvedInclude("project" if self.readable(path, beside) else "missing", path)
+        reached = _closure([path], self.also_in([include_folder(name, path)]))
+        return ResolvedInclude("raw" if all(self.readable(one, beside) for one in reached) else "missing", path)
+
+    def also_in(self, folders: Iterable[Path]) -> IncludeSearch:
+        """Returns the search path with further folders of the user."""
+        return replace(self, user=(*self.user, *folders))
+
+
+def is_library(name: str) -> bool:
+    """Returns True for a header of a library that NVRTC reads unchanged."""
+    if name.startswith(_RAW_WITHOUT_SUFFIX):
+        return not PurePath(name).suffix
+    return name.startswith(_RAW) and not name.startswith(_HOST_PARTS)
 
 
 def is_standard(name: str) -> bool:

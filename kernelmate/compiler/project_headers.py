@@ -28,7 +28,8 @@ _LISTED: dict[Path, tuple[float, dict[str, list[Path]]]] = {}
 def nearest_header(name: str, beside: Path) -> Path | None:
     """Return the header of this name in the project of a folder that is nearest to the folder.
 
-    Distance is the number of steps from folder to folder. Without a mark of a project (`.git`, `pyproject.toml`) above the
+    Distance is the number of steps from folder to folder. The project of a git submodule is the repository around it, where
+    the headers of sibling submodules are. Without a mark of a project (`.git`, `pyproject.toml`) above the
     folder nothing is searched, since the search would read a home folder or a whole disk.
 
     Args:
@@ -38,7 +39,7 @@ def nearest_header(name: str, beside: Path) -> Path | None:
     Returns:
         The header; None if there is none, or if two are equally near.
     """
-    root = marked_folder(beside)
+    root = _searched_folder(beside)
     wanted = PurePath(name)
     if root is None or wanted.is_absolute() or ".." in wanted.parts or wanted.suffix.lower() not in HEADERS:
         return None
@@ -51,6 +52,26 @@ def nearest_header(name: str, beside: Path) -> Path | None:
     if not found or (len(found) > 1 and found[0][0] == found[1][0]):
         return None
     return found[0][1]
+
+
+def _searched_folder(beside: Path) -> Path | None:
+    """Returns the project's folder; for a git submodule, that of the outermost repository that has it."""
+    root = marked_folder(beside)
+    while root is not None and _is_submodule(root):
+        around = marked_folder(root.parent)
+        if around is None:
+            break
+        root = around
+    return root
+
+
+def _is_submodule(folder: Path) -> bool:
+    """Returns True if `.git` is a submodule's file, which names a folder of the repository around it."""
+    try:
+        named = (folder / ".git").read_text(errors="replace").removeprefix("gitdir:").strip()
+    except OSError:
+        return False
+    return "modules" in PurePath(named).parts
 
 
 def include_folder(name: str, header: Path) -> Path:

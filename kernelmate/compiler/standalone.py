@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelmate.compiler.device_part import MISSING_MARK
 from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.compiler.options import ALWAYS, SEED
@@ -78,6 +79,7 @@ def standalone_text(
     headers = dict(job.headers)
     prelude = headers.pop(PRELUDE_NAME)
     text = _pasted(_with_comments(job.text, kernel.unit.text), headers, set())
+    text = re.sub(rf"{MISSING_MARK}.*", "", text)
     _refuse_libraries(text, kernel)
     flags = tuple(flag for flag in job.options if not _PATHS.match(flag) and flag not in (*ALWAYS, SEED))
     made = StandaloneText(_squeezed(text), _squeezed(prelude), job.expressions[0], flags)

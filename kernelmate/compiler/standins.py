@@ -8,8 +8,22 @@ from collections.abc import Collection
 from pathlib import Path
 
 _TORCH = re.compile(r"(?:torch|ATen|c10|THC?|caffe2)/")
-_NUMBERS = re.compile(r"cublas|cusparse|cusolver|cufft|cudnn|nccl|cutensor")
+_NUMBERS = re.compile(r"cublas|cusparse|cusolver|cufft|cudnn|nccl|cutensor|npp")
 _NUMBER_WORD = re.compile(r"(?i).*(?:half|bfloat|complex|fp16|bf16)")
+_TYPES = {
+    **{f"cufft{name}": meant for name, meant in (
+        ("Real", "float"), ("DoubleReal", "double"), ("Complex", "cuComplex"), ("DoubleComplex", "cuDoubleComplex"),
+    )},
+    **{f"Npp{bits}{kind}": f"{sign} {meant}" for bits, meant in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
+       for kind, sign in (("u", "unsigned"), ("s", "signed"))},
+    "Npp32f": "float",
+    "Npp64f": "double",
+    "NppiSize": "struct { int width, height; }",
+    "NppiPoint": "struct { int x, y; }",
+    "NppiRect": "struct { int x, y, width, height; }",
+}  # fmt: skip
+"""Types of cuFFT and NPP that device code uses, by the documentation of `cufft.h` and `nppdefs.h`."""
+
 _TORCH_WORD = re.compile(r"at|c10|torch|(?:C10|AT|CUDA_KERNEL|WARP)_\w+|gpuAtomic\w+|getLaneId|ACTIVE_MASK|int64_t")
 _SECTION = re.compile(r"^// section (\w+)\n", re.MULTILINE)
 _PROVIDED = re.compile(
@@ -32,7 +46,7 @@ def standin_for(name: str, words: Collection[str]) -> str | None:
     if is_torch(name):
         used = any(_TORCH_WORD.fullmatch(word) or _NUMBER_WORD.match(word) for word in words)
         return TORCH_HEADER if used else None
-    if _NUMBERS.match(name) and any(_NUMBER_WORD.match(word) for word in words):
+    if _NUMBERS.match(name) and any(word in _TYPES or _NUMBER_WORD.match(word) for word in words):
         return NUMBERS_HEADER
     return None
 
@@ -59,7 +73,8 @@ def standin_text(name: str, words: Collection[str], declared: Collection[str]) -
         declared: names that the user's files declare; the stand-in does not declare them again.
     """
     if name == NUMBERS_HEADER:
-        return _NUMBERS_TEXT
+        types = [one for one in _TYPES if one in words and one not in declared]
+        return _NUMBERS_TEXT + "".join(f"typedef {_TYPES[one]} {one};\n" for one in types)
     base, *sections = _SECTION.split(_torch_text())
     pairs = zip(sections[::2], sections[1::2], strict=True)
     return base + "".join(text for section, text in pairs if _is_wanted(section, words) and section not in declared)

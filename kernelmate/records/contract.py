@@ -169,6 +169,7 @@ class Contract:
             decides.
         slowdown: the most that a listed size's time may rise, as a fraction.
         inferred: True if the contract was guessed from the signature; no candidate is then accepted automatically.
+        guessed: of an inferred contract, the sizes whose values nothing in the project gives, and the arrays whose shapes nothing gives.
         line: first line of the block in the user's file; None when inferred.
         stages: of a pipeline, its steps in order; empty for a kernel. A pipeline has neither grid nor block of its own.
         temporaries: of a pipeline, the arrays that its stages share and its caller does not see; each is poisoned before
@@ -196,6 +197,7 @@ class Contract:
     weights: tuple[float, ...] = ()
     slowdown: float = SLOWDOWN
     inferred: bool = False
+    guessed: tuple[str, ...] = ()
     line: int | None = None
     passing: tuple[Passed, ...] = ()
     stages: tuple[Stage, ...] = ()
@@ -209,6 +211,14 @@ class Contract:
             return self.args
         known = {one.name: one for one in self.args}
         return tuple(known[one.name] if one.kind == "argument" else None for one in self.passing if not one.variable)
+
+    def is_guessed(self, array: str | None) -> bool:
+        """Returns True if an array's shape is a guess, or may not fit the sizes, since the relation of several guessed ones is unknown.
+
+        None stands for an address in no array, such as one in a variable that host code would have set: True if inferred.
+        """
+        sizes = set(self.guessed) & set(self.sizes[0])
+        return self.inferred and (array is None or array in self.guessed or len(sizes) > 1)
 
     def weight(self, size: Size) -> float | None:
         """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""

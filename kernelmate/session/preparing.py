@@ -205,10 +205,7 @@ class KernelPreparer:
         return tuple(own[:1]) or (_with_reason(self.prepare(kernel, contract, None), guessed),)
 
     def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
-        try:
-            prepared = self.prepare(kernel, contract, inferred.text)
-        except CompileTimeout as error:
-            prepared = _timed_out(kernel, contract, inferred.text, self.target, error)
+        prepared = self.prepare_or_timeout(kernel, contract, inferred.text)
         text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
         note = Diagnostic("note", text, *_place(kernel), INFERRED)
         compiled = replace(prepared.compiled, diagnostics=(*prepared.compiled.diagnostics, note))
@@ -239,6 +236,17 @@ class KernelPreparer:
             kernel, (*options, *more), instance=instance, options=self.options, compiler=self.compiler, **limits
         )
 
+    def prepare_or_timeout(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
+        """Like `prepare`, but a compilation that did not end is an error of the instance.
+
+        Raises:
+            EnvironmentFailed: there is no compiler.
+        """
+        try:
+            return self.prepare(kernel, contract, instance)
+        except CompileTimeout as error:
+            return _timed_out(kernel, contract, instance, self.target, error)
+
     def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
         """Like `prepare`, but errors of a candidate become findings, a compiler time-out included.
 
@@ -246,10 +254,7 @@ class KernelPreparer:
             EnvironmentFailed: there is no compiler.
         """
         mismatch = parameter_mismatch(kernel, contract)
-        try:
-            prepared = self.prepare(kernel, contract, instance)
-        except CompileTimeout as error:
-            return _timed_out(kernel, contract, instance, self.target, error)
+        prepared = self.prepare_or_timeout(kernel, contract, instance)
         if mismatch is not None and not prepared.findings:
             return replace(prepared, findings=(_launch_failure(kernel, mismatch),))
         return prepared

@@ -142,18 +142,20 @@ class Session:
         """Notices for the user beside the verdicts, such as a history that cannot be written."""
         return tuple(self._recorder.notices)
 
-    def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
+    def check(self, kernel: Kernel, *, keep_going: bool = False) -> tuple[Verdict, ...]:
         """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
+
+        With `keep_going`, an instance whose compilation did not end gets a verdict with that error.
 
         Raises:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
-        seed = self._upcoming_seed()
-        return tuple(compiled_verdict(one, self.target, self._backend, seed) for one in self.prepare(kernel))
+        seed, prepared = self._upcoming_seed(), self.prepare(kernel, keep_going=keep_going)
+        return tuple(compiled_verdict(one, self.target, self._backend, seed) for one in prepared)
 
     def prepare(
-        self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None
+        self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None, *, keep_going: bool = False
     ) -> tuple[Prepared, ...]:
         """Compile only, and return the code, one per instance. Runs nothing of the file.
 
@@ -161,6 +163,7 @@ class Session:
             kernel: the kernel.
             instance: the only instance to compile, instead of the contract's.
             contract: replaces the kernel's own.
+            keep_going: True turns a compilation that did not end into an error of its instance.
 
         Raises:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
@@ -175,7 +178,8 @@ class Session:
         prepared = []
         for done, one in enumerate(instances):
             self._tell("compile", done, len(instances))
-            prepared.append(preparer.prepare(kernel, contract, one))
+            prepare = preparer.prepare_or_timeout if keep_going else preparer.prepare
+            prepared.append(prepare(kernel, contract, one))
         return tuple(prepared)
 
     def bench(

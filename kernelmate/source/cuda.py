@@ -153,6 +153,18 @@ def _global_words(directives: Sequence[Sequence[Token]]) -> frozenset[str]:
     return frozenset(words)
 
 
+def macros_with_kernels(text: str) -> tuple[tuple[str, int], ...]:
+    """Returns the function-like macros of a text whose calls define kernels, with their lines."""
+    lexed = lex(text)
+    found = []
+    for line in _directives(lexed.tokens):
+        is_macro = len(line) > 3 and line[1].text == "define" and line[3].start == line[2].end and line[3].text == "("
+        words = [token.text for token in line[3:]] if is_macro else []
+        if "__global__" in words and "{" in words:
+            found.append((line[2].text, lexed.position(line[0].start)[0]))
+    return tuple(found)
+
+
 def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> list[tuple[int, str]]:
     """Returns, for every preprocessor conditional, the index of the code token after it, and its effect on the branches."""
     found = []

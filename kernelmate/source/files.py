@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel, Unit
 from kernelmate.source.blocks import block_of, find_kernels, find_pipelines
+from kernelmate.source.cuda import macros_with_kernels, read_source
+from kernelmate.source.host_text import project_texts
+from kernelmate.source.launches import find_launches
 from kernelmate.source.line_ends import normal_text
 from kernelmate.source.python import RefusedString, read_python, refused_strings
 from kernelmate.source.triton import triton_unit
@@ -234,15 +237,20 @@ def _only(path: Path, kernels: tuple[Kernel, ...]) -> Kernel:
     )
 
 
-def unread_strings(path: Path) -> tuple[str, ...]:
-    """Return one sentence, with its place, for each computed string of a Python file, whose kernels are not read.
+def unread_kernels(path: Path) -> tuple[str, ...]:
+    """Return one sentence, with its place, for each computed string and each macro that has kernels which are not read.
 
     Raises:
         SourceError: the file cannot be read.
     """
-    return tuple(
+    strings = tuple(
         f"{path}:{one.line}:{one.column}: the code of {one.kernel or 'this call'} is not read: {one.what}"
         for one in _refused(path)
+    )
+    macros = () if path.suffix == ".py" else macros_with_kernels(normal_text(read_text(path)))
+    return (
+        *strings,
+        *(f"{path}:{line}:1: the kernels that the macro {name} defines are not read" for name, line in macros),
     )
 
 
@@ -274,5 +282,26 @@ def _fail_without_kernel(path: Path) -> None:
                 " Numba compiles its kernels itself: `kernelmate capture` runs the program and records their launches."
             )
         raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
+    text = normal_text(read_text(path))
+    macros = macros_with_kernels(text)
+    if macros:
+        name, line = macros[0]
+        hint = f"Write the kernels that the macro {name} defines as functions, one for each call of the macro."
+        names = ", ".join(name for name, _ in macros)
+        message = f"The kernels of this file are defined by macros, which are not read: {names}."
+        raise SourceError(message, file=str(path), line=line, hint=hint)
     hint = "A kernel is a __global__ function with a body."
+    for kernel, file in _launched_elsewhere(path, text):
+        hint += f" This file launches {kernel}: kernelmate check {file}"
+        break
     raise SourceError("There is no kernel in this file.", file=str(path), hint=hint)
+
+
+def _launched_elsewhere(path: Path, text: str) -> Iterator[tuple[str, Path]]:
+    """Yields the kernels that a text launches and other files of its project define, with these files."""
+    names = {launch.name.rpartition("::")[2] for launch in find_launches(text)}
+    for file, other in project_texts(path) if names else ():
+        if "__global__" in other and any(name in other for name in names):
+            for definition in read_source(other).definitions:
+                if definition.name.rpartition("::")[2] in names:
+                    yield definition.name, file

@@ -27,10 +27,12 @@ from kernelmate.source.infer_launch import (
 from kernelmate.source.infer_python import python_facts
 from kernelmate.source.infer_sizes import (
     MOST_ELEMENTS,
+    ONLY_SIZE,
     bounded,
     counted,
     guessed_value,
     is_size,
+    largest_array,
     matmul,
     matrix_of,
     ordered,
@@ -94,17 +96,18 @@ def inference(kernel: Kernel) -> Inference:
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
     for facts in launches:
+        only = "" if guess.extents(facts) or facts.more else guess.count_of(facts)
         launch = written_launch(kernel, guess.launch_extents(facts), facts)
         if launch is not None and (selected := guess.bound(launch, facts, launches, instances)) is not None:
             return selected
-        if launch is not None and (sizes := guess.legal_sizes(launch, facts)):
+        if launch is not None and (sizes := guess.legal_sizes(launch, facts, fixed=only)):
             return guess.contract(launch, sizes, facts, instances)
         launch = partly_written(launch_by_indices(kernel, guess.launch_extents(facts)), facts)
         if facts.values and (sizes := guess.legal_sizes(launch, facts)):
             return guess.contract(launch, sizes, facts, instances)
     nothing = HostFacts()
     launch = launch_by_indices(kernel, guess.launch_extents(nothing))
-    return guess.contract(launch, sizes_of((*launch.more, *guess.extents(nothing)) or ("n",)), nothing, instances)
+    return guess.contract(launch, sizes_of((*launch.more, *guess.extents(nothing)) or (ONLY_SIZE,)), nothing, instances)
 
 
 def _facts(
@@ -193,6 +196,15 @@ class _Guess:
         """Returns the parameters that are sizes, the outermost in memory first."""
         return ordered([name for name in self.whole if name not in facts.derived])
 
+    def count_of(self, facts: HostFacts) -> str:
+        """Gives the size of a kernel without any the largest array's number of elements, and returns its name if host code says it."""
+        largest = largest_array(facts.arrays, {name: ITEM_BYTES[dtype] for name, (dtype, _) in self.types.items()})
+        if largest is None:
+            return ""
+        facts.values[ONLY_SIZE] = largest[1]
+        facts.origins.setdefault("sizes", facts.origins.get(largest[0], ""))
+        return ONLY_SIZE
+
     def launch_extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the extents that a launch by the kernel's indices runs over."""
         return matrix_of(self.whole) if self._matrix() else self.extents(facts)
@@ -205,7 +217,7 @@ class _Guess:
 
         The value of the size `fixed` is never made smaller.
         """
-        extents = (*launch.more, *self.extents(facts)) or ("n",)
+        extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
         usual, odd = (*sizes_of(extents), {})[:2]
         own = {**usual, **facts.values}
         if "multiProcessorCount" in launch.more:
@@ -274,7 +286,7 @@ class _Guess:
         self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]
     ) -> Inference:
         """Returns the contract, and the origins of its lines."""
-        extents = (*launch.more, *self.extents(facts)) or ("n",)
+        extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
         origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
@@ -293,6 +305,10 @@ class _Guess:
             shared=launch.shared,
             instances=instances,
             inferred=True,
+            guessed=(
+                *(name for name in extents if name not in facts.values),
+                *(one.name for one in args if one.shape is not None and one.name not in origins),
+            ),
         )
         return Inference(contract, origins)
 

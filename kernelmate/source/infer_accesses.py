@@ -89,6 +89,9 @@ class _KernelBody:
     def accesses(self, pointer: str) -> ArrayAccesses:
         """Returns shape and direction of one pointer's array."""
         uses = self._uses(pointer, 0)
+        places = [self._constant(subscript) for subscript, _, _ in uses]
+        if len(set(places)) > 1 and None not in places:
+            return self._few_elements([place for place in places if place is not None], uses)
         shapes = {None if subscript is None else self._shape(subscript) for subscript, _, _ in uses}
         shape = shapes.pop() if len(shapes) == 1 else None
         kinds = {kind for _, kind, _ in uses}
@@ -96,6 +99,20 @@ class _KernelBody:
         covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if kinds == {"write"} and covered else None
         return ArrayAccesses(shape, direction, bool(kinds & {"read", "update"}))
+
+    def _few_elements(self, places: Sequence[int], uses: Sequence[tuple[str | None, str, int]]) -> ArrayAccesses:
+        """Returns shape and direction of an array whose elements are all named by constants: `box[0]`, `box[3]`."""
+        kinds = {kind for _, kind, _ in uses}
+        every = set(places) == set(range(max(places) + 1)) and not self._partial
+        written = kinds == {"write"} and every and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
+        direction: Direction | None = "in" if kinds == {"read"} else "out" if written else None
+        return ArrayAccesses((str(max(places) + 1),), direction, bool(kinds & {"read", "update"}))
+
+    def _constant(self, subscript: str | None) -> int | None:
+        """Returns a subscript's value if it is a whole number that nothing changes, else None."""
+        poly = self._poly(subscript) if subscript is not None else None
+        value = None if poly is None or poly.keys() - {()} else poly.get((), 0)
+        return value if value is not None and value >= 0 else None
 
     def _uses(self, pointer: str, depth: int) -> list[tuple[str | None, str, int]]:
         """Subscript, kind and place of each use of a pointer, and of the pointers into the same array that are made of it."""

@@ -12,6 +12,7 @@ from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Parameter
 from kernelmate.source.dtypes import ENUM
 from kernelmate.source.expressions import RESERVED, evaluate_integer
+from kernelmate.source.host_arrays import HostArray, divided
 
 ELEMENTS = 65536
 """Approximate number of elements at the first inferred size."""
@@ -95,6 +96,29 @@ def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
     return (dict.fromkeys(extents, side), dict(zip(extents, odd, strict=False)))
 
 
+ONLY_SIZE = "n"
+"""Name of the size of a kernel without parameters that are sizes."""
+
+
+def largest_array(arrays: Mapping[str, HostArray], item_bytes: Mapping[str, int]) -> tuple[str, int] | None:
+    """Return the array with the most elements, of those whose number of elements the host code states as a number, and that number.
+
+    Args:
+        arrays: by parameter.
+        item_bytes: of an element of each parameter.
+    """
+    found: list[tuple[int, str]] = []
+    for name, array in arrays.items():
+        shape = array.shape
+        if shape is None and array.nbytes is not None:
+            shape = divided(array.nbytes, item_bytes[name], ())
+        elements = counted(shape, [{}]) if shape is not None else None
+        if elements:
+            found.append((elements[0], name))
+    count, name = max(found, default=(0, ""))
+    return (name, count) if name else None
+
+
 def rounded(values: Mapping[str, int], sides: Sequence[str], block: Sequence[str]) -> dict[str, int]:
     """Returns sizes rounded up to multiples of what a launch's sides divide them by: to 128 for `n` by `n // 128`.
 
@@ -113,7 +137,7 @@ def rounded(values: Mapping[str, int], sides: Sequence[str], block: Sequence[str
 def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
     """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
     found = dict(values)
-    while math.prod(found.values()) > most:
+    while found and math.prod(found.values()) > most:
         largest = max(found, key=lambda name: found[name])
         if found[largest] < 2:
             break

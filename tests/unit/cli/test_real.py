@@ -414,6 +414,18 @@ def test_a_compilation_that_does_not_end_is_killed_and_told(
     assert marked(mark) == []
 
 
+def test_a_compilation_that_does_not_end_leaves_the_other_kernels_of_a_file(
+    program: Program, folder: Path, documents: Callable[[str], Any]
+) -> None:
+    (folder / "tree.cu").write_text(EXPLODING + "__global__ void b(float *x) { *x = 1; }\n")
+    told = program("check", "tree.cu", "--timeout", "2", "--json")
+    assert told.code == 1
+    first, second = documents(told.out)["verdicts"]
+    assert (first["kernel"], first["compiled"]) == ("a", False)
+    assert "did not end" in first["diagnostics"][0]["message"]
+    assert (second["kernel"], second["compiled"]) == ("b", True)
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for left processes in /proc")
 def test_an_interrupted_compilation_leaves_no_process(
     start: Callable[..., subprocess.Popen[str]], folder: Path

@@ -61,6 +61,17 @@ def test_missing_headers_of_a_file_are_one_warning_that_gives_their_names_back(c
     assert error.message.endswith("headers that were not found: a/first.cuh, second.cuh")
 
 
+def test_a_missing_header_that_the_preprocessor_skips_is_not_told(compiled, project: Path) -> None:
+    (project / "csrc/kernels/cuda/own.cuh").write_text(
+        '#ifdef __HIP__\n#include "hip.cuh"\n#endif\n#include "absent.cuh"\n'
+    )
+    skipping = f'#ifdef _WIN32\n#include <w.h>\n#elif 1\n#include "first.cuh"\n#endif\n#include "own.cuh"\n{KERNEL}'
+    first, second, error = compiled(skipping, name="csrc/kernels/cuda/k.cu").diagnostics
+    assert (missing_names(first.message), first.line) == (["first.cuh"], 4)
+    assert (missing_names(second.message), second.line) == (["absent.cuh"], 4)
+    assert error.message.endswith("headers that were not found: first.cuh, absent.cuh")
+
+
 def test_a_list_that_took_long_to_read_is_kept_longer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 2.0, 99.0, 103.0, 103.5])
     monkeypatch.setattr(project_headers, "time", SimpleNamespace(monotonic=lambda: next(times)))
@@ -140,3 +151,48 @@ def test_folders_that_another_machine_needs_are_those_outside_the_file_s_own(pro
         ("2/helper.cuh", str(project / "tests/helper.cuh")),
     ]
     assert folders_of(headers, own) == [project / "csrc", project / "csrc/common"]
+
+
+@pytest.mark.parametrize("include_paths", [(), ("csrc",)])
+def test_a_folder_of_the_project_may_have_the_name_of_a_library(
+    compiled, project: Path, include_paths: tuple[str, ...]
+) -> None:
+    (project / "csrc/cuda").mkdir()
+    (project / "csrc/cuda/helper.cuh").write_text(HELPER)
+    paths = tuple(str(project / one) for one in include_paths)
+    result = compiled(f'#include "cuda/helper.cuh"\n{KERNEL}', name="csrc/kernels/k.cu", include_paths=paths)
+    assert result.ok, result.diagnostics
+    result = compiled(f'#include "cuda/other.cuh"\n{KERNEL}', name="csrc/kernels/k.cu", include_paths=paths)
+    assert "nvidia-cuda-cccl" not in result.diagnostics[0].message
+
+
+def test_a_library_in_the_project_needs_no_include_path(compiled, project: Path) -> None:
+    library = project / "third_party/cutlass/include/cutlass"
+    library.mkdir(parents=True)
+    (library / "twice.h").write_text('#include "cutlass/detail.h"\nnamespace cutlass { using detail::twice; }\n')
+    detail = "namespace cutlass { namespace detail { __device__ float twice(float v) { return FACTOR * v; } } }\n"
+    (library / "detail.h").write_text(detail.replace("FACTOR", "2"))
+    text = "#include <cutlass/twice.h>\n__global__ void k(float* x) { *x = cutlass::twice(*x); }\n"
+    first = compiled(text, name="csrc/kernels/cuda/k.cu")
+    assert first.ok, first.diagnostics
+    assert [one.code for one in first.diagnostics] == ["guessed-header"]
+    assert f"read from {library.parent}," in first.diagnostics[0].message
+    (library / "detail.h").write_text(detail.replace("FACTOR", "3"))
+    assert compiled(text, name="csrc/kernels/cuda/k.cu").binary != first.binary
+
+
+def test_a_submodule_finds_the_headers_of_its_sibling(project: Path) -> None:
+    (project / "third_party/one/src").mkdir(parents=True)
+    (project / "third_party/one/.git").write_text("gitdir: ../../.git/modules/third_party/one\n")
+    (project / "third_party/two/include").mkdir(parents=True)
+    (project / "third_party/two/include/helper.cuh").write_text(HELPER)
+    assert (
+        nearest_header("helper.cuh", project / "third_party/one/src") == project / "third_party/two/include/helper.cuh"
+    )
+
+
+def test_another_checkout_of_a_repository_is_a_project_of_its_own(project: Path) -> None:
+    (project / "tree/src").mkdir(parents=True)
+    (project / "tree/.git").write_text("gitdir: ../.git/worktrees/tree\n")
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    assert nearest_header("helper.cuh", project / "tree/src") is None

@@ -165,3 +165,29 @@ def test_the_largest_and_smallest_of_a_list_are_constants(tmp_path: Path, cache_
         "__global__ void k(int *x) { static_assert(most == 9 && least == 2); x[0] = std::max(most, x[1]); }\n"
     )
     assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_references_to_textures_are_named_as_removed_from_cuda(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#include "missing.h"
+texture<float, 1, cudaReadModeElementType> table;
+__global__ void k(float *x) { x[0] = tex1Dfetch(table, 3) + absent; }
+"""
+    errors = [one.message for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
+    first, *others = errors
+    assert first.endswith("table is a texture reference, which CUDA 12 removed: pass a texture object")
+    assert others[0].endswith("possible cause: headers that were not found: missing.h")
+
+
+def test_a_kernel_may_have_the_name_of_a_function_of_cuda(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+__global__ void exp(const float *__restrict__ x, float (*y)[4], int n) { if (threadIdx.x < n) y[0][threadIdx.x % 4] = expf(x[0]); }
+__global__ void max(const int *x, int *y) { y[0] = ::max(x[0], x[1]); }
+__global__ void clock(long long *t) { t[0] = clock64(); }
+"""
+    found = compile_each(tmp_path, text)
+    assert {name: one.lowered_name[:8] for name, one in found.items()} == {
+        "exp": "_Z3expPK",
+        "max": "_Z3maxPK",
+        "clock": "_Z5clock",
+    }

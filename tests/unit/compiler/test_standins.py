@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kernelmate.records import Compiled
 
 Compile = Callable[..., Compiled]
@@ -63,6 +65,19 @@ def test_number_types_come_with_the_libraries_that_bring_them(compiled: Compile)
         "#include <cublas_v2.h>\n__global__ void k(half *x, __nv_bfloat16 *y) { x[0] = __float2half(__bfloat162float(y[0])); }\n"
     ).ok
     assert compiled("#include <cufft.h>\n__global__ void k(cuComplex *x) { x[0] = cuCmulf(x[0], x[1]); }\n").ok
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#include <cufft.h>\n__global__ void k(cufftComplex *x, cufftDoubleReal *y) { y[0] = x[0].x * x[0].y; }\n",
+        "#include <npp.h>\n__global__ void k(const Npp8u *x, Npp32f *y, NppiSize s) { if (threadIdx.x < s.width) y[0] = x[0]; }\n",
+        "#include <cufft.h>\nstruct cufftComplex { float re, im; };\n__global__ void k(cufftComplex *x) { x[0].re = x[0].im; }\n",
+    ],
+)
+def test_types_of_libraries_for_signals_and_images_are_declared(compiled: Compile, text: str) -> None:
+    result = compiled(text)
+    assert result.ok, result.diagnostics
 
 
 def test_a_host_library_stays_one_where_its_folder_is_named(compiled: Compile, tmp_path: Path) -> None:

@@ -238,3 +238,54 @@ def test_optimize_finds_what_a_suggester_proposes(
     assert verdict.objective is not None
     assert (verdict.objective.before, verdict.objective.after, verdict.objective.met) == (1024.0, 0.0, True)
     assert verdict.accepted is True, verdict.reasons
+
+
+RELATED = """\
+__global__ void joined(const float* x, // (rows, left)
+                       float* y, int rows, int left, int right) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * left) y[i] = x[i + right];
+}
+"""
+POINTER = """\
+__device__ const float* table;
+__global__ void look(float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = table[i]; }
+"""
+
+
+SCATTER = """\
+__global__ void add(const int* members, float* force, int count, int first) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) force[members[first + i]] += 1.0f;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(RELATED, "out-of-bounds-read"), (POINTER, "illegal-address"), (SCATTER, "global-race")],
+)
+def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(
+    session: Session, load: Load, text: str, code: str
+) -> None:
+    (verdict,) = session.bench(load(text))
+    assert (verdict.correct, verdict.accepted) == (None, None), verdict.reasons
+    found = [one for one in verdict.findings if one.code == code]
+    assert {one.severity for one in found} == {"warning"}
+    assert any("the contract is a guess" in one.message for one in found)
+
+
+def test_an_access_beyond_an_array_of_the_host_code_stays_an_error(session: Session, load: Load) -> None:
+    text = """\
+__global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x + 1]; }
+int main() {
+  float *x, *y, host[64] = {};
+  cudaMalloc(&x, 64 * sizeof(float));
+  cudaMalloc(&y, 64 * sizeof(float));
+  cudaMemcpy(x, host, 64 * sizeof(float), cudaMemcpyHostToDevice);
+  copy<<<1, 64>>>(x, y);
+}
+"""
+    (verdict,) = session.bench(load(text))
+    assert (verdict.correct, verdict.accepted) == (False, False)
+    assert [(one.code, one.severity) for one in verdict.findings] == [("out-of-bounds-read", "error")]

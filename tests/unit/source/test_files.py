@@ -19,6 +19,7 @@ from kernelmate.source import apply_edits, file_text, load_kernel, load_kernels,
 from kernelmate.source import find_kernels as find
 from kernelmate.source import overwrite as overwrite_module
 from kernelmate.source import write as write_module
+from kernelmate.source.files import unread_kernels
 
 K = "__global__ void k(int n) {}\n"
 J = "__global__ void j(int n) {}\n"
@@ -53,6 +54,39 @@ def test_a_file_that_cannot_be_used_says_why(
     assert caught.value.hint
     assert caught.value.file == str(path)
     assert (caught.value.line, caught.value.column) == place
+
+
+DEFINING = """\
+#define SCALE(factor)                                  \\
+    __global__ void scale_by_##factor(float *x) {      \\
+        x[threadIdx.x] *= factor;                      \\
+    }
+#define KERNEL __global__ void
+SCALE(2)
+"""
+
+
+def test_kernels_that_macros_define_are_named_as_unread(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(DEFINING)
+    with pytest.raises(SourceError, match=r"defined by macros, which are not read: SCALE\.") as caught:
+        load_kernels(path)
+    assert caught.value.line == 1
+    path.write_text(DEFINING + K)
+    assert [kernel.name for kernel in load_kernels(path)] == ["k"]
+    assert unread_kernels(path) == (f"{path}:1:1: the kernels that the macro SCALE defines are not read",)
+
+
+def test_a_file_without_kernels_says_where_those_are_that_it_launches(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "kernels.cuh").write_text("namespace ours { " + K.strip() + " }\n")
+    main = tmp_path / "main.cu"
+    main.write_text("int main() { ours::k<<<1, 32>>>(0); }\n")
+    with pytest.raises(SourceError) as caught:
+        load_kernels(main)
+    assert (caught.value.hint or "").endswith(
+        f"This file launches ours::k: kernelmate check {tmp_path / 'kernels.cuh'}"
+    )
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_types(tmp_path: Path) -> None:

@@ -94,6 +94,11 @@ MATRIX, VECTOR = "const float* x, float* y, int rows, int cols", "const float* x
         (VECTOR, I + " if (i < n) { float s = 0; for (int k = 0; k < 9; k++) s += x[8 * i + k]; y[i] = s; }",
          {"x": "in n", "y": "out n"}),
         (VECTOR, I + " if (i < n) y[i] = x[3 * i] + x[3 * i + 2];", {"x": "in n, 3", "y": "out n"}),
+        ("const float* x, const float* box, float* y, int n",
+         I + " if (i < n) y[i] = fminf(fmaxf(x[i], box[0]), box[3]);", {"x": "in n", "box": "in 4", "y": "out n"}),
+        ("const float* x, float* y, int n", "if (x[1] > 0) { y[0] = x[0]; y[1] = x[2]; }", {"x": "in 3", "y": "inout 2"}),
+        ("const float* x, float* y, int n", "y[1] = x[0]; y[0] = x[2] + n;", {"x": "in 3", "y": "out 2"}),
+        ("const float* x, float* y, int n", "y[2] = x[0]; y[0] = x[2] + n;", {"x": "in 3", "y": "inout 3"}),
         ("float* x, float* y, int n", I + " if (i < n) y[i] = fmaxf(x[i], 0.0f);", {"x": "in n", "y": "out n"}),
         (VECTOR, "CUDA_1D_KERNEL_LOOP(i, n) { y[i] = x[i]; }", {"x": "in n", "y": "out n"}),
     ],
@@ -168,3 +173,8 @@ def test_a_template_argument_is_a_side_where_all_instances_have_it(launches: str
     (kernel,) = find_kernels(text_unit(text))
     contract = infer_contract(kernel)
     assert [one.shape for one in contract.args if one.shape is not None] == [wanted, wanted]
+
+
+def test_ticks_of_a_clock_are_whole_numbers_of_64_bits() -> None:
+    (kernel,) = find_kernels(text_unit("__global__ void k(clock_t* t) { t[0] = clock(); }"))
+    assert infer_contract(kernel).args[0].dtype == "int64"

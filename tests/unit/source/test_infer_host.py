@@ -698,3 +698,26 @@ def test_a_struct_that_cannot_be_guessed_has_the_table_that_a_contract_needs() -
     with pytest.raises(ContractError) as caught:
         told(text)
     assert 'p = { x = "inout float32[n]", n = "int32 = 1" }' in (caught.value.hint or "")
+
+
+def test_a_kernel_without_sizes_has_the_number_of_elements_that_its_arrays_have() -> None:
+    text = """__global__ void sum(float* total, const float* x) { atomicAdd(total, x[blockIdx.x * 64 + threadIdx.x]); }
+int main() {
+  const int COUNT = 128;
+  const int BYTES = COUNT * sizeof(float);
+  float host[COUNT], *x, *total;
+  cudaMalloc((void**)&x, BYTES);
+  cudaMalloc(&total, sizeof(float));
+  cudaMemset(total, 0, sizeof(float));
+  cudaMemcpy(x, host, BYTES, cudaMemcpyHostToDevice);
+  sum<<<COUNT / 64, 64>>>(total, x);
+}
+"""
+    assert told(text) == [
+        "sizes = [{ n = 128 }]  # inferred: lines 6 and 9",
+        "grid = 2  # inferred: lines 3 and 10",
+        "block = 64  # inferred: line 10",
+        "[args]",
+        'total = "inout float32[1] ~ zeros"  # inferred: lines 7 and 8',
+        'x = "in float32[n]"  # inferred: lines 6 and 9',
+    ]
