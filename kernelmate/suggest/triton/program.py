@@ -17,8 +17,9 @@ from kernelmate.source import Edit, apply_edits, argument_shapes, launch_shape, 
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import evaluate
 from kernelmate.source.python import PythonFile
-from kernelmate.source.triton import function_of, library_names
+from kernelmate.source.triton import function_of
 from kernelmate.source.triton_contract import values_of
+from kernelmate.source.triton_modules import library_names
 from kernelmate.suggest.triton.settings import with_key, with_values
 
 LOAD = ("pointer", "mask", "other", "boundary_check", "padding_option", "cache_modifier", "eviction_policy", "volatile")

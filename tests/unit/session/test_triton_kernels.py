@@ -99,6 +99,77 @@ def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path
     assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
 
 
+IMPORTING = """import triton
+import triton.language as tl
+
+from .scaling import scaled
+
+# /// kernelmate
+# sizes = [{ n = 100 }]
+# grid = ["cdiv(n, BLOCK)"]
+# options = ["BLOCK=128"]
+# reference = "np.exp(2 * x)"
+# [args]
+# x = "in float32[n]"
+# y = "out float32[n]"
+# n = "int32"
+# ///
+
+
+def grow(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, scaled(tl.load(x + i, mask=i < n)), mask=i < n)
+
+
+grow = triton.jit(grow)
+"""
+SCALING = """import triton
+import triton.language as tl
+
+from .numbers import FACTOR
+
+raise SystemExit("this file is run")
+
+if FAST:
+    exp = tl.no_such_function
+else:
+    exp = tl.exp
+
+
+@triton.jit
+def scaled(v):
+    return exp(v * FACTOR)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A kernel with a function of another file, which has a constant of a third one."""
+    (tmp_path / "grow.py").write_text(IMPORTING)
+    (tmp_path / "scaling.py").write_text(SCALING)
+    (tmp_path / "numbers.py").write_text("import triton.language as tl\nFACTOR = tl.constexpr(2)\n")
+    return tmp_path
+
+
+def test_functions_of_other_files_are_compiled_and_their_faults_found(project: Path, session: Session) -> None:
+    (verdict,) = session.bench(load_kernel(project / "grow.py"))
+    assert verdict.correct, (verdict.findings, verdict.diagnostics)
+    (project / "numbers.py").write_text("import triton.language as tl\nFACTOR = tl.constexpr(3)\n")
+    (verdict,) = session.bench(load_kernel(project / "grow.py"))
+    assert verdict.correct is False
+
+
+def test_errors_in_other_files_are_told_there(project: Path, session: Session) -> None:
+    (project / "scaling.py").write_text(SCALING.replace("exp(v * FACTOR)", "exp(v * FACTOR, v, v, v)"))
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert (Path(error.file or "").name, error.line) == ("scaling.py", 16)
+    (project / "scaling.py").unlink()
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message.startswith("scaled is not defined: it is imported from .scaling, of which no file was found")
+
+
 def test_a_parameter_that_the_baseline_does_not_pass_is_named(tmp_path: Path, session: Session) -> None:
     other = changed(tmp_path, "add", "x_ptr, y_ptr, out_ptr, n,", "x_ptr, y_ptr, out_ptr, n, more,")
     text = (

@@ -9,8 +9,9 @@ import pytest
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.records import Kernel
 from kernelmate.source import contract_for, load_kernel, load_kernels, parse_contract
-from kernelmate.source.triton import function_of, library_names, module_text, same_elsewhere, with_launch_values
+from kernelmate.source.triton import function_of, same_elsewhere, with_launch_values
 from kernelmate.source.triton_contract import skeleton
+from kernelmate.source.triton_modules import library_names, module_text
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\nraise SystemExit('this file is run')\n\n"
 CONTRACT = """# /// kernelmate
