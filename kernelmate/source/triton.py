@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
 from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
@@ -53,6 +54,8 @@ class TritonFunction:
         column: column of its name, from 1.
         configurations: the constants of each `triton.Config` of its `autotune` decorator, settings included.
         accesses: parameters whose values are addresses, by the function's text, each with `read` or `written`.
+        presence: constants that say by a `heuristics` decorator if a parameter is None: constant, parameter, value if it is not.
+        flags: parameters that are tested as truth values.
     """
 
     name: str
@@ -63,6 +66,8 @@ class TritonFunction:
     column: int
     configurations: tuple[tuple[tuple[str, str], ...], ...]
     accesses: frozenset[tuple[str, str]]
+    presence: tuple[tuple[str, str, bool], ...]
+    flags: frozenset[str]
 
     @property
     def pointers(self) -> frozenset[str]:
@@ -126,7 +131,12 @@ def _functions(text: str) -> tuple[TritonFunction, ...]:
     jitted = [node for node in jitted_functions(tree, text) if node in tree.body]
     starts = line_starts(text)
     accesses = _accesses({node.name: node for node in jitted})
-    return tuple(_function(text, starts, node, accesses[node.name]) for node in jitted)
+    lists = {
+        node.targets[0].id: node.value.elts
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.List | ast.Tuple)
+    }  # fmt: skip
+    return tuple(_function(text, starts, node, accesses[node.name], lists) for node in jitted)
 
 
 def _kernels(text: str) -> tuple[TritonFunction, ...]:
@@ -155,7 +165,11 @@ def parsed(text: str) -> ast.Module | None:
 
 
 def _function(
-    text: str, starts: Sequence[int], node: ast.FunctionDef, accesses: frozenset[tuple[str, str]]
+    text: str,
+    starts: Sequence[int],
+    node: ast.FunctionDef,
+    accesses: frozenset[tuple[str, str]],
+    lists: Mapping[str, Sequence[ast.expr]],
 ) -> TritonFunction:
     first = min((decorator.lineno for decorator in node.decorator_list), default=node.lineno)
     end = _offset(text, starts, node.end_lineno or node.lineno, node.end_col_offset or 0)
@@ -170,8 +184,9 @@ def _function(
     )
     column = node.col_offset + len("def ") + 1
     return TritonFunction(
-        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node), accesses
-    )
+        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node, lists), accesses,
+        _presence(node), _flags(node) & {one.name for one in parameters if one.constexpr},
+    )  # fmt: skip
 
 
 def dotted_name(node: ast.expr | None) -> str:
@@ -234,24 +249,105 @@ def literal(node: ast.expr | None) -> str | None:
     return repr(value) if isinstance(value, bool | int | float | str) or value is None else None
 
 
-def _configurations(node: ast.FunctionDef) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Returns the constants of each `triton.Config` of an `autotune` decorator whose values are literals."""
-    found = []
-    for call in (one for decorator in node.decorator_list for one in ast.walk(decorator)):
-        if not (isinstance(call, ast.Call) and dotted_name(call.func).rpartition(".")[2] == "Config" and call.args):
-            continue
-        values: dict[str, str] = {}
-        if isinstance(call.args[0], ast.Dict):
-            for key, value in zip(call.args[0].keys, call.args[0].values, strict=True):
-                text = literal(value)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and text is not None:
-                    values[key.value] = text
-        for keyword in call.keywords:
-            text = literal(keyword.value)
-            if keyword.arg in SETTINGS and text is not None:
-                values[keyword.arg or ""] = text
-        found.append(tuple(values.items()))
+MOST_CONFIGURATIONS = 64
+"""Configurations of one kernel that are read; comprehensions over several lists have more."""
+
+
+def _configurations(
+    node: ast.FunctionDef, lists: Mapping[str, Sequence[ast.expr]]
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Returns the constants of each `triton.Config` of an `autotune` decorator whose values are literals.
+
+    Comprehensions are followed over lists of literals, also those that `lists` has by name; of a list that only running the
+    file gives, the values stay unknown.
+    """
+    calls = (one for decorator in node.decorator_list for one in _config_calls(decorator, {}, lists))
+    found = dict.fromkeys(_configuration(call, values) for call, values in islice(calls, MOST_CONFIGURATIONS))
     return tuple(found)
+
+
+def _config_calls(
+    node: ast.AST, values: Mapping[str, ast.expr], lists: Mapping[str, Sequence[ast.expr]]
+) -> Iterator[tuple[ast.Call, Mapping[str, ast.expr]]]:
+    """Yields calls of `triton.Config`, each with the values of the variables of the comprehensions around it."""
+    if isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] == "Config" and node.args:
+        yield node, values
+    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        if any(one.ifs for one in node.generators):
+            return  # which configurations are left is not known
+        names = [dotted_name(one.target) for one in node.generators]
+        choices = [_elements(one.iter, lists) or [ast.Name("")] for one in node.generators]
+        for chosen in product(*choices):
+            yield from _config_calls(node.elt, {**values, **dict(zip(names, chosen, strict=True))}, lists)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _config_calls(child, values, lists)
+
+
+def _elements(node: ast.expr, lists: Mapping[str, Sequence[ast.expr]]) -> Sequence[ast.expr]:
+    if isinstance(node, ast.List | ast.Tuple):
+        return node.elts
+    return lists.get(dotted_name(node), ())
+
+
+def _configuration(call: ast.Call, values: Mapping[str, ast.expr]) -> tuple[tuple[str, str], ...]:
+    def text_of(value: ast.expr) -> str | None:
+        return literal(values.get(value.id, value) if isinstance(value, ast.Name) else value)
+
+    found: dict[str, str] = {}
+    if isinstance(call.args[0], ast.Dict):
+        for key, value in zip(call.args[0].keys, call.args[0].values, strict=True):
+            text = text_of(value)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and text is not None:
+                found[key.value] = text
+    for keyword in call.keywords:
+        text = text_of(keyword.value)
+        if keyword.arg in SETTINGS and text is not None:
+            found[keyword.arg or ""] = text
+    return tuple(found.items())
+
+
+def _presence(node: ast.FunctionDef) -> tuple[tuple[str, str, bool], ...]:
+    """Returns the constants that a `heuristics` decorator sets by `lambda args: args["bias"] is not None`.
+
+    Each has the parameter, and the value if that is given.
+    """
+    found = []
+    for key, value in (
+        pair
+        for decorator in node.decorator_list
+        for table in ast.walk(decorator)
+        if isinstance(table, ast.Dict)
+        for pair in zip(table.keys, table.values, strict=True)
+    ):
+        test = value.body if isinstance(value, ast.Lambda) else None
+        if not (isinstance(key, ast.Constant) and isinstance(test, ast.Compare) and len(test.ops) == 1):
+            continue
+        given, none = test.left, test.comparators[0]
+        if (
+            isinstance(test.ops[0], ast.Is | ast.IsNot)
+            and isinstance(given, ast.Subscript)
+            and isinstance(given.slice, ast.Constant)
+            and isinstance(none, ast.Constant)
+            and none.value is None
+        ):
+            found.append((str(key.value), str(given.slice.value), isinstance(test.ops[0], ast.IsNot)))
+    return tuple(found)
+
+
+def _flags(node: ast.FunctionDef) -> frozenset[str]:
+    """Returns the names that the function tests as truth values."""
+    tests = [one.test for one in ast.walk(node) if isinstance(one, ast.If | ast.IfExp)]
+    found: set[str] = set()
+    while tests:
+        test = tests.pop()
+        if isinstance(test, ast.Name):
+            found.add(test.id)
+        elif isinstance(test, ast.BoolOp):
+            tests += test.values
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            tests.append(test.operand)
+    return frozenset(found)
 
 
 # ------------------------------------------------------------------------------------------------------ addresses

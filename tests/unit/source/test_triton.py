@@ -73,6 +73,41 @@ def test_constants_come_from_configurations_and_defaults_where_options_name_none
     assert contract_for(kernel_of(tmp_path, default)).grid == ("cdiv(n, 32)",)
 
 
+def test_configurations_of_comprehensions_are_read(tmp_path: Path) -> None:
+    tuned = (
+        "WARPS = [8, 4]\nSTAGES = choose()\n\n@triton.autotune(configs=[\n"
+        "    triton.Config({'BLOCK': size}, num_warps=warps, num_stages=stages)\n"
+        "    for size in (64, 256) for warps in WARPS for stages in STAGES\n], key=['n'])\n"
+    )
+    text = HEAD + CONTRACT.replace('# options = ["BLOCK=128", "num_warps=2"]\n', "") + tuned + KERNEL
+    kernel = kernel_of(tmp_path, text.replace(CONTRACT, "").replace(tuned, CONTRACT + tuned))
+    assert [dict(one) for one in function_of(kernel).configurations] == [
+        {"BLOCK": size, "num_warps": warps} for size in ("64", "256") for warps in ("8", "4")
+    ]
+    filtered = text.replace("for stages in STAGES", "for stages in STAGES if size > stages")
+    assert function_of(kernel_of(tmp_path, filtered)).configurations == ()
+
+
+@pytest.mark.parametrize(("options", "value"), [('["BLOCK=128", "bias=None"]', "False"), ('["BLOCK=128"]', "True")])
+def test_a_constant_follows_from_a_parameter_that_heuristics_compare_with_none(
+    tmp_path: Path, options: str, value: str
+) -> None:
+    heuristics = "@triton.heuristics({'HAS_BIAS': lambda args: args['bias'] is not None})\n"
+    contract = CONTRACT.replace('["BLOCK=128", "num_warps=2"]', options)
+    if value == "True":
+        contract = contract.replace('# n = "int32"', '# bias = "in float32[n]"\n# n = "int32"')
+    parameters = "(x, y, bias, n, HAS_BIAS: tl.constexpr, BLOCK"
+    kernel = kernel_of(tmp_path, HEAD + contract + heuristics + KERNEL.replace("(x, y, n, BLOCK", parameters))
+    assert f"HAS_BIAS={value}" in contract_for(kernel).options
+
+
+def test_the_contract_to_complete_has_truth_values_for_flags(tmp_path: Path) -> None:
+    flagged = (
+        KERNEL.replace("n, BLOCK", "n, CAUSAL: tl.constexpr, BLOCK") + "    if not CAUSAL and n > 1:\n        return\n"
+    )
+    assert 'options = ["CAUSAL=False", "BLOCK=128"]' in skeleton(kernel_of(tmp_path, HEAD + flagged))
+
+
 def test_a_parameter_that_is_none_is_no_argument(tmp_path: Path) -> None:
     text = (
         (HEAD + CONTRACT + KERNEL)
