@@ -174,6 +174,17 @@ def test_a_dtype_that_the_module_names_is_no_disagreement_with_float64(
     assert (eager(parts), agreement.wrong) == ([], "")
 
 
+def test_tensors_are_made_on_the_device_of_the_inputs(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    body = "return torch.relu(y) * torch.arange(y.shape[0], dtype=y.dtype, device=y.device)[:, None] * x"
+    path = module_file(tmp_path, body, inputs="float(2), torch.randn(18, 32)")
+    ported(process, session, path, tmp_path)
+    text = (tmp_path / "new" / "model_new.py").read_text()
+    assert "device=y.device" in text
+    assert "torch.device(" not in text
+
+
 def test_a_constant_gets_no_kernel(process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None):
     path = module_file(tmp_path, "return torch.relu(x), torch.cat([torch.arange(3), torch.arange(2)])")
     _, parts, agreement = ported(process, session, path, tmp_path)
