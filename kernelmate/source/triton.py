@@ -128,7 +128,10 @@ def _functions(text: str) -> tuple[TritonFunction, ...]:
     tree = parsed(text)
     if tree is None:
         return ()
-    jitted = [node for node in jitted_functions(tree, text) if node in tree.body]
+    jitted = jitted_functions(tree, text)
+    names = [node.name for node in jitted]
+    # Which of several definitions in branches a program takes is not known.
+    jitted = [node for node in jitted if node in tree.body or names.count(node.name) == 1]
     starts = line_starts(text)
     accesses = _accesses({node.name: node for node in jitted})
     lists = {
@@ -144,11 +147,9 @@ def _kernels(text: str) -> tuple[TritonFunction, ...]:
     tree = parsed(text)
     if tree is None or not functions:
         return ()
-    names = {one.name for one in functions}
     used = {
         name.id
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name in names
+        for node in jitted_functions(tree, text)
         for statement in node.body
         for name in ast.walk(statement)
         if isinstance(name, ast.Name) and name.id != node.name
@@ -453,7 +454,12 @@ def _without(kernel: Kernel) -> str | None:
     tree = parsed(kernel.unit.text)
     if tree is None:
         return None
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.lineno == kernel.line)]
+    for node in (tree, *outside_functions(tree)):
+        for name in ("body", "orelse"):
+            block = getattr(node, name, [])
+            kept = [one for one in block if not (isinstance(one, ast.FunctionDef) and one.lineno == kernel.line)]
+            if len(kept) < len(block):
+                setattr(node, name, kept)
     for call in ast.walk(tree):
         if (
             isinstance(call, ast.Call)

@@ -190,7 +190,9 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
     if name in file.kept or name in file.imported:
         return []
     if name in file.definitions:
-        node = file.kept[name] = file.definitions[name][-1]
+        # A branch without Triton may set the name to None.
+        functions = [one for one in file.definitions[name] if isinstance(one, ast.FunctionDef)]
+        node = file.kept[name] = (functions or file.definitions[name])[-1]
         used = [(number, one.id) for one in ast.walk(node) if isinstance(one, ast.Name)]
         # Of a module, those names are needed that the function takes from it.
         for one in ast.walk(node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
 from kernelmate.source import load_kernel, load_kernels
+from kernelmate.source.triton import same_elsewhere
 from kernelmate.suggest.triton import TritonRecipes
 
 pytest.importorskip("triton", reason="triton is not installed: make train-tools")
@@ -157,6 +159,21 @@ def test_functions_of_other_files_are_compiled_and_their_faults_found(project: P
     (project / "numbers.py").write_text("import triton.language as tl\nFACTOR = tl.constexpr(3)\n")
     (verdict,) = session.bench(load_kernel(project / "grow.py"))
     assert verdict.correct is False
+
+
+def test_a_kernel_of_a_branch_is_judged_and_changed_in_place(tmp_path: Path, session: Session) -> None:
+    text = IMPORTING.replace("from .scaling import scaled\n", "").replace("scaled(", "tl.exp(2 * ")
+    text = text.replace("def grow", "@triton.jit\ndef grow").replace("\n\ngrow = triton.jit(grow)\n", "")
+    inner = "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+    (tmp_path / "grow.py").write_text(f"if has_triton():\n{inner}else:\n    grow = None\n")
+    kernel = load_kernel(tmp_path / "grow.py")
+    found = session.optimize(kernel, "make it faster", max_candidates=3)
+    assert found.baseline.correct, (found.baseline.findings, found.baseline.diagnostics)
+    changed = next(one.candidate.kernel for one in found.candidates if "num_warps" in one.candidate.author)
+    options = re.search(r"\n    # options = \[.*\]", changed.unit.text)
+    assert options is not None
+    assert "num_warps=" in options[0]
+    assert same_elsewhere(kernel, changed)
 
 
 def test_errors_in_other_files_are_told_there(project: Path, session: Session) -> None:
