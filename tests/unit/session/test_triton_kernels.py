@@ -14,9 +14,11 @@ from kernelmate.errors import UsageError
 from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
-from kernelmate.source import load_kernel, load_kernels
-from kernelmate.source.triton import same_elsewhere
+from kernelmate.source import contract_for, load_kernel, load_kernels
+from kernelmate.source.triton import function_of, same_elsewhere
+from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.triton import TritonRecipes
+from kernelmate.suggest.triton.settings import setting_changes
 
 pytest.importorskip("triton", reason="triton is not installed: make train-tools")
 
@@ -231,6 +233,14 @@ def test_constants_and_configurations_are_searched(session: Session) -> None:
     assert judged.candidate.contract.block == ("256",)
     assert '# options = ["BLOCK=1024", "num_warps=8"]' in judged.candidate.kernel.unit.text
     assert {one.candidate.kernel.source for one in found.candidates} == {kernel.source}
+
+
+@pytest.mark.parametrize(("name", "offered"), [("matmul", True), ("flash_attention", True), ("max_pool", False)])
+def test_stages_are_tried_where_a_loop_has_products(name: str, offered: bool) -> None:
+    kernel = KERNELS[name]
+    changes = list(setting_changes(kernel, values_of(contract_for(kernel))))
+    configured = [dict(one) for one in function_of(kernel).configurations]
+    assert any(set(one) == {"num_stages"} for one in changes if one not in configured) is offered
 
 
 def test_authors_of_cuda_are_refused_by_name() -> None:
