@@ -334,13 +334,21 @@ _REFUSED_NAMES = frozenset(
 def _check_names(nodes: Sequence[ast.stmt], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
+    A function's parameters may have such names, as `input`.
+
     Raises:
         SourceError: at the name.
     """
-    for node in (one for statement in nodes for one in ast.walk(statement)):
+    for statement in nodes:
+        arguments = ast.walk(statement.args) if isinstance(statement, ast.FunctionDef) else ()
+        _check_names_of(statement, _REFUSED_NAMES - {one.arg for one in arguments if isinstance(one, ast.arg)}, path)
+
+
+def _check_names_of(statement: ast.stmt, refused: frozenset[str], path: str) -> None:
+    for node in ast.walk(statement):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         private = name.startswith("_") and (isinstance(node, ast.Attribute) or name.startswith("__"))
-        if private or (isinstance(node, ast.Name) and name in _REFUSED_NAMES):
+        if private or (isinstance(node, ast.Name) and name in refused):
             assert isinstance(node, ast.Attribute | ast.Name)
             raise SourceError(
                 f"{name} may not be used by a kernel that is compiled here.",

@@ -196,6 +196,11 @@ def test_names_that_lead_to_pythons_own_objects_are_refused(tmp_path: Path, body
     assert caught.value.line == kernel.line + 3
 
 
+def test_parameters_may_have_names_of_pythons_functions(tmp_path: Path) -> None:
+    named = KERNEL.replace("(x, y,", "(input, y,").replace("x + i", "input + i")
+    assert "tl.load(input + i" in module_text(kernel_of(tmp_path, HEAD + named))
+
+
 def test_defaults_and_annotations_that_would_be_run_are_left_out(tmp_path: Path) -> None:
     text = HEAD + CONTRACT + KERNEL.replace("n, BLOCK: tl.constexpr", "n: print(1), BLOCK: tl.constexpr = print(2)")
     compiled = module_text(kernel_of(tmp_path, text.replace("@triton.jit", "@print\n@triton.jit")))
