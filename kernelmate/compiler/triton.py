@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, SourceError
 from kernelmate.records import Compiled, Contract, Diagnostic, Kernel, Passed, Target
 from kernelmate.source.launch import scalar_values
-from kernelmate.source.triton import SETTINGS, function_of, library_names, module_text
+from kernelmate.source.triton import SETTINGS, function_of
 from kernelmate.source.triton_contract import ALIGNED, is_divisible, is_one, values_of
+from kernelmate.source.triton_modules import TritonModule, triton_modules
 
 _TYPES = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
@@ -73,7 +74,8 @@ def compile_triton(
         return Compiled(kernel.name, None, "", target.arch, "Triton", False, (note,))
     version = f"Triton {_version()} {' '.join(contract.options)}"
     try:
-        job = _job(kernel, contract, target)
+        modules = triton_modules(kernel)
+        job = _job(kernel, contract, target, modules)
     except SourceError as error:
         told = Diagnostic("error", error.message, error.file, error.line, error.column)
         return Compiled(kernel.name, None, "", target.arch, version, False, (told,))
@@ -88,7 +90,9 @@ def compile_triton(
             raise
         if output.log.startswith("{"):  # a reply of the compiler, and not the message about its crash
             cache.store(key, output)
-    return _compiled(kernel, target, version, output, _unspecialised(kernel, contract))
+    if not output.ok:
+        return Compiled(kernel.name, None, "", target.arch, version, False, (_error(kernel, output, modules),))
+    return _compiled(kernel, target, version, output, (*_unspecialised(kernel, contract), *_ambiguous(modules)))
 
 
 def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
@@ -115,7 +119,7 @@ def _version() -> str:
         ) from None
 
 
-def _job(kernel: Kernel, contract: Contract, target: Target) -> CompileJob:
+def _job(kernel: Kernel, contract: Contract, target: Target, modules: Sequence[TritonModule]) -> CompileJob:
     values = values_of(contract)
     arguments = {one.name: one for one in contract.args}
     constants: dict[str, Any] = {}
@@ -141,14 +145,22 @@ def _job(kernel: Kernel, contract: Contract, target: Target) -> CompileJob:
             signature[parameter.name] = f"*{kind}" if argument.shape is not None else kind
     major, minor = target.capability
     given = {
-        "names": library_names(kernel),
+        "modules": [
+            {"name": _file_name(number, one), "text": one.text, "library": one.library, "imported": one.imported}
+            for number, one in enumerate(modules)
+        ],
         "capability": 10 * major + minor,
         "signature": signature,
         "constants": constants,
         "divisible": [one.name for one in contract.args if is_divisible(one, contract) and not is_one(one)],
         "settings": {name: int(values[name]) for name in SETTINGS if name in values},
     }
-    return CompileJob(module_text(kernel), UNIT_NAME, (), (json.dumps(given, sort_keys=True),), (kernel.name,))
+    return CompileJob(modules[0].text, UNIT_NAME, (), (json.dumps(given, sort_keys=True),), (kernel.name,))
+
+
+def _file_name(number: int, module: TritonModule) -> str:
+    """Returns the name by which the compiler knows a file: that of the kernel's own is the same for all kernels."""
+    return UNIT_NAME if number == 0 else f"imported {number}/{Path(module.path).name}"
 
 
 def _constant(text: str) -> Any:
@@ -186,9 +198,6 @@ def _compiled(
     kernel: Kernel, target: Target, version: str, output: CompileOutput, remarks: tuple[Diagnostic, ...]
 ) -> Compiled:
     place = (kernel.unit.path, kernel.line, kernel.column)
-    if not output.ok:
-        found = _error(kernel, output)
-        return Compiled(kernel.name, None, "", target.arch, version, False, (found,))
     facts = json.loads(output.log)
     if facts.get("global_scratch_size") or facts.get("profile_scratch_size"):
         text = f"{kernel.name} asks for scratch memory of its own, which is not supported here"
@@ -208,8 +217,17 @@ def _compiled(
     )
 
 
-def _error(kernel: Kernel, output: CompileOutput) -> Diagnostic:
-    """Returns the compiler's error at its position in the file.
+def _ambiguous(modules: Sequence[TritonModule]) -> tuple[Diagnostic, ...]:
+    """Returns a note for each name that branches of a file define differently."""
+    return tuple(
+        Diagnostic("note", f"{name} is defined in several branches, and the last one is compiled", one.path, line, 1, "branches")
+        for one in modules
+        for name, line in one.ambiguous.items()
+    )  # fmt: skip
+
+
+def _error(kernel: Kernel, output: CompileOutput, modules: Sequence[TritonModule]) -> Diagnostic:
+    """Returns the compiler's error at its position in its file.
 
     Triton counts lines from the `def` of the function that contains the error.
     """
@@ -217,16 +235,26 @@ def _error(kernel: Kernel, output: CompileOutput) -> Diagnostic:
         told: Mapping[str, Any] = json.loads(output.log)
     except ValueError:
         told = {"message": output.log or "The compiler gave no reason.", "place": None}
-    line, column = kernel.line, kernel.column
+    path, line, column = kernel.unit.path, kernel.line, kernel.column
     if told.get("place"):
         row, column, text = told["place"]
         name = re.match(r"\s*(?:@.*\n)*\s*def\s+(\w+)", text or "")
-        line = (_line_of(kernel, name[1]) if name else kernel.line) + row - 1
+        path, first = _place_of(modules, name[1]) if name else (path, line)
+        line = first + row - 1
     # The compiler quotes an exception of its own as Python writes it.
     wrapped = re.fullmatch(r"\w+\((['\"])(.*)\1\)", told["message"], re.DOTALL)
-    return Diagnostic("error", told["message"] if wrapped is None else wrapped[2], kernel.unit.path, line, column)
+    message = told["message"] if wrapped is None else wrapped[2]
+    for one in modules:
+        for absent, reason in one.missing.items():
+            if re.search(rf"\b{re.escape(absent)}\b", message):
+                message += f": {reason}"
+    return Diagnostic("error", message, path, line, column)
 
 
-def _line_of(kernel: Kernel, name: str) -> int:
-    found = re.search(rf"^def {re.escape(name)}\b", kernel.unit.text, re.MULTILINE)
-    return kernel.line if found is None else kernel.unit.text.count("\n", 0, found.start()) + 1
+def _place_of(modules: Sequence[TritonModule], name: str) -> tuple[str, int]:
+    """Returns the file and the line of a function's `def`."""
+    for one in modules:
+        found = re.search(rf"^def {re.escape(name)}\b", one.text, re.MULTILINE)
+        if found is not None:
+            return one.path, one.text.count("\n", 0, found.start()) + 1
+    return modules[0].path, 1

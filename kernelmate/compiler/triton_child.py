@@ -1,7 +1,7 @@
 """The process that compiles Triton kernels, `python -m kernelmate.compiler.triton_child`.
 
 Triton evaluates parts of a kernel's text in Python during compilation. The process is therefore confined before the
-first text arrives, executes only the text that `kernelmate.source.triton.module_text` extracts from a file, and gives
+first text arrives, executes only the texts that `kernelmate.source.triton_modules` extracts from files, and gives
 it access only to Triton's public functions, not to the modules that define them.
 """
 
@@ -54,7 +54,7 @@ def _compile(job: CompileJob) -> CompileOutput:
     """Compiles the function `job.expressions[0]` of `job.text`, with the arguments that the JSON in `job.options` describes."""
     given = json.loads(job.options[0])
     try:
-        function = _defined(job, given["names"])
+        function = _defined(job, given["modules"])
         capability = int(given["capability"])
         output = _compiled(function, given, capability)
         if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _NOT_EMULATED):
@@ -103,23 +103,54 @@ def _with_own_lines(ptx: str) -> str:
     return "\n".join(lines)
 
 
-def _defined(job: CompileJob, names: Mapping[str, Sequence[str]]) -> Any:
-    """Returns the kernel, defined by its text in a separate module."""
+def _defined(job: CompileJob, files: Sequence[Mapping[str, Any]]) -> Any:
+    """Returns the kernel, defined by the texts of its files, each in a module of its own."""
     import triton
 
-    # The decorated function's source is asked for by its file's name.
-    linecache.cache[job.name] = (len(job.text), None, job.text.splitlines(keepends=True), job.name)
-    module = types.ModuleType("kernelmate_triton_kernel")
     library = _public_library()
-    scope = vars(module)
-    scope |= {"_kernelmate_jit": triton.jit, "_kernelmate_constexpr": triton.language.constexpr, "__file__": job.name}
-    for name, paths in names.items():
-        # The first that this version of triton has; a name that none has is reported where it is used.
-        found = [value for value in (_found(library, path) for path in paths) if value is not None]
-        scope |= {name: found[0]} if found else {}
-    sys.modules[module.__name__] = module
-    exec(compile(job.text, job.name, "exec"), scope)  # noqa: S102 -- literals and definitions alone, see module_text
-    return scope[job.expressions[0]]
+    modules = [types.ModuleType(f"kernelmate_triton_kernel_{number}") for number, _ in enumerate(files)]
+    for module, file in zip(modules, files, strict=True):
+        name, text, scope = file["name"], file["text"], vars(module)
+        # The decorated function's source is asked for by its file's name.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        meanings = _meanings(library, file["library"])
+        scope |= {"_kernelmate_jit": triton.jit, "_kernelmate_constexpr": triton.language.constexpr, "__file__": name}
+        scope |= meanings
+        sys.modules[module.__name__] = module
+        exec(compile(text, name, "exec"), scope)  # noqa: S102 -- literals and definitions alone, see triton_modules
+        scope |= meanings
+    for module, file in zip(modules, files, strict=True):
+        for name, origin in file["imported"].items():
+            value = _imported(modules, files, *origin)
+            if value is not None and name not in _meanings(library, file["library"]):
+                vars(module)[name] = value
+    return vars(modules[0])[job.expressions[0]]
+
+
+def _meanings(library: types.ModuleType, names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Returns what names of triton stand for: the first that this version of triton has.
+
+    A name that none has is reported where it is used.
+    """
+    found = {name: [_found(library, path) for path in paths] for name, paths in names.items()}
+    return {
+        name: next(value for value in values if value is not None)
+        for name, values in found.items()
+        if any(value is not None for value in values)
+    }
+
+
+def _imported(modules: Sequence[types.ModuleType], files: Sequence[Mapping[str, Any]], number: int, name: str) -> Any:
+    """Returns what a name of a file stands for, through further imports; None if nothing defines it."""
+    for _ in files:
+        if not name:
+            return modules[number]
+        if name in vars(modules[number]):
+            return vars(modules[number])[name]
+        if name not in files[number]["imported"]:
+            return None
+        number, name = files[number]["imported"][name]
+    return None
 
 
 def _public_library() -> types.ModuleType:

@@ -1,7 +1,7 @@
 """Triton functions in Python files: kernels by `@triton.jit`, read by `ast` without running the file.
 
-A Triton kernel's unit is its whole file, so that positions are equal. What its compilation needs of the file is taken out by
-`module_text`: the kernel, the jitted functions that it calls, and constants.
+A Triton kernel's unit is its whole file, so that positions are equal. `kernelmate.source.triton_modules` takes out of it what
+its compilation needs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 
 from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
@@ -53,6 +54,8 @@ class TritonFunction:
         column: column of its name, from 1.
         configurations: the constants of each `triton.Config` of its `autotune` decorator, settings included.
         accesses: parameters whose values are addresses, by the function's text, each with `read` or `written`.
+        presence: constants that say by a `heuristics` decorator if a parameter is None: constant, parameter, value if it is not.
+        flags: parameters that are tested as truth values.
     """
 
     name: str
@@ -63,6 +66,8 @@ class TritonFunction:
     column: int
     configurations: tuple[tuple[tuple[str, str], ...], ...]
     accesses: frozenset[tuple[str, str]]
+    presence: tuple[tuple[str, str, bool], ...]
+    flags: frozenset[str]
 
     @property
     def pointers(self) -> frozenset[str]:
@@ -120,27 +125,31 @@ def function_of(kernel: Kernel) -> TritonFunction:
 @text_cache(16)
 def _functions(text: str) -> tuple[TritonFunction, ...]:
     """Returns the jitted functions of a file in order; none if it is not Python."""
-    tree = _parsed(text)
+    tree = parsed(text)
     if tree is None:
         return ()
-    bare = re.search(r"^from triton import [^\n]*\bjit\b", text, re.MULTILINE) is not None
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    jitted = [node for node in found if _is_jitted(node) and (bare or not _is_jitted(node, ("jit",)))]
+    jitted = jitted_functions(tree, text)
+    names = [node.name for node in jitted]
+    # Which of several definitions in branches a program takes is not known.
+    jitted = [node for node in jitted if node in tree.body or names.count(node.name) == 1]
     starts = line_starts(text)
     accesses = _accesses({node.name: node for node in jitted})
-    return tuple(_function(text, starts, node, accesses[node.name]) for node in jitted)
+    lists = {
+        node.targets[0].id: node.value.elts
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.List | ast.Tuple)
+    }  # fmt: skip
+    return tuple(_function(text, starts, node, accesses[node.name], lists) for node in jitted)
 
 
 def _kernels(text: str) -> tuple[TritonFunction, ...]:
     functions = _functions(text)
-    tree = _parsed(text)
+    tree = parsed(text)
     if tree is None or not functions:
         return ()
-    names = {one.name for one in functions}
     used = {
         name.id
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name in names
+        for node in jitted_functions(tree, text)
         for statement in node.body
         for name in ast.walk(statement)
         if isinstance(name, ast.Name) and name.id != node.name
@@ -148,7 +157,8 @@ def _kernels(text: str) -> tuple[TritonFunction, ...]:
     return tuple(one for one in functions if one.name not in used)
 
 
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
+    """Returns the tree of a Python text; None if it is not Python."""
     try:
         return parse_python("", text)
     except SourceError:
@@ -156,7 +166,11 @@ def _parsed(text: str) -> ast.Module | None:
 
 
 def _function(
-    text: str, starts: Sequence[int], node: ast.FunctionDef, accesses: frozenset[tuple[str, str]]
+    text: str,
+    starts: Sequence[int],
+    node: ast.FunctionDef,
+    accesses: frozenset[tuple[str, str]],
+    lists: Mapping[str, Sequence[ast.expr]],
 ) -> TritonFunction:
     first = min((decorator.lineno for decorator in node.decorator_list), default=node.lineno)
     end = _offset(text, starts, node.end_lineno or node.lineno, node.end_col_offset or 0)
@@ -166,37 +180,66 @@ def _function(
     )
     defaults += [*node.args.defaults, *node.args.kw_defaults]
     parameters = tuple(
-        TritonParameter(argument.arg, _is_constexpr(argument.annotation), _literal(default))
+        TritonParameter(argument.arg, is_constexpr(argument.annotation), literal(default))
         for argument, default in zip(arguments, defaults, strict=True)
     )
     column = node.col_offset + len("def ") + 1
     return TritonFunction(
-        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node), accesses
-    )
+        node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node, lists), accesses,
+        _presence(node), _flags(node) & {one.name for one in parameters if one.constexpr},
+    )  # fmt: skip
 
 
-def _name(node: ast.expr | None) -> str:
+def dotted_name(node: ast.expr | None) -> str:
     """Returns the dotted name that an expression is; empty for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _name(node.value)
+        before = dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return ""
 
 
-def _is_jitted(node: ast.FunctionDef, decorators: Sequence[str] = ("triton.jit", "jit")) -> bool:
-    names = [_name(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
-    return any(name in decorators for name in names)
+def jitted_functions(tree: ast.Module, text: str) -> list[ast.FunctionDef]:
+    """Returns the jitted functions of a file, those of its branches included: by a decorator, or by `f = triton.jit(f)`."""
+    names = {"triton.jit"}
+    if re.search(r"^from triton import [^\n]*\bjit\b", text, re.MULTILINE):  # else numba's
+        names.add("jit")
+    called = {
+        dotted_name(call.args[0])
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for call in ast.walk(node.value)
+        if isinstance(call, ast.Call) and dotted_name(call.func) in names and call.args
+    }
+    return [
+        node
+        for node in outside_functions(tree)
+        if isinstance(node, ast.FunctionDef) and (node.name in called or _decorators(node) & names)
+    ]
 
 
-def _is_constexpr(annotation: ast.expr | None) -> bool:
+def _decorators(node: ast.FunctionDef) -> set[str]:
+    return {dotted_name(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list}
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yields the statements of a module, those of its conditions and `try` blocks included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if isinstance(child, ast.stmt | ast.excepthandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from outside_functions(child)
+
+
+def is_constexpr(annotation: ast.expr | None) -> bool:
+    """Returns True for the name `constexpr` of triton.language, also as a string."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.endswith("constexpr")
-    return _name(annotation).rpartition(".")[2] == "constexpr"
+    return dotted_name(annotation).rpartition(".")[2] == "constexpr"
 
 
-def _literal(node: ast.expr | None) -> str | None:
+def literal(node: ast.expr | None) -> str | None:
     """Returns the text of a number, a string or a truth value; None for any other expression."""
     if node is None:
         return None
@@ -207,24 +250,105 @@ def _literal(node: ast.expr | None) -> str | None:
     return repr(value) if isinstance(value, bool | int | float | str) or value is None else None
 
 
-def _configurations(node: ast.FunctionDef) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Returns the constants of each `triton.Config` of an `autotune` decorator whose values are literals."""
-    found = []
-    for call in (one for decorator in node.decorator_list for one in ast.walk(decorator)):
-        if not (isinstance(call, ast.Call) and _name(call.func).rpartition(".")[2] == "Config" and call.args):
-            continue
-        values: dict[str, str] = {}
-        if isinstance(call.args[0], ast.Dict):
-            for key, value in zip(call.args[0].keys, call.args[0].values, strict=True):
-                text = _literal(value)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str) and text is not None:
-                    values[key.value] = text
-        for keyword in call.keywords:
-            text = _literal(keyword.value)
-            if keyword.arg in SETTINGS and text is not None:
-                values[keyword.arg or ""] = text
-        found.append(tuple(values.items()))
+MOST_CONFIGURATIONS = 64
+"""Configurations of one kernel that are read; comprehensions over several lists have more."""
+
+
+def _configurations(
+    node: ast.FunctionDef, lists: Mapping[str, Sequence[ast.expr]]
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Returns the constants of each `triton.Config` of an `autotune` decorator whose values are literals.
+
+    Comprehensions are followed over lists of literals, also those that `lists` has by name; of a list that only running the
+    file gives, the values stay unknown.
+    """
+    calls = (one for decorator in node.decorator_list for one in _config_calls(decorator, {}, lists))
+    found = dict.fromkeys(_configuration(call, values) for call, values in islice(calls, MOST_CONFIGURATIONS))
     return tuple(found)
+
+
+def _config_calls(
+    node: ast.AST, values: Mapping[str, ast.expr], lists: Mapping[str, Sequence[ast.expr]]
+) -> Iterator[tuple[ast.Call, Mapping[str, ast.expr]]]:
+    """Yields calls of `triton.Config`, each with the values of the variables of the comprehensions around it."""
+    if isinstance(node, ast.Call) and dotted_name(node.func).rpartition(".")[2] == "Config" and node.args:
+        yield node, values
+    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        if any(one.ifs for one in node.generators):
+            return  # which configurations are left is not known
+        names = [dotted_name(one.target) for one in node.generators]
+        choices = [_elements(one.iter, lists) or [ast.Name("")] for one in node.generators]
+        for chosen in product(*choices):
+            yield from _config_calls(node.elt, {**values, **dict(zip(names, chosen, strict=True))}, lists)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _config_calls(child, values, lists)
+
+
+def _elements(node: ast.expr, lists: Mapping[str, Sequence[ast.expr]]) -> Sequence[ast.expr]:
+    if isinstance(node, ast.List | ast.Tuple):
+        return node.elts
+    return lists.get(dotted_name(node), ())
+
+
+def _configuration(call: ast.Call, values: Mapping[str, ast.expr]) -> tuple[tuple[str, str], ...]:
+    def text_of(value: ast.expr) -> str | None:
+        return literal(values.get(value.id, value) if isinstance(value, ast.Name) else value)
+
+    found: dict[str, str] = {}
+    if isinstance(call.args[0], ast.Dict):
+        for key, value in zip(call.args[0].keys, call.args[0].values, strict=True):
+            text = text_of(value)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and text is not None:
+                found[key.value] = text
+    for keyword in call.keywords:
+        text = text_of(keyword.value)
+        if keyword.arg in SETTINGS and text is not None:
+            found[keyword.arg or ""] = text
+    return tuple(found.items())
+
+
+def _presence(node: ast.FunctionDef) -> tuple[tuple[str, str, bool], ...]:
+    """Returns the constants that a `heuristics` decorator sets by `lambda args: args["bias"] is not None`.
+
+    Each has the parameter, and the value if that is given.
+    """
+    found = []
+    for key, value in (
+        pair
+        for decorator in node.decorator_list
+        for table in ast.walk(decorator)
+        if isinstance(table, ast.Dict)
+        for pair in zip(table.keys, table.values, strict=True)
+    ):
+        test = value.body if isinstance(value, ast.Lambda) else None
+        if not (isinstance(key, ast.Constant) and isinstance(test, ast.Compare) and len(test.ops) == 1):
+            continue
+        given, none = test.left, test.comparators[0]
+        if (
+            isinstance(test.ops[0], ast.Is | ast.IsNot)
+            and isinstance(given, ast.Subscript)
+            and isinstance(given.slice, ast.Constant)
+            and isinstance(none, ast.Constant)
+            and none.value is None
+        ):
+            found.append((str(key.value), str(given.slice.value), isinstance(test.ops[0], ast.IsNot)))
+    return tuple(found)
+
+
+def _flags(node: ast.FunctionDef) -> frozenset[str]:
+    """Returns the names that the function tests as truth values."""
+    tests = [one.test for one in ast.walk(node) if isinstance(one, ast.If | ast.IfExp)]
+    found: set[str] = set()
+    while tests:
+        test = tests.pop()
+        if isinstance(test, ast.Name):
+            found.add(test.id)
+        elif isinstance(test, ast.BoolOp):
+            tests += test.values
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            tests.append(test.operand)
+    return frozenset(found)
 
 
 # ------------------------------------------------------------------------------------------------------ addresses
@@ -254,7 +378,7 @@ def _accesses_of(
             values.setdefault(one.targets[0].id, []).append(one.value)
     addresses: list[tuple[ast.expr, str]] = []
     for call in (one for one in ast.walk(node) if isinstance(one, ast.Call)):
-        last = _name(call.func).rpartition(".")[2]
+        last = dotted_name(call.func).rpartition(".")[2]
         if last in _ADDRESSES or last.startswith("atomic_"):
             ways = _ADDRESSES.get(last, ("read", "written"))
             given = call.args[:1] or [one.value for one in call.keywords if one.arg in ("pointer", "base")]
@@ -284,7 +408,9 @@ def _bases(
     elif isinstance(node, ast.Subscript):
         yield from _bases(node.value, parameters, values, seen)
     elif isinstance(node, ast.Call):
-        inner = node.args[:1] if not isinstance(node.func, ast.Attribute) or _name(node.func) else [node.func.value]
+        inner = (
+            node.args[:1] if not isinstance(node.func, ast.Attribute) or dotted_name(node.func) else [node.func.value]
+        )
         for value in inner:
             yield from _bases(value, parameters, values, seen)
     elif isinstance(node, ast.IfExp):
@@ -292,161 +418,23 @@ def _bases(
         yield from _bases(node.orelse, parameters, values, seen)
 
 
-# --------------------------------------------------------------------------------------------- what is compiled
-
-
-def module_text(kernel: Kernel) -> str:
-    """Returns Python text that defines a kernel and what it uses, with each line where it stands in the file.
-
-    Jitted functions and constants stay, as far as the kernel uses them; imports (see `library_names`), decorators other than
-    `triton.jit` and defaults that are no literals do not. All else of the file is left out, so that defining the kernel runs
-    none of the user's code.
-
-    Raises:
-        SourceError: the kernel uses a name of triton that compilations may not, or its file is not Python.
-    """
-    text = kernel.unit.text
-    tree = _parsed(text)
-    if tree is None:
-        raise SourceError("This is not Python.", file=kernel.unit.path)
-    defined: dict[str, ast.stmt] = {}
-    for node in tree.body:
-        for name in _defines(node):
-            defined[name] = node
-    wanted: set[int] = set()
-    waiting = [kernel.name]
-    while waiting:
-        found = defined.get(waiting.pop())
-        if found is None or id(found) in wanted:
-            continue
-        wanted.add(id(found))
-        waiting += [one.id for one in ast.walk(found) if isinstance(one, ast.Name)]
-    lines: dict[int, str] = {}
-    source = text.split("\n")
-    for node in tree.body:
-        kept = _kept(node, source) if id(node) in wanted else {}
-        for number, line in kept.items():
-            lines[number] = f"{lines[number]}; {line}" if number in lines else line
-    _check_names([node for node in tree.body if id(node) in wanted], kernel)
-    return "\n".join(lines.get(number, "") for number in range(1, len(source) + 1)) + "\n"
-
-
-def _defines(node: ast.stmt) -> Sequence[str]:
-    if isinstance(node, ast.FunctionDef):
-        return [node.name]
-    if isinstance(node, ast.Assign):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    return []
-
-
-def _kept(node: ast.stmt, source: Sequence[str]) -> dict[int, str]:
-    """Returns the lines of a statement that the compilation needs; none for a statement that it must not run."""
-    if isinstance(node, ast.FunctionDef):
-        return _kept_function(node, source) if _is_jitted(node) else {}
-    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    inner = value.args[0] if isinstance(value, ast.Call) and _is_constexpr(value.func) and value.args else value
-    if _literal(inner) is None or not isinstance(node, ast.Assign | ast.AnnAssign):
-        return {}
-    targets = ", ".join(_defines(node))
-    wrapped = f"{_name(value.func)}({_literal(inner)})" if isinstance(value, ast.Call) else _literal(inner)
-    return {node.lineno: f"{targets} = {wrapped}"} if targets else {}
-
-
-def _kept_function(node: ast.FunctionDef, source: Sequence[str]) -> dict[int, str]:
-    """Returns a jitted function's lines, with one decorator and without defaults and annotations that would be run."""
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    parameters = [one.arg + (": _kernelmate_constexpr" if _is_constexpr(one.annotation) else "") for one in arguments]
-    offset = len(arguments) - len(node.args.defaults)
-    for number, default in enumerate(node.args.defaults):
-        text = _literal(default)
-        parameters[offset + number] += f" = {text if text is not None else 'None'}"
-    if node.args.kwonlyargs:
-        parameters.append("*")
-        for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-            text = _literal(value)
-            kind = ": _kernelmate_constexpr" if _is_constexpr(one.annotation) else ""
-            parameters.append(f"{one.arg}{kind}" + ("" if value is None else f" = {text}"))
-    head = f"def {node.name}({', '.join(parameters)}):"
-    decorator = {min(one.lineno for one in node.decorator_list): "@_kernelmate_jit"}
-    first = node.body[0]
-    if source[first.lineno - 1].encode()[: first.col_offset].strip():
-        # The body begins on the last line of the head, so that all of it is on that line.
-        return decorator | {node.lineno: f"{head} " + "; ".join(ast.unparse(one) for one in node.body)}
-    body = {number: source[number - 1] for number in range(first.lineno, (node.end_lineno or first.lineno) + 1)}
-    return decorator | body | {node.lineno: head}
-
-
-_REFUSED_NAMES = frozenset(
-    {
-        "open", "eval", "exec", "compile", "getattr", "setattr", "delattr", "globals", "locals", "vars", "input", "breakpoint",
-        "help", "memoryview", "object", "type", "super", "dir",
-    }
-)  # fmt: skip
-
-
-def _check_names(nodes: Sequence[ast.stmt], kernel: Kernel) -> None:
-    """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
-
-    Raises:
-        SourceError: at the name.
-    """
-    for node in (one for statement in nodes for one in ast.walk(statement)):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        private = name.startswith("_") and (isinstance(node, ast.Attribute) or name.startswith("__"))
-        if private or (isinstance(node, ast.Name) and name in _REFUSED_NAMES):
-            assert isinstance(node, ast.Attribute | ast.Name)
-            raise SourceError(
-                f"{name} may not be used by a kernel that is compiled here.",
-                file=kernel.unit.path,
-                line=node.lineno,
-                column=node.col_offset + 1,
-                hint="Use functions of triton.language and jitted functions of this file.",
-            )
-
-
-def library_names(kernel: Kernel) -> dict[str, tuple[str, ...]]:
-    """Returns what names of the file mean by its imports of triton: `tl` is `triton.language`.
-
-    A name that is imported in several branches, as for different versions of triton, has several meanings.
-    """
-    tree = _parsed(kernel.unit.text)
-    found: dict[str, dict[str, None]] = {}
-    for node in [] if tree is None else _outside_functions(tree):
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                if one.name.partition(".")[0] == "triton":
-                    found.setdefault(one.asname or "triton", {})[one.name if one.asname else "triton"] = None
-        elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] == "triton":
-            for one in node.names:
-                found.setdefault(one.asname or one.name, {})[f"{node.module}.{one.name}"] = None
-    return {name: tuple(meanings) for name, meanings in found.items()}
-
-
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the statements of a module, those of its conditions and `try` blocks included."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.excepthandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
-            yield child
-            yield from _outside_functions(child)
-
-
 # ------------------------------------------------------------------------------------------------------- launches
 
 
 def with_launch_values(text: str, name: str, values: Mapping[str, str]) -> str:
     """Returns a file's text with other literals for keyword arguments of its launches `name[grid](..., BLOCK=128)`."""
-    tree = _parsed(text)
+    tree = parsed(text)
     if tree is None:
         return text
     starts, edits = line_starts(text), []
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript) and _name(call.func.value) == name):
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript) and dotted_name(call.func.value) == name
+        ):
             continue
         for keyword in call.keywords:
             new = values.get(keyword.arg or "")
-            if new is not None and _literal(keyword.value) not in (None, new):
+            if new is not None and literal(keyword.value) not in (None, new):
                 node = keyword.value
                 edits.append((_offset(text, starts, node.lineno, node.col_offset),
                               _offset(text, starts, node.end_lineno or 0, node.end_col_offset or 0), new))  # fmt: skip
@@ -463,18 +451,23 @@ def same_elsewhere(before: Kernel, after: Kernel) -> bool:
 
 def _without(kernel: Kernel) -> str | None:
     """Returns a file's tree as text, without a kernel's definition, literals of its launches and limits of their grids."""
-    tree = _parsed(kernel.unit.text)
+    tree = parsed(kernel.unit.text)
     if tree is None:
         return None
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.FunctionDef) and node.lineno == kernel.line)]
+    for node in (tree, *outside_functions(tree)):
+        for name in ("body", "orelse"):
+            block = getattr(node, name, [])
+            kept = [one for one in block if not (isinstance(one, ast.FunctionDef) and one.lineno == kernel.line)]
+            if len(kept) < len(block):
+                setattr(node, name, kept)
     for call in ast.walk(tree):
         if (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Subscript)
-            and _name(call.func.value) == kernel.name
+            and dotted_name(call.func.value) == kernel.name
         ):
             for keyword in call.keywords:
-                if _literal(keyword.value) is not None:
+                if literal(keyword.value) is not None:
                     keyword.value = ast.Constant(None)
             if isinstance(call.func.slice, ast.Tuple):
                 call.func.slice.elts = [_unlimited(one) for one in call.func.slice.elts]
@@ -483,8 +476,8 @@ def _without(kernel: Kernel) -> str | None:
 
 def _unlimited(side: ast.expr) -> ast.expr:
     """Returns a side of a grid without a `cdiv` or `min` with a number around it, as candidates with fewer programs have it."""
-    name = _name(side.func) if isinstance(side, ast.Call) else ""
-    if isinstance(side, ast.Call) and name in ("triton.cdiv", "min") and len(side.args) == 2 and _literal(side.args[1]):
+    name = dotted_name(side.func) if isinstance(side, ast.Call) else ""
+    if isinstance(side, ast.Call) and name in ("triton.cdiv", "min") and len(side.args) == 2 and literal(side.args[1]):
         return _unlimited(side.args[0])
     return side
 

@@ -36,7 +36,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     """Returns `NAME=value` for every constexpr parameter, for `num_warps` and `num_stages`, and for parameters that are None.
 
     Values come from the contract's `options`, else from the first configuration of an `autotune` decorator, else from the
-    parameter's default.
+    parameter's default, else from a `heuristics` decorator that asks if a parameter is None.
 
     Raises:
         ContractError: an entry is no value of a constant, or a constant has none.
@@ -61,6 +61,9 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
             message = f"{match['value']!r} is no number, text, truth value or type of triton.language."
             document.fail(path, message, f"Write {match['name']}=128, or {match['name']}=tl.float32.")
         found[match["name"]] = match["value"].strip()
+    for name, parameter, value in function.presence:
+        if name in names and name not in found:
+            found[name] = str(value is (found.get(parameter) != "None"))
     missing = next((name for name in names if name not in found), None)
     if missing is not None:
         hint = f'Add it to the contract: options = ["{missing}=128"].'
@@ -106,12 +109,21 @@ def skeleton(kernel: Kernel) -> str:
     strides = [name for name in scalars if "stride" in name.lower()]
     sizes = [name for name in scalars if name not in (*fractions, *strides)] or ["n"]
     defaults = function.defaults()
-    constants = [one.name for one in function.parameters if one.constexpr and one.name not in defaults]
+    derived = {name for name, *_ in function.presence}
+    constants = [one.name for one in function.parameters if one.constexpr and one.name not in {*defaults, *derived}]
     blocks = [name for name in (*constants, *defaults) if "BLOCK" in name.upper()]
     lines = [
         "sizes = [{ " + ", ".join(f"{name} = 1024" for name in sizes) + " }]",
         f'grid = ["cdiv({sizes[0]}, {blocks[0]})"]' if blocks else f'grid = ["{sizes[0]}"]',
-        *(["options = [" + ", ".join(f'"{name}=128"' for name in constants) + "]"] if constants else []),
+        *(
+            [
+                "options = ["
+                + ", ".join(f'"{name}={False if name in function.flags else 128}"' for name in constants)
+                + "]"
+            ]
+            if constants
+            else []
+        ),
         'reference = "reference.py:reference"',
         "[args]",
     ]

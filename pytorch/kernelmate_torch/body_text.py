@@ -31,13 +31,10 @@ class BodyWriter:
         program: the program.
         parts: in order of execution.
         outside: returns the text of a value that no statement computes and that is no input: a parameter, a constant.
-        device: text of the device in place of that of the example inputs; empty to keep it.
     """
 
-    def __init__(
-        self, program: ModelProgram, parts: Sequence[PortedPart], outside: Callable[[GraphNode], str], device: str = ""
-    ) -> None:
-        self.program, self.parts, self._outside, self._device = program, parts, outside, device
+    def __init__(self, program: ModelProgram, parts: Sequence[PortedPart], outside: Callable[[GraphNode], str]) -> None:
+        self.program, self.parts, self._outside = program, parts, outside
         self.by_name = {one.name: one for one in program.nodes}
         self.symbols: dict[str, str] = {}
         self.boxed: set[str] = set()
@@ -46,6 +43,13 @@ class BodyWriter:
         """By value, the text of a condition without which nothing needs it; it is None then."""
         self.names: dict[str, str] = {}
         self._name_values()
+
+    @property
+    def device(self) -> str:
+        """Returns the text of the device of the inputs, which stands in place of that of the example inputs; empty without one."""
+        tensors = [one for one in self.program.nodes if one.tensor is not None]
+        first = next((one for kind in ("input", "parameter", "buffer") for one in tensors if one.kind == kind), None)
+        return "" if first is None else f"{self.value(first.name)}.device"
 
     def kept(self, *needed: str) -> list[PortedPart]:
         """Returns the parts that compute some values, and those that draw random numbers."""
@@ -122,7 +126,7 @@ class BodyWriter:
             return f'float("{value["number"]}")'
         text = str(value["torch"])
         if text in ("cpu", "meta") or text.startswith("cuda"):
-            return self._device or f"torch.device({text!r})"
+            return self.device or f"torch.device({text!r})"
         return text
 
     def _expression(self, text: str) -> str:

@@ -31,8 +31,7 @@ def gradient_lines(function: PartFunction, gradient: PartGradient) -> Iterator[s
     """
     program = gradient.derived.program
     inputs = [one for one in program.nodes if one.kind == "input"]
-    device = f"{inputs[0].target}.device" if inputs else ""
-    writer = BodyWriter(program, gradient.parts, _unknown, device)
+    writer = BodyWriter(program, gradient.parts, _unknown)
     writer.boxed = _boxed(writer, program)
     writer.conditions = _conditions(gradient)
     lines = writer.statements(*(one for one in program.outputs if one))
@@ -292,7 +291,7 @@ class _ModelWriter:
                 file=str(self.file.path),
                 hint="Register it by register_buffer(..., persistent=False).",
             )
-        return f"torch.tensor({node.literal!r}, dtype=torch.{spec.dtype}, device={self.program.inputs[0]}.device)"
+        return f"torch.tensor({node.literal!r}, dtype=torch.{spec.dtype}, device={self.writer.device})"
 
     @staticmethod
     def _attribute(path: str) -> str:

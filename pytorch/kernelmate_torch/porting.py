@@ -224,6 +224,8 @@ class Porter:
                 function = part_function(self.program, nodes, self._taken, literal=literal, name=self.name)
             except Untranslated as reason:
                 return None, str(reason)
+            if not function.arguments:
+                return None, "it reads no tensor: its result is a constant"
             if literal and not why and self.graph is None:
                 break
             path = self._file(function)

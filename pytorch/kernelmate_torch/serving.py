@@ -16,7 +16,16 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from kernelmate_torch.capture import Captured, capture
-from kernelmate_torch.comparing import as_tuple, cases, copies, deviation, doubled, gradients_agree, in_double
+from kernelmate_torch.comparing import (
+    as_tuple,
+    cases,
+    copies,
+    deviation,
+    doubled,
+    gradients_agree,
+    in_double,
+    is_unsteady,
+)
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
 from kernelmate_torch.loading import LoadedModule, Refusal, load, refusal_of
 from kernelmate_torch.operations import RANDOM
@@ -130,14 +139,18 @@ class ModuleServer:
                 compared, most = compared + (tried is not None), max(most, tried or 0.0)
             if compared and time.monotonic() - began > LONGEST_S:
                 break
-        return Agreement(compared, most, "" if compared else "the module fails at all of the inputs that were drawn")
+        none = (
+            "at all of the inputs that were drawn, the module fails or deviates from float64 itself by over a sixteenth"
+        )
+        return Agreement(compared, most, "" if compared else none)
 
 
 def _verified(
     new: torch.nn.Module, old: torch.nn.Module, inputs: tuple[Any, ...], seed: int, *, random: bool
 ) -> tuple[float | None, str]:
-    """Returns the largest deviation of a module from another in float64, and what is wrong; None if that one fails.
+    """Returns the largest deviation of a module from another in float64, and what is wrong.
 
+    The deviation is None if the other module fails at these inputs, or is itself too inexact there for a comparison.
     Modules that draw random numbers are compared in their own dtype: in float64 they draw others.
     """
     new.load_state_dict(old.state_dict())
@@ -155,7 +168,7 @@ def _verified(
             made = as_tuple(new(*copies(inputs)))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
             return 0.0, f"the new module raised {type(error).__name__}: {error}"
-    most = 0.0
+    most, steady = 0.0, True
     pairs = [(f"result {place}", *three) for place, three in enumerate(zip(made, exact, eager, strict=True))]
     states = zip(new.state_dict().items(), exact_model.state_dict().values(), old.state_dict().values(), strict=True)
     pairs += [(f"the state {name}", one, exact_one, eager_one) for (name, one), exact_one, eager_one in states]
@@ -164,12 +177,16 @@ def _verified(
             relative, wrong = deviation(one, exact_one, eager_one)
             if wrong:
                 return most, f"{name} {wrong}"
-            most = max(most, relative)
-    return most, ""
+            most, steady = max(most, relative), steady and not is_unsteady(exact_one, eager_one)
+    return most if steady else None, ""
 
 
 class _Recorder(torch.fx.Interpreter):
-    """Runs a graph, and keeps the values of its nodes."""
+    """Runs a graph in float64, and keeps the values of its nodes.
+
+    Where the graph names a floating dtype, as in casts for more or less precision and `softmax(x, -1, dtype=torch.float32)`, the
+    values stay in float64.
+    """
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -181,16 +198,14 @@ class _Recorder(torch.fx.Interpreter):
         self.values[n.name] = value.clone() if torch.is_tensor(value) else value
         return value
 
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Returns the value of a call, with float64 for each floating dtype."""
+        given = {name: _double(one) for name, one in kwargs.items()}
+        return super().call_function(target, tuple(_double(one) for one in args), given)
 
-class _DoubleRecorder(_Recorder):
-    """Keeps values in float64 where the graph casts to a floating dtype for more or less precision."""
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """Returns the node's value."""
-        value = super().run_node(n)
-        if n.target is torch.ops.aten._to_copy.default and value.is_floating_point():
-            value = self.values[n.name] = self.fetch_args_kwargs_from_env(n)[0][0].double()
-        return value
+def _double(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
 def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, Any]:
@@ -222,7 +237,7 @@ def _gradient_values(graph: BackwardGraph, values: Mapping[str, Any], seed: int)
     given = [values[one.node] for one in graph.derived.saved]
     for one in graph.derived.into:
         given.append(torch.randn(values[one.node].shape, generator=generator, dtype=torch.float64))
-    recorder = _DoubleRecorder(graph.module)
+    recorder = _Recorder(graph.module)
     with torch.no_grad():
         recorder.run(*given)
     return recorder.values

@@ -62,17 +62,19 @@ def one_pass(program: TritonProgram) -> Iterator[TritonRewrite]:
 
 
 def _row_loop(program: TritonProgram, loops: Sequence[ast.For]) -> tuple[str, str] | None:
-    """Returns the size and the constant n and B of the loops `for ... in range(0, n, B)`; None unless all are alike."""
+    """Returns the size and the constant n and B of the loops over blocks of a row; None unless all are alike.
+
+    They are `for ... in range(0, n, B)`, or `for i in range(tl.cdiv(n, B))` with `i` as a factor of B alone.
+    """
     if len(loops) < 2 or len({ast.dump(one.iter) for one in loops}) != 1:
         return None
     turns = loops[0].iter
-    if not (
-        isinstance(turns, ast.Call)
-        and ast.unparse(turns.func) in ("range", program.function_name("range"))
-        and len(turns.args) == 3
-    ):
+    if not (isinstance(turns, ast.Call) and ast.unparse(turns.func) in ("range", program.function_name("range"))):
         return None
-    first, end, step = turns.args
+    bounds = _blocks_of(program, turns, loops)
+    if bounds is None:
+        return None
+    first, end, step = bounds
     size = program.size(end)
     simple = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
     if any(
@@ -81,10 +83,32 @@ def _row_loop(program: TritonProgram, loops: Sequence[ast.For]) -> tuple[str, st
     ):
         return None
     own = isinstance(step, ast.Name) and program.number(step) is not None and step.id in program.values
-    if program.number(first) != 0 or size is None or not size.isidentifier() or not own:
+    if (first is not None and program.number(first) != 0) or size is None or not size.isidentifier() or not own:
         return None
     assert isinstance(step, ast.Name)
     return size, step.id
+
+
+def _blocks_of(
+    program: TritonProgram, turns: ast.Call, loops: Sequence[ast.For]
+) -> tuple[ast.expr | None, ast.expr, ast.expr] | None:
+    """Returns first, end and step of a range over elements, None as first for 0; None for any other range."""
+    if len(turns.args) == 3:
+        first, end, step = turns.args
+        return first, end, step
+    count = turns.args[-1] if turns.args else None
+    named = [name for name in (program.function_name("cdiv"), "triton.cdiv") if name]
+    if not (isinstance(count, ast.Call) and ast.unparse(count.func) in named and len(count.args) == 2):
+        return None
+    for loop in loops:
+        for node in (one for statement in loop.body for one in ast.walk(statement)):
+            if isinstance(node, ast.Name) and isinstance(loop.target, ast.Name) and node.id == loop.target.id:
+                parent = program.file.parents[node]
+                if not (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult)):
+                    return None
+                if ast.dump(count.args[1]) not in (ast.dump(parent.left), ast.dump(parent.right)):
+                    return None
+    return (turns.args[0] if len(turns.args) == 2 else None), count.args[0], count.args[1]
 
 
 def _unlooped(program: TritonProgram, loops: Sequence[ast.For]) -> list[Edit]:
@@ -104,9 +128,13 @@ def _unlooped(program: TritonProgram, loops: Sequence[ast.For]) -> list[Edit]:
     return edits
 
 
-def _as_zero(program: TritonProgram, node: ast.Name) -> Edit:
-    """Returns an edit that replaces a name by 0, or a sum with it by the other operand."""
+def _as_zero(program: TritonProgram, node: ast.expr) -> Edit:
+    """Returns an edit that replaces a whole number by 0, or the sum or product that it is part of by what that is then."""
     parent = program.file.parents[node]
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+        return _as_zero(program, parent)
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub) and parent.right is node:
+        return program.replaced(parent, program.written(parent.left))
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add):
         return program.replaced(parent, program.written(parent.right if parent.left is node else parent.left))
     return program.replaced(node, "0")

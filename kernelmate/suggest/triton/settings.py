@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Contract, Kernel, MetricName
 from kernelmate.source import parse_contract, same_kernel, with_text
 from kernelmate.source.triton import SETTINGS, function_of, with_launch_values
+from kernelmate.source.triton_modules import library_names
 
 METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
 """Metrics that a kernel's constants affect."""
@@ -18,11 +21,14 @@ MOST_WARPS, MOST_STAGES = 16, 5
 LEAST_BLOCK = 16
 """Smallest value of a constant that is treated as a block size; tensor cores need at least 16."""
 
+_PYTHON = ("range", "min", "max", "float", "int", "len", "print")
+"""Functions of Python that kernels call."""
+
 
 def setting_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yields sets of values that differ from the present ones, configurations of `autotune` first.
 
-    The others are of `num_warps`, lengths of blocks doubled and halved, and `num_stages` of a kernel with a loop.
+    The others are of `num_warps`, lengths of blocks doubled and halved, and `num_stages` of a kernel with products in a loop.
     """
     seen: set[tuple[tuple[str, str], ...]] = set()
     for changes in _all_changes(kernel, values):
@@ -49,8 +55,30 @@ def _all_changes(kernel: Kernel, values: Mapping[str, str]) -> Iterator[dict[str
             yield {name: str(2 * length), "num_warps": str(min(2 * warps, MOST_WARPS))}
             if length > LEAST_BLOCK:
                 yield {name: str(length // 2)}
-    if re.search(r"\bfor\b", kernel.source):
+    if _has_stages(kernel):
         yield from ({"num_stages": str(other)} for other in range(1, MOST_STAGES + 1) if other != stages)
+
+
+def _has_stages(kernel: Kernel) -> bool:
+    """Returns True if a loop has products, which a function that it calls may have.
+
+    Of loops without `tl.dot`, Triton 3.9 generates the same code for all numbers of stages of a launch.
+    """
+    text = textwrap.dedent(kernel.source)
+    libraries = library_names(kernel)
+    calls = (
+        ast.unparse(call.func)
+        for loop in ast.walk(ast.parse(text))
+        if isinstance(loop, ast.For | ast.While)
+        for call in ast.walk(loop)
+        if isinstance(call, ast.Call)
+    )
+    names = ((name, name.partition(".")[0]) for name in calls)
+    return any(
+        re.fullmatch(r"(.*\.)?dot(_scaled)?", name)
+        or (first == name and first not in libraries and first not in _PYTHON)
+        for name, first in names
+    )
 
 
 def why(values: Mapping[str, str], changes: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ class Bypass:
     """A way past a name that leads to a kernel.
 
     Attributes:
-        kind: `branch`, `return`, `except`, `conditional`, `skip`, `case`, `loop` or `table`.
+        kind: `branch`, `return`, `except`, `suppress`, `conditional`, `skip`, `case`, `loop` or `table`.
         line: line of the guard, or of the handler.
         guard: the guard's text.
         target: line where it went.
@@ -156,6 +156,8 @@ class _Finder:
                 leaves = isinstance(handler.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 rest = [] if leaves or parent.orelse else _following(self.path, parent)
                 yield self._made("except", handler, handler.body[0], [*handler.body, *rest])
+        elif isinstance(parent, ast.With | ast.AsyncWith) and child in parent.body:
+            yield from self._suppressed(parent)
         elif isinstance(parent, ast.Match):
             for case in parent.cases:
                 if case is not child:
@@ -165,6 +167,14 @@ class _Finder:
             begun = self.executions.count(parent.iter if isinstance(parent, ast.For) else parent.test)
             if begun and not self.executions.count(parent.body[0]):
                 yield self._counted("loop", parent, parent, begun, [], computes=False)
+
+    def _suppressed(self, parent: ast.With | ast.AsyncWith) -> Iterator[Bypass]:
+        """Yields the way past a `with contextlib.suppress(...)`, taken at most as often as its statement began."""
+        rest = _following(self.path, parent)
+        for call in (one.context_expr for one in parent.items if isinstance(one.context_expr, ast.Call)):
+            if ast.unparse(call.func).rpartition(".")[2] == "suppress":
+                begun = self.executions.count(self.statement or parent)
+                yield self._counted("suppress", call, rest[0] if rest else parent, begun, rest)
 
     def _of_if(self, parent: ast.If, child: ast.AST) -> Iterator[Bypass]:
         inside, other = (parent.body, parent.orelse) if child in parent.body else (parent.orelse, parent.body)

@@ -262,7 +262,7 @@ class _Seeker:
         if self._runs_another(one, visit) or "needs_input_grad" in one.guard or (one.count and one.empty >= one.count):
             return False
         direct = visit.reference["direct"]
-        if one.kind == "except":
+        if one.kind in ("except", "suppress"):
             return self._raised(visit, one) is not None and (one.computes or ran == 0)
         if direct:
             return one.computes or (ran == 0 and not re.search(r"\.training\b|numel\(\)", one.guard))
@@ -283,7 +283,7 @@ class _Seeker:
 
     def _of_bypass(self, key: str, visit: Visit, one: Bypass) -> TraceFinding:
         name = self.process.kernels[key]["name"]
-        raised = self._raised(visit, one) if one.kind == "except" else None
+        raised = self._raised(visit, one) if one.kind in ("except", "suppress") else None
         function = visit.code.qualified
         if raised is not None:
             message = f"{function} caught {raised['type']} ({raised['message']}) and went on at line {one.target}"
@@ -293,7 +293,7 @@ class _Seeker:
                 visit.code.file,
                 one.line,
                 message,
-                one.count,
+                one.count if one.kind == "except" else min(one.count, raised["count"]),
                 one.guard,
                 "an error that is caught",
                 one.facts,

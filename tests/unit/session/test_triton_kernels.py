@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from kernelmate.errors import UsageError
 from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
-from kernelmate.source import load_kernel, load_kernels
+from kernelmate.source import contract_for, load_kernel, load_kernels
+from kernelmate.source.triton import function_of, same_elsewhere
+from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.triton import TritonRecipes
+from kernelmate.suggest.triton.settings import setting_changes
 
 pytest.importorskip("triton", reason="triton is not installed: make train-tools")
 
@@ -99,6 +103,92 @@ def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path
     assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
 
 
+IMPORTING = """import triton
+import triton.language as tl
+
+from .scaling import scaled
+
+# /// kernelmate
+# sizes = [{ n = 100 }]
+# grid = ["cdiv(n, BLOCK)"]
+# options = ["BLOCK=128"]
+# reference = "np.exp(2 * x)"
+# [args]
+# x = "in float32[n]"
+# y = "out float32[n]"
+# n = "int32"
+# ///
+
+
+def grow(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, scaled(tl.load(x + i, mask=i < n)), mask=i < n)
+
+
+grow = triton.jit(grow)
+"""
+SCALING = """import triton
+import triton.language as tl
+
+from .numbers import FACTOR
+
+raise SystemExit("this file is run")
+
+if FAST:
+    exp = tl.no_such_function
+else:
+    exp = tl.exp
+
+
+@triton.jit
+def scaled(v):
+    return exp(v * FACTOR)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A kernel with a function of another file, which has a constant of a third one."""
+    (tmp_path / "grow.py").write_text(IMPORTING)
+    (tmp_path / "scaling.py").write_text(SCALING)
+    (tmp_path / "numbers.py").write_text("import triton.language as tl\nFACTOR = tl.constexpr(2)\n")
+    return tmp_path
+
+
+def test_functions_of_other_files_are_compiled_and_their_faults_found(project: Path, session: Session) -> None:
+    (verdict,) = session.bench(load_kernel(project / "grow.py"))
+    assert verdict.correct, (verdict.findings, verdict.diagnostics)
+    (project / "numbers.py").write_text("import triton.language as tl\nFACTOR = tl.constexpr(3)\n")
+    (verdict,) = session.bench(load_kernel(project / "grow.py"))
+    assert verdict.correct is False
+
+
+def test_a_kernel_of_a_branch_is_judged_and_changed_in_place(tmp_path: Path, session: Session) -> None:
+    text = IMPORTING.replace("from .scaling import scaled\n", "").replace("scaled(", "tl.exp(2 * ")
+    text = text.replace("def grow", "@triton.jit\ndef grow").replace("\n\ngrow = triton.jit(grow)\n", "")
+    inner = "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+    (tmp_path / "grow.py").write_text(f"if has_triton():\n{inner}else:\n    grow = None\n")
+    kernel = load_kernel(tmp_path / "grow.py")
+    found = session.optimize(kernel, "make it faster", max_candidates=3)
+    assert found.baseline.correct, (found.baseline.findings, found.baseline.diagnostics)
+    changed = next(one.candidate.kernel for one in found.candidates if "num_warps" in one.candidate.author)
+    options = re.search(r"\n    # options = \[.*\]", changed.unit.text)
+    assert options is not None
+    assert "num_warps=" in options[0]
+    assert same_elsewhere(kernel, changed)
+
+
+def test_errors_in_other_files_are_told_there(project: Path, session: Session) -> None:
+    (project / "scaling.py").write_text(SCALING.replace("exp(v * FACTOR)", "exp(v * FACTOR, v, v, v)"))
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert (Path(error.file or "").name, error.line) == ("scaling.py", 16)
+    (project / "scaling.py").unlink()
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message.startswith("scaled is not defined: it is imported from .scaling, of which no file was found")
+
+
 def test_a_parameter_that_the_baseline_does_not_pass_is_named(tmp_path: Path, session: Session) -> None:
     other = changed(tmp_path, "add", "x_ptr, y_ptr, out_ptr, n,", "x_ptr, y_ptr, out_ptr, n, more,")
     text = (
@@ -143,6 +233,14 @@ def test_constants_and_configurations_are_searched(session: Session) -> None:
     assert judged.candidate.contract.block == ("256",)
     assert '# options = ["BLOCK=1024", "num_warps=8"]' in judged.candidate.kernel.unit.text
     assert {one.candidate.kernel.source for one in found.candidates} == {kernel.source}
+
+
+@pytest.mark.parametrize(("name", "offered"), [("matmul", True), ("flash_attention", True), ("max_pool", False)])
+def test_stages_are_tried_where_a_loop_has_products(name: str, offered: bool) -> None:
+    kernel = KERNELS[name]
+    changes = list(setting_changes(kernel, values_of(contract_for(kernel))))
+    configured = [dict(one) for one in function_of(kernel).configurations]
+    assert any(set(one) == {"num_stages"} for one in changes if one not in configured) is offered
 
 
 def test_authors_of_cuda_are_refused_by_name() -> None:

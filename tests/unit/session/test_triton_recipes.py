@@ -140,6 +140,24 @@ def test_one_pass_reads_a_third_of_the_sectors(session: Session) -> None:
     assert after[1] * 3 == before[1]
 
 
+@pytest.mark.parametrize(
+    ("turns", "index"),
+    [
+        ("range(tl.cdiv(N, BLOCK))", "first * BLOCK + tl.arange(0, BLOCK)"),
+        ("tl.range(0, tl.cdiv(N, BLOCK))", "tl.arange(0, BLOCK) + BLOCK * first"),
+        ("tl.range(0, N, BLOCK)", "first + tl.arange(0, BLOCK)"),
+    ],
+)
+def test_one_pass_is_the_same_for_loops_that_count_blocks(tmp_path: Path, turns: str, index: str) -> None:
+    counting = altered(
+        tmp_path, "softmax_in_passes", ("range(0, N, BLOCK)", turns), ("first + tl.arange(0, BLOCK)", index)
+    )
+    expected, _ = rewritten("one-pass", KERNELS["softmax_in_passes"])
+    kernel, contract = rewritten("one-pass", counting)
+    assert kernel.source == expected.source
+    assert "N <= 512" in contract.require
+
+
 def test_exact_products_are_offered_for_float32_operands_alone(tmp_path: Path) -> None:
     default = altered(tmp_path, "product_in_row_order", (', input_precision="ieee"', ""))
     made = [program_of(default).applied(one) for one in rewrites("exact-products", default)]
@@ -172,6 +190,7 @@ NOT_APPLIED = {
     "one row of blocks": ("group-order", "product", ("N = 168", "N = 96")),
     "a row too long for one program": ("one-pass", "softmax_in_passes", ("N = 300", "N = 20000")),
     "a launch whose block is computed": ("one-pass", "softmax_in_passes", ("def rms_reference", "def run(X, Y, B):\n    softmax_in_passes[(4,)](X, Y, 9, BLOCK=B)\n\n\ndef rms_reference")),
+    "a turn that is used by itself": ("one-pass", "softmax_in_passes", ("for first in range(0, N, BLOCK):\n        i = first", "for first in range(tl.cdiv(N, BLOCK)):\n        i = first")),
     "an array that is changed in place": ("one-pass", "softmax_in_passes", ("tl.store(Y + i", "tl.store(X + i")),
     "a row number that is used otherwise": ("tile-of-rows", "rms_norm", ("    inside = i", "    other = tl.program_id(0)\n    inside = i")),
     "a launch with a grid function": ("tile-of-rows", "rms_norm", ("rms_norm[(x.shape[0],)]", "rms_norm[lambda meta: (x.shape[0],)]")),

@@ -9,8 +9,9 @@ import pytest
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.records import Kernel
 from kernelmate.source import contract_for, load_kernel, load_kernels, parse_contract
-from kernelmate.source.triton import function_of, library_names, module_text, same_elsewhere, with_launch_values
+from kernelmate.source.triton import function_of, same_elsewhere, with_launch_values
 from kernelmate.source.triton_contract import skeleton
+from kernelmate.source.triton_modules import library_names, module_text
 
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n\nraise SystemExit('this file is run')\n\n"
 CONTRACT = """# /// kernelmate
@@ -70,6 +71,41 @@ def test_constants_come_from_configurations_and_defaults_where_options_name_none
     ]
     default = text.replace(tuned, "").replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 32")
     assert contract_for(kernel_of(tmp_path, default)).grid == ("cdiv(n, 32)",)
+
+
+def test_configurations_of_comprehensions_are_read(tmp_path: Path) -> None:
+    tuned = (
+        "WARPS = [8, 4]\nSTAGES = choose()\n\n@triton.autotune(configs=[\n"
+        "    triton.Config({'BLOCK': size}, num_warps=warps, num_stages=stages)\n"
+        "    for size in (64, 256) for warps in WARPS for stages in STAGES\n], key=['n'])\n"
+    )
+    text = HEAD + CONTRACT.replace('# options = ["BLOCK=128", "num_warps=2"]\n', "") + tuned + KERNEL
+    kernel = kernel_of(tmp_path, text.replace(CONTRACT, "").replace(tuned, CONTRACT + tuned))
+    assert [dict(one) for one in function_of(kernel).configurations] == [
+        {"BLOCK": size, "num_warps": warps} for size in ("64", "256") for warps in ("8", "4")
+    ]
+    filtered = text.replace("for stages in STAGES", "for stages in STAGES if size > stages")
+    assert function_of(kernel_of(tmp_path, filtered)).configurations == ()
+
+
+@pytest.mark.parametrize(("options", "value"), [('["BLOCK=128", "bias=None"]', "False"), ('["BLOCK=128"]', "True")])
+def test_a_constant_follows_from_a_parameter_that_heuristics_compare_with_none(
+    tmp_path: Path, options: str, value: str
+) -> None:
+    heuristics = "@triton.heuristics({'HAS_BIAS': lambda args: args['bias'] is not None})\n"
+    contract = CONTRACT.replace('["BLOCK=128", "num_warps=2"]', options)
+    if value == "True":
+        contract = contract.replace('# n = "int32"', '# bias = "in float32[n]"\n# n = "int32"')
+    parameters = "(x, y, bias, n, HAS_BIAS: tl.constexpr, BLOCK"
+    kernel = kernel_of(tmp_path, HEAD + contract + heuristics + KERNEL.replace("(x, y, n, BLOCK", parameters))
+    assert f"HAS_BIAS={value}" in contract_for(kernel).options
+
+
+def test_the_contract_to_complete_has_truth_values_for_flags(tmp_path: Path) -> None:
+    flagged = (
+        KERNEL.replace("n, BLOCK", "n, CAUSAL: tl.constexpr, BLOCK") + "    if not CAUSAL and n > 1:\n        return\n"
+    )
+    assert 'options = ["CAUSAL=False", "BLOCK=128"]' in skeleton(kernel_of(tmp_path, HEAD + flagged))
 
 
 def test_a_parameter_that_is_none_is_no_argument(tmp_path: Path) -> None:
@@ -158,6 +194,11 @@ def test_names_that_lead_to_pythons_own_objects_are_refused(tmp_path: Path, body
     with pytest.raises(SourceError, match="may not be used") as caught:
         module_text(kernel)
     assert caught.value.line == kernel.line + 3
+
+
+def test_parameters_may_have_names_of_pythons_functions(tmp_path: Path) -> None:
+    named = KERNEL.replace("(x, y,", "(input, y,").replace("x + i", "input + i")
+    assert "tl.load(input + i" in module_text(kernel_of(tmp_path, HEAD + named))
 
 
 def test_defaults_and_annotations_that_would_be_run_are_left_out(tmp_path: Path) -> None:

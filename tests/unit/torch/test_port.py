@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -22,9 +23,12 @@ from kernelmate_torch.porting import Porter, PortRequest
 from kernelmate_torch.program import Agreement
 from tests.unit.torch.ported_modules import DATA, eager, first_kernel, module_file, port_command, ported
 
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
+
+_verified: Any = importlib.import_module("kernelmate_torch.serving")._verified
+
 pytestmark = [
     pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS"),
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: make train-tools"),
 ]
 
 MODULES = sorted(one.stem for one in DATA.glob("*.py"))
@@ -141,7 +145,51 @@ def test_a_wrong_kernel_is_found_by_the_comparison_of_the_new_module(
     assert "deviates by" in agreement.wrong
 
 
+def test_inputs_at_which_eager_itself_is_far_from_float64_are_no_evidence():
+    x = torch.randn(4, 6)
+    assert _verified(Cancelling(0.0), Cancelling(), (x,), 0, random=False) == (None, "")
+    deviation, wrong = _verified(Cancelling(0.0), Cancelling(), (x.double(),), 0, random=False)
+    assert (deviation, wrong[:18]) == (0.0, "result 0 deviates ")
+
+
+class Cancelling(torch.nn.Module):  # type: ignore[misc]
+    """Loses its input's digits to a large number, which float64 keeps."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return (x * self.factor + 1e9) - 1e9
+
+
 # ------------------------------------------------------------------------------------------------- what is kept
+
+
+def test_a_dtype_that_the_module_names_is_no_disagreement_with_float64(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(tmp_path, "return F.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype) * x.float()")
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (eager(parts), agreement.wrong) == ([], "")
+
+
+def test_tensors_are_made_on_the_device_of_the_inputs(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    body = "return torch.relu(y) * torch.arange(y.shape[0], dtype=y.dtype, device=y.device)[:, None] * x"
+    path = module_file(tmp_path, body, inputs="float(2), torch.randn(18, 32)")
+    ported(process, session, path, tmp_path)
+    text = (tmp_path / "new" / "model_new.py").read_text()
+    assert "device=y.device" in text
+    assert "torch.device(" not in text
+
+
+def test_a_constant_gets_no_kernel(process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None):
+    path = module_file(tmp_path, "return torch.relu(x), torch.cat([torch.arange(3), torch.arange(2)])")
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert {one.why for one in parts if one.kernel is None} == {"it reads no tensor: its result is a constant"}
+    assert agreement.wrong == ""
 
 
 def test_dropout_and_random_numbers_stay_eager_and_keep_their_sequence(

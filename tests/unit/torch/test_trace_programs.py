@@ -37,6 +37,7 @@ FALLBACKS = {
     "patched_name": ("rebound", "a name with another value", 2),
     "strides": ("guard", "strides or alignment", 3),
     "subset_of_layers": ("guard", "a condition", 4),
+    "suppressed_error": ("except", "an error that is caught", 2),
     "switched_off": ("guard", "a switch of the program", 1),
 }
 """By program: kind and cause of its finding, and how often; the line is marked `# HERE`."""

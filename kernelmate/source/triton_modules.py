@@ -1,0 +1,359 @@
+"""Text that a Triton kernel's compilation defines: the kernel, and what it uses of its file and of files that this one imports.
+
+Imports are resolved by file names, as Python does from the file's folder and from the folders above it; nothing is imported. Of
+each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
+code. A name that stands for a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmate.errors import SourceError
+from kernelmate.records import Kernel
+from kernelmate.source.line_ends import normal_text
+from kernelmate.source.triton import dotted_name, is_constexpr, jitted_functions, literal, outside_functions, parsed
+
+MOST_FILES = 64
+"""Files that one kernel's definitions are taken from."""
+
+MOST_BYTES = 4 << 20
+"""Bytes of one of these files."""
+
+_PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+_LEVELS = 6
+"""Folders above a file that imports are looked for in, where none of them has a file of `_PROJECT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonModule:
+    """Definitions of one file.
+
+    Attributes:
+        path: the file.
+        text: Python text of the definitions, with each line where it stands in the file.
+        library: names that stand for something of triton: `tl` for `triton.language`. A name that several branches define,
+            as for different versions of triton, has several meanings.
+        imported: names that another module defines, each with its number and the name there; an empty name is the module.
+        missing: names of imports that give nothing to compile, each with the reason.
+        ambiguous: names that several branches define, each with the line of the definition that is taken, the last.
+    """
+
+    path: str
+    text: str
+    library: Mapping[str, tuple[str, ...]]
+    imported: Mapping[str, tuple[int, str]]
+    missing: Mapping[str, str]
+    ambiguous: Mapping[str, int]
+
+
+def triton_modules(kernel: Kernel) -> tuple[TritonModule, ...]:
+    """Returns the definitions that a kernel's compilation needs, those of its own file first.
+
+    Raises:
+        SourceError: the kernel uses a name that compilations may not, or its file is not Python.
+    """
+    tree = parsed(kernel.unit.text)
+    if tree is None:
+        raise SourceError("This is not Python.", file=kernel.unit.path)
+    files = [_File(kernel.unit.path, kernel.unit.text, tree)]
+    waiting = [(0, kernel.name)]
+    while waiting:
+        number, name = waiting.pop()
+        waiting += _want(files, number, name)
+    return tuple(one.module() for one in files)
+
+
+def module_text(kernel: Kernel) -> str:
+    """Returns the definitions of a kernel's own file; see `TritonModule.text`."""
+    return triton_modules(kernel)[0].text
+
+
+def library_names(kernel: Kernel) -> dict[str, tuple[str, ...]]:
+    """Returns what names of a kernel's file mean by its imports of triton; see `TritonModule.library`."""
+    tree = parsed(kernel.unit.text)
+    return {} if tree is None else _File(kernel.unit.path, kernel.unit.text, tree).library
+
+
+@dataclass(slots=True)
+class _File:
+    """A file that definitions are taken from.
+
+    Attributes:
+        definitions: statements that define a name and may be kept, by name.
+        library: see `TritonModule`.
+        imports: names that are imported from elsewhere: levels of a relative import, module, and name there (empty for a module).
+        kept: definitions that the kernel uses.
+        computed: names that are assigned anything else than a literal or a name, with the line.
+        imported, missing: see `TritonModule`.
+    """
+
+    path: str
+    source: str
+    tree: ast.Module
+    jitted: frozenset[str] = frozenset()
+    definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    library: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    imports: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    kept: dict[str, ast.stmt] = field(default_factory=dict)
+    imported: dict[str, tuple[int, str]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.jitted = frozenset(one.name for one in jitted_functions(self.tree, self.source))
+        certain = {id(one) for one in self.tree.body}
+        for node in outside_functions(self.tree):
+            if id(node) in certain:
+                self._forget(node)
+            if isinstance(node, ast.FunctionDef):
+                if node.name in self.jitted:
+                    self.definitions.setdefault(node.name, []).append(node)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
+            else:
+                self._assign(node)
+
+    def gives(self, name: str) -> bool:
+        """Returns True if a name of the file may stand for something that is compiled."""
+        return any(name in names for names in (self.definitions, self.library, self.imports))
+
+    def _forget(self, node: ast.stmt) -> None:
+        """Drops what names meant before a statement that is always run and gives them another meaning."""
+        names = _targets(node)
+        if isinstance(node, ast.FunctionDef):
+            names = [node.name]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [one.asname or one.name.partition(".")[0] for one in node.names]
+        elif isinstance(node, ast.Assign) and self.jitted.intersection(names):
+            names = []  # f = triton.jit(f)
+        for name in names:
+            for meanings in (self.definitions, self.library, self.imports):
+                meanings.pop(name, None)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        module = "" if isinstance(node, ast.Import) else node.module or ""
+        level = 0 if isinstance(node, ast.Import) else node.level
+        for one in node.names:
+            path = ".".join(part for part in (module, one.name) if part)
+            name = one.asname or one.name
+            if not level and path.partition(".")[0] == "triton":
+                whole = isinstance(node, ast.Import) and one.asname is None
+                self._mean("triton" if whole else name, "triton" if whole else path)
+            elif isinstance(node, ast.ImportFrom):
+                self.imports[name] = (level, module, one.name)
+            elif one.asname is not None or "." not in one.name:
+                self.imports[name] = (0, one.name, "")
+
+    def _mean(self, name: str, meaning: str) -> None:
+        self.library[name] = tuple(dict.fromkeys((*self.library.get(name, ()), meaning)))
+
+    def _assign(self, node: ast.stmt) -> None:
+        """Takes in a constant, or another name of a function."""
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        other = dotted_name(value)
+        for name in _targets(node):
+            if _constant(value) is not None:
+                self.definitions.setdefault(name, []).append(node)
+            elif value is not None and not other and name not in self.jitted:
+                self.computed[name] = node.lineno
+            elif other and other != name:
+                head, dot, rest = other.partition(".")
+                for meaning in self.library.get(head, ()):
+                    self._mean(name, meaning + dot + rest)
+                if head not in self.library and not rest:
+                    self.imports[name] = (-1, "", other)
+
+    def module(self) -> TritonModule:
+        """Returns the definitions that were found to be used."""
+        _check_names(list(self.kept.values()), self.path)
+        source = self.source.split("\n")
+        lines: dict[int, str] = {}
+        wrapped = []
+        for node in sorted({id(one): one for one in self.kept.values()}.values(), key=lambda one: one.lineno):
+            kept = _function_lines(node, source) if isinstance(node, ast.FunctionDef) else _constant_lines(node)
+            for number, line in kept.items():
+                lines[number] = f"{lines[number]}; {line}" if number in lines else line
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                wrapped.append(f"{node.name} = _kernelmate_jit({node.name})")
+        text = "\n".join([*(lines.get(number, "") for number in range(1, len(source) + 1)), *wrapped]) + "\n"
+        several = {name: node.lineno for name, node in self.kept.items() if len(self.definitions[name]) > 1}
+        return TritonModule(self.path, text, self.library, self.imported, self.missing, several)
+
+
+def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
+    """Keeps what defines a name in a file, and returns what that uses, each with the number of its file."""
+    file = files[number]
+    if name in file.kept or name in file.imported:
+        return []
+    if name in file.definitions:
+        # A branch without Triton may set the name to None.
+        functions = [one for one in file.definitions[name] if isinstance(one, ast.FunctionDef)]
+        node = file.kept[name] = (functions or file.definitions[name])[-1]
+        used = [(number, one.id) for one in ast.walk(node) if isinstance(one, ast.Name)]
+        # Of a module, those names are needed that the function takes from it.
+        for one in ast.walk(node):
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id in file.imports:
+                used += _want(files, number, one.value.id)
+                place, inner = file.imported.get(one.value.id, (0, "."))
+                used += [(place, one.attr)] if not inner else []
+        return used
+    if name in file.library or name not in file.imports:
+        if name in file.computed and name not in file.library:
+            file.missing[name] = f"its value of line {file.computed[name]} is no literal, and the file is not run"
+        return []
+    level, module, original = file.imports[name]
+    if level < 0:
+        file.imported[name] = (number, original)
+        return [(number, original)]
+    found = _imported_file(Path(file.path), level, module, original)
+    if found is None:
+        origin = "." * level + module
+        file.missing[name] = f"it is imported from {origin}, of which no file was found in the file's folder and above"
+        return []
+    path, original = found
+    known = [one.path for one in files]
+    place = known.index(str(path)) if str(path) in known else len(files)
+    if place == len(files):
+        opened = _opened(path) if len(files) < MOST_FILES else None
+        if opened is None:
+            file.missing[name] = f"{path} was not read: it is no Python text, is too long, or one of too many"
+            return []
+        files.append(opened)
+    file.imported[name] = (place, original)
+    if original and not files[place].gives(original):
+        file.missing[name] = f"{path} defines it, if at all, as no jitted function, constant or function of triton"
+    return [(place, original)] if original else []
+
+
+def _opened(path: Path) -> _File | None:
+    """Returns a file; None if it cannot be read, is too long, or is not Python."""
+    try:
+        text = normal_text(path.read_text(encoding="utf-8")) if path.stat().st_size <= MOST_BYTES else ""
+    except (OSError, UnicodeDecodeError):
+        return None
+    tree = parsed(text) if text else None
+    return None if tree is None else _File(str(path), text, tree)
+
+
+def _imported_file(path: Path, level: int, module: str, name: str) -> tuple[Path, str] | None:
+    """Returns the file that `from module import name` reads, and the name in it, which is empty if the name is a module."""
+    if not path.is_absolute() and not path.is_file():
+        return None  # text of a cell, or of a document that was never saved
+    folder = path.absolute().parent
+    parts = module.split(".") if module else []
+    if level:
+        roots = [folder, *folder.parents][level - 1 : level]
+    else:
+        above = [folder, *folder.parents][:_LEVELS]
+        last = next((index for index, one in enumerate(above) if any((one / mark).exists() for mark in _PROJECT)), None)
+        roots = above if last is None else above[: last + 1]
+    for root in roots:
+        own = _file_of(root, parts)
+        inner = _file_of(root, [*parts, name]) if name else None
+        if inner is not None and (own is None or not _defines(own, name)):
+            return inner, ""
+        if own is not None:
+            return own, name
+    return None
+
+
+def _file_of(root: Path, parts: Sequence[str]) -> Path | None:
+    whole = root.joinpath(*parts)
+    choices = [whole / "__init__.py"] if not parts else [whole.parent / f"{parts[-1]}.py", whole / "__init__.py"]
+    return next((one for one in choices if one.is_file()), None)
+
+
+def _defines(path: Path, name: str) -> bool:
+    file = _opened(path)
+    return file is not None and file.gives(name)
+
+
+def _targets(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+def _constant(value: ast.expr | None) -> str | None:
+    """Returns the text of a literal, or of `tl.constexpr` of one; None for any other expression."""
+    wrapped = isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1
+    if isinstance(value, ast.Call) and wrapped:
+        inner = literal(value.args[0])
+        return None if inner is None else f"{dotted_name(value.func)}({inner})"
+    return literal(value)
+
+
+def _constant_lines(node: ast.stmt) -> dict[int, str]:
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    return {node.lineno: f"{' = '.join(_targets(node))} = {_constant(value)}"}
+
+
+def _function_lines(node: ast.FunctionDef, source: Sequence[str]) -> dict[int, str]:
+    """Returns a jitted function's lines, with one decorator and without defaults and annotations that would be run.
+
+    A function of a branch loses its indentation.
+    """
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    parameters = [one.arg + (": _kernelmate_constexpr" if is_constexpr(one.annotation) else "") for one in arguments]
+    offset = len(arguments) - len(node.args.defaults)
+    for number, default in enumerate(node.args.defaults):
+        text = literal(default)
+        parameters[offset + number] += f" = {text if text is not None else 'None'}"
+    if node.args.kwonlyargs:
+        parameters.append("*")
+        for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            text = literal(value)
+            kind = ": _kernelmate_constexpr" if is_constexpr(one.annotation) else ""
+            parameters.append(f"{one.arg}{kind}" + ("" if value is None else f" = {text}"))
+    head = f"def {node.name}({', '.join(parameters)}):"
+    decorator = {one.lineno: "@_kernelmate_jit" for one in node.decorator_list[:1]}
+    first = node.body[0]
+    if source[first.lineno - 1].encode()[: first.col_offset].strip():
+        # The body begins on the last line of the head, so that all of it is on that line.
+        return decorator | {node.lineno: f"{head} " + "; ".join(ast.unparse(one) for one in node.body)}
+    margin = " " * node.col_offset
+    numbers = range(first.lineno, (node.end_lineno or first.lineno) + 1)
+    body = {number: source[number - 1].removeprefix(margin) for number in numbers}
+    return decorator | body | {node.lineno: head}
+
+
+_REFUSED_NAMES = frozenset(
+    {
+        "open", "eval", "exec", "compile", "getattr", "setattr", "delattr", "globals", "locals", "vars", "input", "breakpoint",
+        "help", "memoryview", "object", "type", "super", "dir",
+    }
+)  # fmt: skip
+
+
+def _check_names(nodes: Sequence[ast.stmt], path: str) -> None:
+    """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
+
+    A function's parameters may have such names, as `input`.
+
+    Raises:
+        SourceError: at the name.
+    """
+    for statement in nodes:
+        arguments = ast.walk(statement.args) if isinstance(statement, ast.FunctionDef) else ()
+        _check_names_of(statement, _REFUSED_NAMES - {one.arg for one in arguments if isinstance(one, ast.arg)}, path)
+
+
+def _check_names_of(statement: ast.stmt, refused: frozenset[str], path: str) -> None:
+    for node in ast.walk(statement):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        private = name.startswith("_") and (isinstance(node, ast.Attribute) or name.startswith("__"))
+        if private or (isinstance(node, ast.Name) and name in refused):
+            assert isinstance(node, ast.Attribute | ast.Name)
+            raise SourceError(
+                f"{name} may not be used by a kernel that is compiled here.",
+                file=path,
+                line=node.lineno,
+                column=node.col_offset + 1,
+                hint="Use functions of triton.language and jitted functions.",
+            )
