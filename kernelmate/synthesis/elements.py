@@ -190,7 +190,10 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Returns the gathers that some values depend on, operands first, without those behind known values."""
+        """Returns the gathers that some values depend on, without those behind known values.
+
+        A gather comes after those that its index depends on, and before those of which it takes elements: their indices contain its own.
+        """
         found: list[Key] = []
         seen: set[Key] = set()
 
@@ -198,10 +201,14 @@ class Numbers:
             if key in seen or key in known:
                 return
             seen.add(key)
-            for one in self.plan.operands(key):
-                visit(one)
+            operands = self.plan.operands(key)
             if self.plan.node(key).op in BY_NUMBER:
+                for one in operands[1:]:
+                    visit(one)
                 found.append(key)
+                operands = operands[:1]
+            for one in operands:
+                visit(one)
 
         for root in roots:
             visit(root)

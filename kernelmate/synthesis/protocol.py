@@ -18,7 +18,7 @@ from kernelmate.synthesis.loop_subscripts import assign as assign_turns
 from kernelmate.synthesis.loop_subscripts import chosen as loop_chosen
 from kernelmate.synthesis.loop_subscripts import depends
 from kernelmate.synthesis.loops import batched, over
-from kernelmate.synthesis.masks import assign_masked, assign_numbered, masked
+from kernelmate.synthesis.masks import assign_by_index, assign_masked, assign_numbered, masked
 from kernelmate.synthesis.primitives import broadcast_to, gathered, reduced, take, where
 from kernelmate.synthesis.ragged import CsrRows
 from kernelmate.synthesis.sizes import Untraceable, text_of
@@ -97,6 +97,8 @@ def assigned(a: Array, key: Any, value: Any) -> None:
         assign_turns(a, [*keys, *[slice(None)] * (a.ndim - len(keys))], value)
         return
     if assign_masked(a, key, value) or (isinstance(key, tuple) and assign_numbered(a, key, value)):
+        return
+    if assign_by_index(a, keys, value):
         return
     part = subscript(a, key)
     value = a.builder.lift(value)

@@ -21,6 +21,7 @@ from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
+    assigned,
     attention,
     bags,
     both_ways,
@@ -310,6 +311,9 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment", "repeat"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if any(assigned.is_place(graph, node) for node in graph.nodes):
+        yield from assigned.written(graph, text)
+        return
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     if len(graph.outputs) > 1 and "scatter" in found:
         yield from apart.written(graph, text, _by_operation)

@@ -281,7 +281,10 @@ class _Lanes:
         if node.op == "scalar":
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
-            return "0" if key[1][0] is None else self.numbers.at[int(key[1][0])]
+            axis = key[1][0]
+            if isinstance(axis, tuple):  # the position that a number selects is the number
+                return self.expressions.known[axis]
+            return "0" if axis is None else self.numbers.at[int(axis)]
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
