@@ -282,8 +282,8 @@ class _Lanes:
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
             axis = key[1][0]
-            if isinstance(axis, tuple):  # the position that a number selects is the number
-                return self.expressions.known[axis]
+            if isinstance(axis, tuple):
+                raise Refused("it needs reductions by number inside of others")
             return "0" if axis is None else self.numbers.at[int(axis)]
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
