@@ -221,6 +221,11 @@ class Numbers:
         for one, side in zip(key[1], sides, strict=True):
             if one is None:
                 continue
+            if isinstance(one, str):  # `#1/3`: the second of three parts of a row
+                number, _, count = one[1:].partition("/")
+                front = f"static_cast<size_t>({text}) * {count}" if text else ""
+                text = " + ".join(part for part in (front, number if number != "0" or not text else "") if part)
+                continue
             here = expressions.known[one] if isinstance(one, tuple) else self.at[int(one)]
             if not text:
                 text = here
@@ -263,7 +268,7 @@ def never_negative(graph: Graph, index: int) -> bool:
             return next(known)
         case "window":
             return all(known)
-        case "map" if node.data[0] in ("square", "exp", "searchsorted"):
+        case "map" if node.data[0] in ("square", "exp", "absolute", "searchsorted"):
             return True
         case "map" if node.data[0] == "maximum":
             return any(known)

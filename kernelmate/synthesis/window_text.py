@@ -39,7 +39,11 @@ class WindowText(WindowElements):
         if self.plan.is_leaf(key):
             return key
         part = node.op == "window" and len(self.plan.operands(key)) == 1
-        if part or node.op in ("view", "reshape", "take", "gather") or (node.op == "cast" and self._is_noise(key)):
+        if (
+            part
+            or node.op in ("view", "reshape", "take", "pick", "along", "gather")
+            or (node.op == "cast" and self._is_noise(key))
+        ):
             found = self._bare(self.plan.operands(key)[0])
             self._hint(found)
             if node.name:

@@ -70,7 +70,9 @@ class _Assigned(Gather):
         self.rows = min(-(-rows // (MULTIPROCESSORS * RESIDENT)), MOST_ROWS)
         if not self.last:
             self.rows = max(-(-self.rows // THREADS), 1) * THREADS
-        names.kRows, own = kernel.constant("Rows", self.rows, f"neighbouring {'rows' if self.last else 'elements'} of the result for a block")
+        names.kRows, own = kernel.constant(
+            "Rows", self.rows, f"neighbouring {'rows' if self.last else 'elements'} of the result for a block"
+        )
         self.constants += own
         self.numbers.at = {**self.numbers.at, plan.summed: names.i}
         self.more = [f"int {names.last}"] if self.last else [f"const int* {names.last}"]

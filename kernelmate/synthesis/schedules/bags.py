@@ -284,7 +284,8 @@ class _Lanes:
             axis = key[1][0]
             if isinstance(axis, tuple):
                 raise Refused("it needs reductions by number inside of others")
-            return "0" if axis is None else self.numbers.at[int(axis)]
+            place = "0" if axis is None else self.numbers.at[int(axis)]
+            return f"static_cast<long long>({place})" if place == self.names.row else place
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 

@@ -178,7 +178,9 @@ class Gather:
         else:
             opening.append(f"const int {names.columns} = {length};")
         place = f"{names.row} * {names.columns} + {names.column}" if self.last else names.column
-        used = self.last or any(re.search(rf"\b{names.columns}\b", one) for one in [*self.expressions.outer, *results, *loads])
+        used = self.last or any(
+            re.search(rf"\b{names.columns}\b", one) for one in [*self.expressions.outer, *results, *loads]
+        )
         inner = [
             *packs.structs(names.kPack), *(opening if used else []), *self._coordinates([*self.expressions.outer, *before, *results, *loads]),
             *self.expressions.outer, *dict.fromkeys(loads), *before,
