@@ -41,6 +41,10 @@ class Masked(NDArrayOperatorsMixin):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         raise Untraceable(f"np.{func.__name__} of elements that a mask chooses")
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuses a result, or an operand, of which the number of elements depends on values."""
+        raise Untraceable("an array of the elements that a mask chooses, of which the number depends on values")
+
     def astype(self, dtype: Any, **_: Any) -> Masked:
         """Returns the elements in another dtype."""
         return Masked(cast(self.values, dtype), self.mask)

@@ -478,3 +478,23 @@ def segment_softmax(e: "float32[n=60]", segment: "int32[n] ~ integers(0, 6)"):
 def upsampled_colours(y: "float32[h=12, w=16]", uv: "float32[hh=6, ww=8, 2]"):
     u, v = (np.repeat(np.repeat(uv[..., k], 2, axis=0), 2, axis=1) for k in range(2))
     return np.stack([y + v, y - u - v, y + u], axis=-1)
+
+
+def eroded(image: "uint8[h=12, w=20]"):
+    p = np.pad(image, 1, constant_values=255)
+    out = np.full_like(image, 255)
+    for i in range(3):
+        for j in range(3):
+            out = np.minimum(out, p[i : i + image.shape[0], j : j + image.shape[1]])
+    return out
+
+
+def pooled_maxima(x: "int32[h=12, w=20]"):
+    h, w = x.shape
+    return x.reshape(h // 2, 2, w // 2, 2).max(axis=(1, 3))
+
+
+def permuted_hash(k: "uint32[n=500]"):
+    s = k * np.uint32(747796405) + np.uint32(2891336453)
+    w = ((s >> ((s >> np.uint32(28)) + np.uint32(4))) ^ s) * np.uint32(277803737)
+    return (w >> np.uint32(22)) ^ w
