@@ -498,3 +498,12 @@ def permuted_hash(k: "uint32[n=500]"):
     s = k * np.uint32(747796405) + np.uint32(2891336453)
     w = ((s >> ((s >> np.uint32(28)) + np.uint32(4))) ^ s) * np.uint32(277803737)
     return (w >> np.uint32(22)) ^ w
+
+
+def selected_neighbours(x: "float32[rows=12, cols=20]", k: "int32[cols] ~ integers(0, cols)"):
+    return np.roll(x[:, k], 1, axis=1) - np.repeat(x, 2, axis=1)[:, ::2]
+
+
+def neighbours_along_rows(x: "float32[rows=12, cols=20]", k: "int32[rows, cols] ~ integers(0, cols)"):
+    chosen = np.take_along_axis(x, k, axis=1)
+    return np.concatenate([chosen[:, 1:], chosen[:, :1]], axis=1) + x
