@@ -10,6 +10,7 @@ arrays.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -290,7 +291,12 @@ class _Rebuilding:
             self._replaced[id(held)] = replaced = {**self._names, **held}
             for name, value in held.items():
                 replaced[name] = self._value(value)
+            replaced["__builtins__"] = {**vars(builtins), "__import__": self._import}
         return self._replaced[id(held)]
+
+    def _import(self, *args: Any, **keywords: Any) -> Any:
+        """Imports a module for a statement within a function, and replaces it as those of the file's head."""
+        return self._value(builtins.__import__(*args, **keywords))
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, types.ModuleType):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -469,7 +470,17 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
             return mapped(builder, ufunc, (below[0], (max if name == "maximum" else min)(below[1], inputs[1])))
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
-    return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+    shape = broadcast([arg.shape for arg in args])
+    kept = name == "subtract" and args[0].dtype == dtype and len(shape) == args[0].ndim and not args[1].loops
+    if kept and _is_zero(args[1]) and [*map(text_of, shape)] == [*map(text_of, args[0].shape)]:
+        return Array(builder, args[0].node)
+    return builder.add("map", args, shape, dtype, (name,))
+
+
+def _is_zero(array: Array) -> bool:
+    """Returns True for a constant zero, such as an empty sum, which changes nothing that it is subtracted from."""
+    node = array.builder.nodes[array.node]
+    return node.op == "constant" and node.data[0] == 0 and math.copysign(1, float(node.data[0])) > 0
 
 
 MOST_FACTORS = 8

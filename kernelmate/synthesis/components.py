@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kernelmate.synthesis.elements import never_negative
 from kernelmate.synthesis.graph import Graph, Node, ufunc_of
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
-from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.plan import Refused, sorted_graph
 
 MOST = 8
 """Maximum length of such an axis, and maximum number of elements of a result."""
@@ -42,6 +43,34 @@ def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
             outputs.append(split.value(output, one))
             places.append((place, one))
     return Graph(tuple(split.nodes), tuple(outputs)), places
+
+
+def with_terms(graph: Graph) -> Graph | None:
+    """Returns the graph with reductions along axes of a short fixed length written out term by term; None without one.
+
+    Each term is then a slice of its own, such as an element of a solution that earlier elements determine.
+    """
+    nodes, found = list(graph.nodes), False
+    for index, node in enumerate(graph.nodes):
+        if node.op != "reduce" or node.data[0] not in _JOINED:
+            continue
+        source, axis = nodes[node.args[0]], int(node.data[1] or 0)
+        if not _is_short(source.shape[axis]):
+            continue
+        found, total = True, -1
+        kept = [one for one in range(len(source.shape)) if one != axis]
+        for place in range(int(source.shape[axis])):
+            maps = (AxisMap(str(place) if one == axis else "0", ((one, 1),)) for one in range(len(source.shape)))
+            sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
+            nodes.append(Node("window", node.args, sides, source.dtype, tuple(one.text() for one in maps)))
+            nodes.append(Node("view", (len(nodes) - 1,), node.shape, source.dtype, tuple(kept)))
+            if total >= 0:
+                nodes.append(
+                    Node("map", (total, len(nodes) - 1), node.shape, node.dtype, (_JOINED[str(node.data[0])],))
+                )
+            total = len(nodes) - 1
+        nodes[index] = replace(nodes[total], name=node.name)
+    return sorted_graph(nodes, graph.outputs) if found else None
 
 
 def _is_short(side: str) -> bool:
@@ -142,6 +171,8 @@ class _Split:
     def _reduced(self, node: Node, element: Component, shape: list[str], name: str) -> int:
         kind, axis = str(node.data[0]), int(node.data[1] or 0)
         source = self.graph.nodes[node.args[0]]
+        if source.shape[axis] == "1" and kind in _JOINED:
+            return self.value(node.args[0], (*element[:axis], 0, *element[axis:]))
         if not _is_short(source.shape[axis]):
             inner = (*element[:axis], None, *element[axis:])
             place = sum(one is None for one in element[:axis])
@@ -162,7 +193,7 @@ class _Split:
         axes: list[int] = []
         for entry, side in zip(node.data, source.shape, strict=True):
             axis = AxisMap.of(entry)
-            chosen = [element[place] for place, _ in axis.terms]
+            chosen = [0 if node.shape[place] == "1" != side else element[place] for place, _ in axis.terms]
             offset = linear(axis.offset)
             if not any(one is None for one in chosen) and not offset.terms and axis.every == 1:
                 at = offset.constant + sum(step * (one or 0) for one, (_, step) in zip(chosen, axis.terms, strict=True))
@@ -179,6 +210,7 @@ class _Split:
             inner.append(None)
             axes.append(axis.terms[0][0])
         kept = [place for place, one in enumerate(element) if one is None]
-        if sorted(axes) != kept:
+        if sorted(axes) != [one for one in kept if one in axes or node.shape[one] != "1"]:
             raise Refused("it repeats parts of arrays")
-        return self._turned(self.value(node.args[0], tuple(inner)), [axes.index(one) for one in kept], [node.shape[one] for one in kept])  # fmt: skip
+        order = [axes.index(one) if one in axes else None for one in kept]
+        return self._turned(self.value(node.args[0], tuple(inner)), order, [node.shape[one] for one in kept])

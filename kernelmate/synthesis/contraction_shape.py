@@ -42,6 +42,8 @@ class ContractionShape:
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         self.plan = plan
         self.reductions = [key for key in walk(plan) if plan.node(key).op == "reduce"]
+        if not self.reductions:
+            raise Refused("it has no sum")
         self.roots = [plan.operands(key)[0] for key in self.reductions]
         self.reduction, self.root = self.reductions[0], self.roots[0]
         kept = order_of(plan.outputs[0][1])

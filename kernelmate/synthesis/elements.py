@@ -190,7 +190,10 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Returns the gathers that some values depend on, operands first, without those behind known values."""
+        """Returns the gathers that some values depend on, without those behind known values.
+
+        A gather comes after those that its index depends on, and before those of which it takes elements: their indices contain its own.
+        """
         found: list[Key] = []
         seen: set[Key] = set()
 
@@ -198,10 +201,14 @@ class Numbers:
             if key in seen or key in known:
                 return
             seen.add(key)
-            for one in self.plan.operands(key):
-                visit(one)
+            operands = self.plan.operands(key)
             if self.plan.node(key).op in BY_NUMBER:
+                for one in operands[1:]:
+                    visit(one)
                 found.append(key)
+                operands = operands[:1]
+            for one in operands:
+                visit(one)
 
         for root in roots:
             visit(root)
@@ -213,6 +220,11 @@ class Numbers:
         text = ""
         for one, side in zip(key[1], sides, strict=True):
             if one is None:
+                continue
+            if isinstance(one, str):  # `#1/3`: the second of three parts of a row
+                number, _, count = one[1:].partition("/")
+                front = f"static_cast<size_t>({text}) * {count}" if text else ""
+                text = " + ".join(part for part in (front, number if number != "0" or not text else "") if part)
                 continue
             here = expressions.known[one] if isinstance(one, tuple) else self.at[int(one)]
             if not text:
@@ -256,7 +268,7 @@ def never_negative(graph: Graph, index: int) -> bool:
             return next(known)
         case "window":
             return all(known)
-        case "map" if node.data[0] in ("square", "exp", "searchsorted"):
+        case "map" if node.data[0] in ("square", "exp", "absolute", "searchsorted"):
             return True
         case "map" if node.data[0] == "maximum":
             return any(known)

@@ -110,7 +110,7 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
         several = [target.builder.lift(one) for one in index]
         if len(index) > target.ndim or not all(one.ndim for one in several):
             raise Untraceable(f"np.{ufunc.__name__}.at by other than whole numbers along each axis")
-        numbers = _joint_numbers(several, target.shape[: len(index)])
+        numbers = joint_numbers(several, target.shape[: len(index)])
         count = product(target.shape[: len(index)], target.builder.scalar)
         rows = target.builder.add("constant", (), [count, *target.shape[len(index) :]], target.dtype, (0,))
         sums = _sums_by_number(rows, numbers, target.builder.lift(values))
@@ -284,13 +284,13 @@ def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
     if len(places) < 2 or len(keys) != a.ndim or not whole or places[-1] - places[0] != len(places) - 1:
         return None
-    numbers = _joint_numbers([keys[place] for place in places], a.shape[places[0] : places[-1] + 1])
+    numbers = joint_numbers([keys[place] for place in places], a.shape[places[0] : places[-1] + 1])
     if len(places) == a.ndim:
         return take(reshape(a, -1), numbers, 0)
     return picked(reshape(a, (*a.shape[: places[0]], -1, *a.shape[places[-1] + 1 :])), numbers, places[0])
 
 
-def _joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
+def joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
     """Returns indices along the axis that adjacent axes are merged into, from index arrays along each of them."""
     if any(one.dtype.kind not in "iu" for one in several):
         raise Untraceable("indexing by other than whole numbers")

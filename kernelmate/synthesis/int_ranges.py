@@ -32,8 +32,34 @@ def needs_no_cast(graph: Graph, index: int) -> bool:
 
 def is_shift_of(graph: Graph, index: int, bits: int) -> bool:
     """Returns True if a node's values are valid shift counts for integers of `bits` bits."""
-    found = _range(graph, index, positions=True)
+    found = _few_bits(graph, index)
     return found is not None and found[0] >= 0 and found[1] < bits
+
+
+def _few_bits(graph: Graph, index: int) -> Range | None:
+    """Returns the range of a value of few bits, as `(x >> 28) + 4` or `x & 31`, whatever the words that it is computed from hold."""
+    known = _range(graph, index, positions=True)
+    node = graph.nodes[index]
+    if known is not None or node.op not in ("map", "cast", "view") or "float" in node.dtype:
+        return known
+    if node.op != "map":
+        return _few_bits(graph, node.args[0]) if graph.nodes[node.args[0]].dtype[:3] in ("int", "uin") else None
+    ranges = [_few_bits(graph, one) for one in node.args]
+    first, last = ranges[0], ranges[-1]
+    source = graph.nodes[node.args[0]].dtype
+    if last is not None and last[0] == last[1] and first is None:
+        number = last[0]
+        match str(node.data[0]):
+            case "bitwise_and" if number >= 0:
+                return 0, number
+            case "right_shift" if source.startswith("uint") and 0 <= number < int(source[4:]):
+                return 0, 2 ** int(source[4:]) - 1 >> number
+            case "remainder" if number > 0:
+                return 0, number - 1
+        return None
+    if first is None or last is None or node.data[0] not in ("add", "subtract", "maximum", "minimum", "bitwise_and"):
+        return None
+    return _mapped(str(node.data[0]), [first, last])
 
 
 def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None:

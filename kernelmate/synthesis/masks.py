@@ -1,4 +1,4 @@
-"""Elements selected by a mask, read and assigned, and NumPy's functions with masks."""
+"""Elements selected by a mask, read and assigned, elements assigned by index, and NumPy's functions with masks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernelmate.synthesis.arrays import Array, cast, mapped
-from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, where
+from kernelmate.synthesis.indexed import joint_numbers
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, take, where
 from kernelmate.synthesis.primitives import where as chosen
 from kernelmate.synthesis.sizes import Untraceable
 
@@ -39,6 +40,10 @@ class Masked(NDArrayOperatorsMixin):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         raise Untraceable(f"np.{func.__name__} of elements that a mask chooses")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuses a result, or an operand, of which the number of elements depends on values."""
+        raise Untraceable("an array of the elements that a mask chooses, of which the number depends on values")
 
     def astype(self, dtype: Any, **_: Any) -> Masked:
         """Returns the elements in another dtype."""
@@ -106,6 +111,40 @@ def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
     made = a.builder.lift(value)
     chosen = a.builder.add("iota", (), [a.shape[1]], np.int64) == expand_dims(index, 1)
     a.assign(where(chosen, expand_dims(made, 1) if made.ndim else made, Array(a.builder, a.node)))
+    return True
+
+
+def assign_by_index(a: Array, keys: Sequence[Any], value: Any) -> bool:
+    """Implements `a[index] = value` and `a[rows, columns] = value`; returns False for other keys.
+
+    Of several values for one element, the last one is assigned, as in NumPy.
+    """
+    keys = [one for one in keys if one is not Ellipsis]
+    while len(keys) > 1 and isinstance(keys[-1], slice) and keys[-1] == slice(None):
+        keys.pop()
+    if not keys or not all(isinstance(one, Array | np.ndarray) for one in keys) or len(keys) > a.ndim:
+        return False
+    numbers = [a.builder.lift(one) for one in keys]
+    if any(one.dtype.kind not in "iu" or one.loops or not one.ndim for one in numbers) or a.loops:
+        return False
+    index = joint_numbers(numbers, a.shape[: len(numbers)])
+    rest = a.shape[len(numbers) :]
+    made = cast(a.builder.lift(value), a.dtype)
+    before = reshape(Array(a.builder, a.node), (-1, *rest)) if len(numbers) > 1 else Array(a.builder, a.node)
+    new: tuple[None, ...] = (None,) * bool(rest)
+    if made.ndim:
+        made = broadcast_to(made, (*index.shape, *rest))
+    if index.ndim > 1:
+        made = reshape(made, (-1, *rest)) if made.ndim else made
+        index = reshape(index, -1)
+    if len(rest) > 1:
+        before, made = (reshape(one, (one.shape[0], -1)) if one.ndim else one for one in (before, made))
+    places = cast(a.builder.add("iota", (), [index.shape[0]], np.int64), np.int32)
+    last = a.builder.add("scatter", [index, places], [before.shape[0]], np.int32, ("max",)).view_of([0, *new])
+    if made.ndim:
+        last_place = a.builder.add("scatter", [index, places], [before.shape[0]], np.int32, ("max",))
+        made = take(made, np.maximum(last_place, 0), 0)
+    a.assign(reshape(where(last >= 0, made, before), a.shape))
     return True
 
 

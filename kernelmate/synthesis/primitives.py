@@ -119,6 +119,12 @@ def reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
         rest = reduced_along(Array(a.builder, node.args[0]), kind, gone, dtype)
         return rest.view_of([one - (one > gone) for one in order])
     shape = a.shape
+    if (
+        text_of(shape[axis]) == "0" and kind in ("sum", "prod") and not a.loops
+    ):  # as before the first of `l[i, :i] @ x[:i]`
+        return a.builder.add("constant", (), shape[:axis] + shape[axis + 1 :], dtype or a.dtype, (int(kind == "prod"),))
+    if text_of(shape[axis]) == "1" and kind in COMBINATIONS and not a.loops:
+        return cast(a.view_of([one for one in range(a.ndim) if one != axis]), dtype or a.dtype)
     return a.builder.add("reduce", [a], shape[:axis] + shape[axis + 1 :], dtype or a.dtype, (kind, axis))
 
 

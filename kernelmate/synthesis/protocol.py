@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kernelmate.synthesis.arrays import Array
 from kernelmate.synthesis.composed import COMPOSED, logaddexp, logsumexp
 from kernelmate.synthesis.functions import FUNCTIONS, METHODS, matmul
@@ -18,7 +20,7 @@ from kernelmate.synthesis.loop_subscripts import assign as assign_turns
 from kernelmate.synthesis.loop_subscripts import chosen as loop_chosen
 from kernelmate.synthesis.loop_subscripts import depends
 from kernelmate.synthesis.loops import batched, over
-from kernelmate.synthesis.masks import assign_masked, assign_numbered, masked
+from kernelmate.synthesis.masks import assign_by_index, assign_masked, assign_numbered, masked
 from kernelmate.synthesis.primitives import broadcast_to, gathered, reduced, take, where
 from kernelmate.synthesis.ragged import CsrRows
 from kernelmate.synthesis.sizes import Untraceable, text_of
@@ -46,7 +48,7 @@ def subscript(a: Array, key: Any) -> Any:
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
-    for known in (by_numbers, by_number, backwards):
+    for known in (_listed, by_numbers, by_number, backwards):
         found = known(a, keys)
         if found is not None:
             return found
@@ -64,6 +66,26 @@ def subscript(a: Array, key: Any) -> Any:
         axes += [axis] if isinstance(one, slice) else []
         axis += 1
     return a.view_of(axes)
+
+
+MOST_LISTED = 64
+"""Maximum number of constant indices, each of which becomes a slice of its own."""
+
+
+def _listed(a: Array, keys: Sequence[Any]) -> Any:
+    """Implements `a[:, [1, 2, 0]]`: constant indices of one axis, and slices of others; None for other keys."""
+    places = [place for place, one in enumerate(keys) if isinstance(one, list | np.ndarray)]
+    if len(places) != 1 or not all(
+        one is None or isinstance(one, slice) for i, one in enumerate(keys) if i not in places
+    ):
+        return None
+    (place,) = places
+    if any(isinstance(one, Array) for one in keys[place]):
+        return None
+    numbers = np.asarray(keys[place])
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or not 0 < len(numbers) <= MOST_LISTED:
+        return None
+    return stack([subscript(a, (*keys[:place], int(one), *keys[place + 1 :])) for one in numbers], axis=place)
 
 
 def _keeps(key: Any, side: int) -> bool:
@@ -97,6 +119,8 @@ def assigned(a: Array, key: Any, value: Any) -> None:
         assign_turns(a, [*keys, *[slice(None)] * (a.ndim - len(keys))], value)
         return
     if assign_masked(a, key, value) or (isinstance(key, tuple) and assign_numbered(a, key, value)):
+        return
+    if assign_by_index(a, keys, value):
         return
     part = subscript(a, key)
     value = a.builder.lift(value)

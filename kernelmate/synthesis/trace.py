@@ -87,7 +87,10 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
             continue  # NumPy would refuse this generated size
         if alike and graph != alike[0][1]:
             # A special case of the smallest sizes, which a kernel for all sizes may follow: the judge tells.
-            if not any(value <= LARGEST_EDGE < min(one.size[name] for one, _ in alike) for name, value in size.items()):
+            if not any(
+                value <= LARGEST_EDGE and value < min(one.size[name] for one, _ in alike)
+                for name, value in size.items()
+            ):
                 raise _depends(contract, alike[0][0], builder)
             edge = builder
         else:

@@ -17,6 +17,7 @@ from typing import TypeAlias, cast
 
 from kernelmate.records import Size
 from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import may_be_negative
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import (
     ABOVE,
@@ -86,11 +87,27 @@ class Windows(Plan):
                 count = len(nodes[chosen].shape)
                 picked = (chosen, index[:count])
                 return ((source, (_value_of(picked), *index[count:])), picked)
+            case "pick" | "along":
+                return self._picked(key)
             case "gather":
                 source, chosen = node.args
                 picked = (chosen, index)
                 return ((source, (*index, _value_of(picked))), picked)
         return ()
+
+    def _picked(self, key: Key) -> tuple[Key, ...]:
+        """Returns the element that a number selects along an axis, and the number."""
+        node, index, nodes = self.node(key), key[1], self.graph.nodes
+        source, chosen = node.args
+        if may_be_negative(self.graph, chosen):
+            raise Refused("it has elements by computed numbers, which may count from the end, beside parts of arrays")
+        axis, numbers = int(node.data[0] or 0), nodes[chosen].shape
+        count = len(numbers) if node.op == "pick" else 1
+        mine = index[axis : axis + count] if node.op == "pick" else index
+        picked = (chosen, tuple("0" if side == "1" else one for side, one in zip(numbers, mine, strict=True)))
+        whole = (*index[:axis], _value_of(picked), *index[axis + count :])
+        kept = tuple("0" if side == "1" else one for side, one in zip(nodes[source].shape, whole, strict=True))
+        return ((source, kept), picked)
 
     def is_leaf(self, key: Key) -> bool:
         """Returns True if an operation is an array of the kernel, in its own or another shape."""

@@ -22,6 +22,14 @@ _BESIDE = {
 _NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
+def _limit(kind: str, ctype: str) -> str:
+    """Returns the smallest number of a C++ integer type for a maximum, or the largest one for a minimum."""
+    largest = {"int": "2147483647", "unsigned int": "4294967295u", "long long": "9223372036854775807ll", "unsigned long long": "18446744073709551615ull"}[ctype]  # fmt: skip
+    if kind == "min":
+        return largest
+    return "0" if ctype.startswith("unsigned") else f"-{largest} - 1"
+
+
 class WindowText(WindowElements):
     """Writes the values of one element of the result; arguments as for `WindowElements`."""
 
@@ -39,7 +47,11 @@ class WindowText(WindowElements):
         if self.plan.is_leaf(key):
             return key
         part = node.op == "window" and len(self.plan.operands(key)) == 1
-        if part or node.op in ("view", "reshape", "take", "gather") or (node.op == "cast" and self._is_noise(key)):
+        if (
+            part
+            or node.op in ("view", "reshape", "take", "pick", "along", "gather")
+            or (node.op == "cast" and self._is_noise(key))
+        ):
             found = self._bare(self.plan.operands(key)[0])
             self._hint(found)
             if node.name:
@@ -235,11 +247,12 @@ class WindowText(WindowElements):
     def _reduced(self, key: Key, lines: list[str]) -> str:
         """Returns the local that holds a reduction over a window."""
         kind, ctype = str(self.plan.node(key).data[0]), self.type_of(key)
-        if ctype != self.real and (kind != "sum" or ctype == "bool"):
+        whole = ctype != self.real
+        if whole and (kind == "prod" or ctype == "bool"):
             raise Refused(f"the {kind} of {self.plan.node(key).dtype}")
         variables, roots = self._roots(key)
         name = self.names.fresh(_NAMES[kind])
-        start = self.number(_START[kind]) if ctype == self.real else "0"
+        start = self.number(_START[kind]) if not whole else "0" if kind == "sum" else _limit(kind, ctype)
         lines.append(f"{ctype} {name} = {start};")
         loops: list[tuple[str, str]] = []
         for variable in variables:
@@ -250,7 +263,7 @@ class WindowText(WindowElements):
         known, places = dict(self.known), dict(self._places)
         body: list[str] = []
         for text in self.locals_for(roots, body):
-            body += self._combined(kind, name, text)
+            body += self._combined(kind, name, text, ctype)
         self.known, self._places = known, places
         for local, length in reversed(loops):
             body = block_of(f"for (int {local} = 0; {local} < {length}; ++{local})", body)
@@ -259,15 +272,16 @@ class WindowText(WindowElements):
         self.known[key] = name
         return name
 
-    def _combined(self, kind: str, name: str, text: str) -> list[str]:
-        """Returns statements that combine one more value into a reduction; NaN propagates as in NumPy."""
+    def _combined(self, kind: str, name: str, text: str, ctype: str) -> list[str]:
+        """Returns statements that combine one more value of a type into a reduction; NaN propagates as in NumPy."""
         if kind in ("sum", "prod"):
             return [f"{name} {'+' if kind == 'sum' else '*'}= {text};"]
         lines = []
         if not re.fullmatch(r"\w+", text):
             value = self.names.fresh("value")
-            lines, text = [f"const {self.real} {value} = {text};"], value
-        return [*lines, f"if ({text} {'>' if kind == 'max' else '<'} {name} || isnan({text})) {name} = {text};"]
+            lines, text = [f"const {ctype} {value} = {text};"], value
+        nan = f" || isnan({text})" if ctype == self.real else ""
+        return [*lines, f"if ({text} {'>' if kind == 'max' else '<'} {name}{nan}) {name} = {text};"]
 
     def _repeats(self, key: Key) -> bool:
         return super()._repeats(key) or self._compares(self.plan.node(key))

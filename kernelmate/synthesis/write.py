@@ -8,6 +8,7 @@ from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
+from kernelmate.synthesis.components import with_terms
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
@@ -21,6 +22,7 @@ from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
+    assigned,
     attention,
     bags,
     both_ways,
@@ -56,6 +58,7 @@ from kernelmate.synthesis.schedules import (
 )
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
+from kernelmate.synthesis.splitting import with_split_axes
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -194,7 +197,7 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
     if of_bits:
         yield from _of_bits(graph, text)
         return
-    others = [regrouped(graph), slices_first(graph, text.contract)]
+    others = [regrouped(graph), slices_first(graph, text.contract), with_split_axes(graph, text.contract)]
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [
         partial(_of_numbers, one) for one in (graph, *others) if one is not None
     ]
@@ -308,8 +311,11 @@ def _parted(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels in which parts of arrays are index maps."""
     found = {node.op for node in graph.nodes}
-    if "window" in found and found & {"pick", "along", "scatter", "segment", "repeat"}:
+    if "window" in found and found & {"scatter", "segment", "repeat"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if any(assigned.is_place(graph, node) for node in graph.nodes):
+        yield from assigned.written(graph, text)
+        return
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     if len(graph.outputs) > 1 and "scatter" in found:
         yield from apart.written(graph, text, _by_operation)
@@ -432,6 +438,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
     packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
+    terms = with_terms(graph) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
+    packed += [] if terms is None else [partial(interleaved.written, terms)]
     filtered = [partial(filters.written, graph)]
     tiled = [*filtered, partial(convolution.written, graph)]
     try:

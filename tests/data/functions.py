@@ -432,3 +432,78 @@ def chamfer(a: "float32[n=30, 3]", b: "float32[m=25, 3]"):
 
 def integral_images(x: "float32[b=3, h=20, w=40]", m: "float32[h, w]"):
     return np.cumsum(np.cumsum(x * m, axis=2), axis=1)
+
+
+def forward_substitution(a: "float32[b=40, 3, 3]", y: "float32[b, 3]"):
+    x = np.zeros_like(y)
+    for i in range(3):
+        x[:, i] = (y[:, i] - (a[:, i, :i] * x[:, :i]).sum(-1)) / a[:, i, i]
+    return x
+
+
+def symmetric_toeplitz(c: "float32[n=50]", x: "float32[n]"):
+    i = np.arange(len(c))
+    return c[np.abs(i[:, None] - i)] @ x
+
+
+def cofactors(a: "float32[n=40, 3, 3]"):
+    return np.cross(a[:, [1, 2, 0]], a[:, [2, 0, 1]])
+
+
+def cells_of_pairs(p: "float32[n=300, 2] ~ uniform(0, 8)"):
+    x, y = p[:, 0].astype(np.int32), p[:, 1].astype(np.int32)
+    return np.bincount(x * 8 + y, minlength=64)
+
+
+def error_function(x: "float32[n=500]"):
+    from math import erf
+
+    return np.vectorize(lambda v: erf(v / 2**0.5))(x)
+
+
+def rotated_in_halves(q: "float32[h=3, t=8, d=16]", cos: "float32[t, d]", sin: "float32[t, d]"):
+    half = q.shape[-1] // 2
+    return q * cos + np.concatenate([-q[..., half:], q[..., :half]], axis=-1) * sin
+
+
+def segment_softmax(e: "float32[n=60]", segment: "int32[n] ~ integers(0, 6)"):
+    largest = np.full(6, -np.inf)
+    np.maximum.at(largest, segment, e)
+    p = np.exp(e - largest[segment])
+    sums = np.zeros(6)
+    np.add.at(sums, segment, p)
+    return p / sums[segment]
+
+
+def upsampled_colours(y: "float32[h=12, w=16]", uv: "float32[hh=6, ww=8, 2]"):
+    u, v = (np.repeat(np.repeat(uv[..., k], 2, axis=0), 2, axis=1) for k in range(2))
+    return np.stack([y + v, y - u - v, y + u], axis=-1)
+
+
+def eroded(image: "uint8[h=12, w=20]"):
+    p = np.pad(image, 1, constant_values=255)
+    out = np.full_like(image, 255)
+    for i in range(3):
+        for j in range(3):
+            out = np.minimum(out, p[i : i + image.shape[0], j : j + image.shape[1]])
+    return out
+
+
+def pooled_maxima(x: "int32[h=12, w=20]"):
+    h, w = x.shape
+    return x.reshape(h // 2, 2, w // 2, 2).max(axis=(1, 3))
+
+
+def permuted_hash(k: "uint32[n=500]"):
+    s = k * np.uint32(747796405) + np.uint32(2891336453)
+    w = ((s >> ((s >> np.uint32(28)) + np.uint32(4))) ^ s) * np.uint32(277803737)
+    return (w >> np.uint32(22)) ^ w
+
+
+def selected_neighbours(x: "float32[rows=12, cols=20]", k: "int32[cols] ~ integers(0, cols)"):
+    return np.roll(x[:, k], 1, axis=1) - np.repeat(x, 2, axis=1)[:, ::2]
+
+
+def neighbours_along_rows(x: "float32[rows=12, cols=20]", k: "int32[rows, cols] ~ integers(0, cols)"):
+    chosen = np.take_along_axis(x, k, axis=1)
+    return np.concatenate([chosen[:, 1:], chosen[:, :1]], axis=1) + x

@@ -281,7 +281,11 @@ class _Lanes:
         if node.op == "scalar":
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
         if node.op == "iota":
-            return "0" if key[1][0] is None else self.numbers.at[int(key[1][0])]
+            axis = key[1][0]
+            if isinstance(axis, tuple):
+                raise Refused("it needs reductions by number inside of others")
+            place = "0" if axis is None else self.numbers.at[int(axis)]
+            return f"static_cast<long long>({place})" if place == self.names.row else place
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 

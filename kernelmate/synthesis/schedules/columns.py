@@ -40,6 +40,12 @@ ALONE = 256
 FEW_ROWS = 64
 """Number of rows up to which sharing a column between threads does not pay off."""
 
+FEWEST = 64
+"""Minimum threads of a block for a group of rows."""
+
+SHORT_ROWS = 512
+"""Length of rows up to which the threads of a block for a group share several rows, at the price of a division for each element."""
+
 ENOUGH_BLOCKS = 256
 """Number of blocks that keeps a large GPU busy, about two per multiprocessor; with fewer, blocks are narrower."""
 
@@ -54,8 +60,10 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     layout = ColumnLayout(plan)
     rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
     if layout.column is None:
-        threads = 64
-        while threads < 1024 and threads * 8 < rows:
+        threads, group = FEWEST, rows
+        if len(layout.gone) > 1 and rows <= SHORT_ROWS:
+            group *= int(evaluate(layout.axes.sides[layout.gone[-2]], size))
+        while threads < 1024 and threads * 8 < group:
             threads *= 2
         yield _text(plan, kernel, 1, threads)
         return
@@ -182,6 +190,12 @@ class Columns(Passes):
             axis: kernel.names.fresh(singular(layout.axes.sides[axis], "outer")) for axis in outer
         }
         self.at[layout.gone[-1]] = names.row
+        short = int(evaluate(layout.axes.sides[layout.gone[-1]], kernel.contract.sizes[0])) <= SHORT_ROWS
+        self.element = self.count = ""
+        if width == 1 and len(layout.gone) > 1 and short:
+            self.element, self.count = kernel.names.fresh("element"), kernel.names.fresh("elements")
+            sides = (self.lengths[axis] for axis in layout.gone[-2:])
+            self.opening.append(f"const int {self.count} = {' * '.join(sides)};")
         if layout.column is not None:
             self.at[layout.column] = names.column
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
@@ -196,7 +210,10 @@ class Columns(Passes):
 
     def _ahead(self) -> int:
         """Returns the number of loads in flight: at most a thread's elements at the first size."""
-        height = int(evaluate(self.layout.axes.sides[self.layout.gone[-1]], self.kernel.contract.sizes[0]))
+        shared = self.layout.gone[-2 if self.element else -1 :]
+        height = math.prod(
+            int(evaluate(self.layout.axes.sides[axis], self.kernel.contract.sizes[0])) for axis in shared
+        )
         share = height * self.width // self.threads
         return max(FEWEST_AHEAD, min(self.most_ahead(), 1 << max(0, share.bit_length() - 1)))
 
@@ -289,14 +306,24 @@ class Columns(Passes):
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
         """Returns a pass over the reduced axes, with several elements per thread in flight."""
-        row, height = self.names.row, self.lengths[self.layout.gone[-1]]
-        head = f"for (int {row} = {self.names.first}; {row} < {height}; {row} += {self.step})"
+        place, height, found = self._shared()
+        head = f"for (int {place} = {self.names.first}; {place} < {height}; {place} += {self.step})"
+        body = [*found, *body]
         return self._pass(before, [f"#pragma unroll {FEWEST_AHEAD if stores else self.ahead}", *block_of(head, body)])
+
+    def _shared(self) -> tuple[str, str, list[str]]:
+        """Returns the index that threads share, its bound, and the positions along the reduced axes that follow from it."""
+        row, height = self.names.row, self.lengths[self.layout.gone[-1]]
+        if not self.element:
+            return row, height, []
+        outer = self.at[self.layout.gone[-2]]
+        found = [f"const int {outer} = {self.element} / {height};", f"const int {row} = {self.element} % {height};"]
+        return self.element, self.count, found
 
     def _pass(self, before: Sequence[str], lines: list[str]) -> list[str]:
         """Returns a loop over the last axis, within loops over the other reduced axes."""
         outer, self.expressions.outer = self.expressions.outer, []
-        for axis in reversed(self.layout.gone[:-1]):
+        for axis in reversed(self.layout.gone[: -2 if self.element else -1]):
             name = self.at[axis]
             lines = block_of(f"for (int {name} = 0; {name} < {self.lengths[axis]}; ++{name})", lines)
         known = self.expressions.known
@@ -308,7 +335,7 @@ class Columns(Passes):
     def _moments(self, centred: Centred, moments: Moments, ahead: str) -> list[str]:
         """Returns one pass that computes both moments of a variance, with a few elements in flight."""
         names = fresh_names(self.kernel, "moments", "begin", "number", "values", "j", "step")
-        row, height = self.names.row, self.lengths[self.layout.gone[-1]]
+        place, height, found = self._shared()
         opening, step = [f"{moments.type} {names.moments} = {{}};"], self.names.kThreads
         if self.width > 1:
             opening, step = [f"constexpr int {names.step} = {self.step};", *opening], names.step
@@ -321,8 +348,8 @@ class Columns(Passes):
             *block_of(
                 f"for (int {names.j} = 0; {names.j} < {ahead}; ++{names.j})",
                 [
-                    f"const int {row} = {names.begin} + {names.j} * {step};",
-                    *block_of(f"if ({row} < {height})", [*body, f"{names.values}[{names.j}] = {text};"]),
+                    f"const int {place} = {names.begin} + {names.j} * {step};",
+                    *block_of(f"if ({place} < {height})", [*found, *body, f"{names.values}[{names.j}] = {text};"]),
                 ],
             ),
             f"{names.moments} = {moments.joined}({names.moments}, {moments.part}({names.values}, {names.number}));",

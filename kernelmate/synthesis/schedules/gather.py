@@ -52,6 +52,8 @@ class Gather:
     """The text for packs over all elements, or for a block per row."""
 
     name, what, whole = "gather", "what chooses them computed once for each", "the result"
+    more: Sequence[str] = ()
+    """Further parameters of the helper, before the place of the pack."""
 
     def __init__(self, plan: Elements, kernel: KernelText, by_rows: bool) -> None:
         self.plan, self.kernel, self.by_rows = plan, kernel, by_rows
@@ -176,8 +178,11 @@ class Gather:
         else:
             opening.append(f"const int {names.columns} = {length};")
         place = f"{names.row} * {names.columns} + {names.column}" if self.last else names.column
+        used = self.last or any(
+            re.search(rf"\b{names.columns}\b", one) for one in [*self.expressions.outer, *results, *loads]
+        )
         inner = [
-            *packs.structs(names.kPack), *opening, *self._coordinates([*self.expressions.outer, *before, *results, *loads]),
+            *packs.structs(names.kPack), *(opening if used else []), *self._coordinates([*self.expressions.outer, *before, *results, *loads]),
             *self.expressions.outer, *dict.fromkeys(loads), *before,
             *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             "#pragma unroll",
@@ -192,7 +197,7 @@ class Gather:
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
         front = kernel.wrapped(
-            f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column]
+            f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *self.more, *row, column]
         )
         comment = f"// kPack neighbouring elements of {self.whole}."
         text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])

@@ -111,7 +111,7 @@ class HistogramText:
         self.output = kernel.outputs()[0].name
         self.names = fresh_names(
             kernel, "kCopies", "kPack", "bin", "copy", "count", "i", "j",
-            "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs", add=self.verb,
+            "first", "stride", "aligned", "sum", "sample", part="block_counts", own="warp_counts", done="packs", add=self.verb,
         )  # fmt: skip
         self.names.kThreads, self.constants = kernel.threads(self.threads)
         bins = plan.domain[0]
@@ -127,7 +127,8 @@ class HistogramText:
             raise Refused(f"{self.output} is read where another thread may have written it")
         self.packs = Packs(kernel, [one.name for one in kernel.contract.args if one.name in flat], kernel.names)
         self.elements = {one: kernel.names.element(one) for one in self.packs.arrays}
-        self.numbers = Numbers(plan, kernel, {0: self.names.bin})
+        self.numbers = Numbers(plan, kernel, {0: self.names.bin, 1: self.names.sample})
+        self.counts_samples = False
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
         self.atomic = {"int64": "unsigned long long", "uint64": "unsigned long long"}.get(
             self.dtype, kernel.element(self.output)
@@ -171,8 +172,7 @@ class HistogramText:
             return self.kernel.loaded(name, name)
         if key[1] == (1,):
             return self.kernel.loaded(name, self.elements[name])
-        if 1 in key[1]:
-            raise Refused("a sample is a part of an array's row, which has other elements besides")
+        self.counts_samples |= 1 in key[1]
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:
@@ -259,7 +259,8 @@ class HistogramText:
             value = f"static_cast<{self.atomic}>({value})"
         target = f"{names.own}[{place}]" if self.bins is not None else f"{self.output}[{place}]"
         lines.append(self.added(target, value))
-        declared = ", ".join(f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays)
+        several = [f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays]
+        declared = ", ".join([*several, *([f"size_t {names.sample}"] if self.counts_samples else [])])
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
 
     def added(self, target: str, value: str) -> str:
@@ -285,7 +286,8 @@ class HistogramText:
         lines = [f"const size_t {names.first} = {first};", f"const size_t {names.stride} = {stride};"]
         start = names.first
         if packs.width > 1:
-            call = f"{names.add}({', '.join(f'{packs.locals[one]}.at[{j}]' for one in packs.arrays)});"
+            place = [f"{i} * {names.kPack} + {j}"] * self.counts_samples
+            call = f"{names.add}({', '.join([*(f'{packs.locals[one]}.at[{j}]' for one in packs.arrays), *place])});"
             body = [packs.load(one, f"{one} + {i} * {names.kPack}") for one in packs.arrays]
             body += [
                 "#pragma unroll",
@@ -303,7 +305,7 @@ class HistogramText:
                 ),
             ]
             start = f"{names.done} * {names.kPack} + {names.first}"
-        call = f"{names.add}({', '.join(f'{one}[{i}]' for one in packs.arrays)});"
+        call = f"{names.add}({', '.join([*(f'{one}[{i}]' for one in packs.arrays), *[i] * self.counts_samples])});"
         return [
             *lines,
             *block_of(f"for (size_t {i} = {start}; {i} < {names.count}; {i} += {names.stride})", [call]),

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.expressions import Expressions
@@ -20,6 +22,7 @@ from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import added_rows
+from kernelmate.synthesis.schedules.assigned import is_place
 from kernelmate.synthesis.size_text import MissingSize
 
 THREADS = 256
@@ -336,7 +339,7 @@ class _RowSums:
 
 
 def as_masked(graph: Graph, kernel: KernelText) -> Graph:
-    """Returns a graph in which sums by number are sums over all samples, of which those with other numbers are left out.
+    """Returns a graph in which sums and extremes by number are reductions of all samples, without those with other numbers.
 
     Each result then searches all samples for its own, in the same order in each run.
 
@@ -347,17 +350,17 @@ def as_masked(graph: Graph, kernel: KernelText) -> Graph:
         raise Refused("its sums by number are its results")
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
-        if node.op != "scatter" or node.data:
+        if node.op != "scatter" or is_place(graph, node):
             continue
         compared = node.shape[0], graph.nodes[node.args[0]].shape[0]
         if math.prod(int(evaluate(side, kernel.contract.sizes[0])) for side in compared) > MOST_SEARCHED:
             raise Refused("it sums by number, with other results besides, and has too many samples to search for each")
-        nodes[index] = _masked_sum(nodes, node)
+        nodes[index] = _masked(nodes, node)
     return sorted_graph(nodes, graph.outputs)
 
 
-def _masked_sum(nodes: list[Node], scatter: Node) -> Node:
-    """Returns the sum over all samples that equals a sum by number, after adding the nodes that it needs to others."""
+def _masked(nodes: list[Node], scatter: Node) -> Node:
+    """Returns the reduction of all samples that equals a sum or an extreme by number, after adding the nodes that it needs."""
 
     def add(node: Node) -> int:
         nodes.append(node)
@@ -378,9 +381,20 @@ def _masked_sum(nodes: list[Node], scatter: Node) -> Node:
         added = add(Node("view", (values[0],), ("1", *source.shape), source.dtype, axes))
     else:
         added = add(Node("constant", (), (), scatter.dtype, (1,)))
-    zero = add(Node("constant", (), (), scatter.dtype, (0,)))
-    kept = add(Node("map", (equal, added, zero), (results, samples, *rest), scatter.dtype, ("where",)))
-    return Node("reduce", (kept,), scatter.shape, scatter.dtype, ("sum", 1), scatter.name)
+    kind = str((scatter.data or ("sum",))[0])
+    neutral = add(Node("constant", (), (), scatter.dtype, (_neutral(kind, scatter.dtype),)))
+    kept = add(Node("map", (equal, added, neutral), (results, samples, *rest), scatter.dtype, ("where",)))
+    return Node("reduce", (kept,), scatter.shape, scatter.dtype, (kind, 1), scatter.name)
+
+
+def _neutral(kind: str, dtype: str) -> float:
+    """Returns the number that changes no sum, maximum or minimum."""
+    if kind == "sum":
+        return 0
+    if dtype.startswith("float"):
+        return -math.inf if kind == "max" else math.inf
+    limits = np.iinfo(dtype)
+    return int(limits.min if kind == "max" else limits.max)
 
 
 def _uses_sums(graph: Graph) -> bool:
