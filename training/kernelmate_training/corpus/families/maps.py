@@ -21,12 +21,10 @@ from kernelmate_training.corpus.drafting import (
     store,
 )
 from kernelmate_training.corpus.expressions import (
-    SMOOTH,
     UNARY,
     Emitter,
     Expr,
     Real,
-    call,
     divides,
     grow,
     has,
