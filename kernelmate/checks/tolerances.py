@@ -370,7 +370,8 @@ def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
 def _keep_largest(worst: Expected, got: Expected, want: Expected, unit: float) -> None:
     for name, w in want.items():
         with np.errstate(all="ignore"):
-            step = np.abs(got[name] - w) / unit
+            # NumPy subtracts no truth values.
+            step = (got[name] != w if w.dtype.kind == "b" else np.abs(got[name] - w)) / unit
         np.fmax(worst[name], np.where(np.isfinite(step), step, 0.0), out=worst[name])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -96,9 +97,17 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
     for number, axis in enumerate(order[1:]):
         text = f"static_cast<size_t>({text})" if number == 0 else f"({text})" if " + " in text else text
         length = str(axis).partition("/")[2] if isinstance(axis, str) else lengths[axis]
-        position = _position(axis, at)
+        position = in_sum(_position(axis, at))
         text = f"{text} * {length}{f' + {position}' * (position != '0')}"
     return text
+
+
+def in_sum(text: str) -> str:
+    """Returns an expression as a term of a sum: in parentheses if an operator in it binds less than `+`."""
+    outside = text
+    while (inner := re.sub(r"\([^()]*\)|\[[^\[\]]*\]|static_cast<[\w ]+>", "", outside)) != outside:
+        outside = inner
+    return f"({text})" if re.search(r"[?<>=&|^]", outside) else text
 
 
 def leaf_text(kernel: KernelText, node: Node, position: Callable[[], str], offset: Callable[[], str]) -> str:
@@ -111,7 +120,7 @@ def leaf_text(kernel: KernelText, node: Node, position: Callable[[], str], offse
         offset: returns the offset of the element.
     """
     if node.op == "iota":
-        return position()
+        return in_sum(position())
     name = str(node.data[0])
     return kernel.loaded(name, name if node.op == "scalar" else f"{name}[{offset()}]")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernelmate.synthesis.axes import in_sum
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
@@ -233,7 +234,7 @@ class Numbers:
             length = self.kernel.size(side)
             length = length if length.isidentifier() or length.isdigit() else f"({length})"
             front = f"static_cast<size_t>({text})" if "static_cast" not in text else f"({text})"
-            text = f"{front} * {length} + {here}"
+            text = f"{front} * {length} + {in_sum(here)}"
         return text or "0"
 
 

@@ -201,3 +201,17 @@ def test_a_product_that_cancels_its_own_rounding_may_be_fused(contract_of, expre
     assert fused.any()
     assert (np.abs(fused) <= allowed).all()
     assert (allowed < 1e-3).all()
+
+
+def test_an_output_of_truth_values_beside_a_floating_one_needs_no_tolerance(contract_of) -> None:
+    text = ROWS.replace("REFERENCE", "x.sum(axis=1), x[:, 0] > 0").replace("SHAPE", "rows")
+    contract = contract_of(
+        text.replace('rows = "int32"', 'above = "out bool[rows]"\nrows = "int32"'),
+        "const float* x, float* y, bool* above, int rows, int cols",
+    )
+    size = contract.sizes[0]
+    reference = python_reference(contract, Path())
+    arrays = draw(contract, size, (7,), InputStyle("normal"), Path())
+    allowed = derive(contract, reference, arrays, size, reference(arrays, size), (7,)).error
+    assert (allowed["y"] > 0).all()
+    assert not np.any(allowed.get("above", 0))

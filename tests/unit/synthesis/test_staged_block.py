@@ -35,6 +35,15 @@ CASES = {
         "def reference(x, t, rows):\n    m = x.max(1)\n    lse = m + np.log(np.exp(x - m[:, None]).sum(1))\n    loss = lse - x[np.arange(rows), t]\n    return (loss * loss).sum() / np.maximum(loss.sum(), 1)",
         SIZES,
     ),
+    "a loss beside the rows that it counts": (
+        {
+            "x": "in float32[rows, cols]", "t": "in int32[rows] ~ integers(0, cols)", "y": "out float32[1]", "counted": "out bool[rows]",
+            "rows": "int32", "cols": "int32",
+        },
+        "def reference(x, t):\n    z = x - x.max(1, keepdims=True)\n    counted = t != 3\n    p = np.take_along_axis(z, np.where(counted, t, 0)[:, None], 1)[:, 0]\n"
+        "    return np.where(counted, np.log(np.exp(z).sum(1)) - p, 0).sum(), counted",
+        SIZES,
+    ),
     RUNNING: (
         {
             "x": "in float32[n, c, s]", "g": "in float32[c]", "y": "out float32[n, c, s]", "running": "inout float32[c]",

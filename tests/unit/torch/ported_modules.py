@@ -46,7 +46,7 @@ def first_kernel(session: Session, asked: KernelRequest, most: int = 1) -> Any:
     traced = writing._traced(session, asked)
     assert not isinstance(traced, writing.WriteOutcome), traced.notes
     kernel, contract, graph = traced
-    written = next(one for one in kernels_for(graph, kernel, contract) if not one.another)
+    written = next(one for one in kernels_for(graph, kernel, contract, new=True) if not one.another)
     new, in_force = placed(kernel, contract, written)
     return SimpleNamespace(
         best=writing.NewKernel(written.schedule, written.why, new, in_force, SimpleNamespace(timing=None)), notes=()
