@@ -21,6 +21,7 @@ from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.precision import Array, Arrays, is_float, is_fused, is_inexact, module_of, on_device, wide
 from kernelmate.checks.reference_messages import Call
+from kernelmate.checks.torch_reference import on_tensors, uses_torch
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -160,9 +161,10 @@ class _UserFunction:
 
     def __init__(self, contract: Contract, function: Callable[..., Any], directory: Path) -> None:
         self._contract, self._function, self._directory = contract, function, directory
-        self._rebuilt: dict[tuple[bool, np.dtype[Any] | None, bool], Callable[..., Any]] = {
-            (False, None, False): function
-        }
+        self._of_torch = uses_torch(function)
+        self._rebuilt: dict[tuple[bool, np.dtype[Any] | None, bool], Callable[..., Any]] = {}
+        if not self._of_torch:
+            self._rebuilt[False, None, False] = function
 
     @cached_property
     def _parameters(self) -> Parameters:
@@ -173,7 +175,9 @@ class _UserFunction:
         contract = self._contract
         given = named(contract, self._parameters, values)
         key = device, working, is_fused(working)
-        if key not in self._rebuilt:
+        if key not in self._rebuilt and self._of_torch:
+            self._rebuilt[key] = on_tensors(self._function, contract, device=device, working=working)
+        elif key not in self._rebuilt:
             folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
             self._rebuilt[key] = _with_module(
                 contract, lambda: rebuilt(self._function, folder, device=device, working=working)

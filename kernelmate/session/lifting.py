@@ -11,7 +11,7 @@ from kernelmate.errors import ReferenceFailed, UsageError
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
 from kernelmate.source import contract_for
-from kernelmate.synthesis.lift.function import Lifted, lift
+from kernelmate.synthesis.lift.function import Lifted, lift, new_file
 from kernelmate.synthesis.lift.polynomials import NotLifted
 
 FILE = "reference.py"
@@ -114,8 +114,7 @@ def file_text(before: str | None, function: Lifted) -> str:
         UsageError: the file cannot be read, or already defines the name.
     """
     if before is None or not before.strip():
-        special = "\nfrom scipy import special" if function.special else ""
-        return f'"""References that were read from kernels."""\n\nimport numpy as np{special}\n\n\n{function.text}'
+        return new_file(function)
     try:
         module = ast.parse(before)
     except SyntaxError as error:

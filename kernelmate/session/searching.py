@@ -40,6 +40,7 @@ from kernelmate.session.candidates import (
 from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
+from kernelmate.session.tracing import graph_text
 from kernelmate.source.host_launches import launches_elsewhere
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
@@ -138,7 +139,7 @@ class Search:
             earlier=self.earlier,
             quick_evaluation=self.quick_evaluation,
             expect=self.expect,
-            trace=lambda: self.context.trace(self.baselines[0].prepared),
+            trace=lambda: graph_text(self.context, self.baselines[0].prepared, self.notes),
         )
         try:
             for suggester in suggesters:

@@ -52,6 +52,12 @@ class Lifted:
     special: bool
 
 
+def new_file(function: Lifted) -> str:
+    """Returns the text of a Python file that defines a function."""
+    special = "\nfrom scipy import special" if function.special else ""
+    return f'"""References that were read from kernels."""\n\nimport numpy as np{special}\n\n\n{function.text}'
+
+
 def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
     """Return a NumPy function equivalent to a kernel.
 

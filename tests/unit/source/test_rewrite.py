@@ -130,7 +130,7 @@ def test_a_new_block_goes_above_the_template_line_with_its_indentation() -> None
     lines = changed.unit.text.split("\n")
     assert lines[2] == "  // /// kernelmate"
     assert lines[lines.index("  // ///") + 1] == "  template <typename T>"
-    assert replace(contract_of(changed), line=None, inferred=True) == contract
+    assert replace(contract_of(changed), line=None, inferred=True, guessed=contract.guessed) == contract
 
 
 def test_only_the_values_that_change_are_rewritten() -> None:
@@ -542,7 +542,10 @@ def test_a_guess_is_always_a_contract_that_parses(parameters: list[tuple[str, st
     except ContractError:
         assume(any(t in ("S", "T *", "float4") for t, _ in parameters))
         return
-    assert replace(contract_of(write_contract(kernel, contract)), line=None, inferred=True) == contract
+    assert (
+        replace(contract_of(write_contract(kernel, contract)), line=None, inferred=True, guessed=contract.guessed)
+        == contract
+    )
 
 
 def test_changing_text_of_a_cell_keeps_it_a_cell() -> None:
