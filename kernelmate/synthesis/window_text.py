@@ -150,9 +150,10 @@ class WindowText(WindowElements):
             return
         inner, other = (self._bare(one) for one in self.plan.operands(key))
         facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
-        if self._is_plain(other) and self._is_safe(other):
-            start = self._as_real(other[0], self._text(other, lines, uses, within=False))[0]
-            lines.append(f"{declared}{name} = {start};")
+        if declared and self._is_plain(other) and self._is_safe(other):
+            start = self._text(other, lines, uses, within=False)
+            start = self._as_real(other[0], start) if self.type_of(key) == self.real else start
+            lines.append(f"{declared}{name} = {start[0]};")
             lines += block_of(f"if ({self._condition(key)})", self._branch(inner, name, facts))
             return
         if declared:

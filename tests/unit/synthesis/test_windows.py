@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,16 @@ def test_windows_that_are_not_written_are_refused_with_the_reason(name: str, mak
 def test_a_softmax_of_a_part_has_stages_in_a_block(make: Any, tmp_path: Path) -> None:
     reference = "def reference(x):\n    y = x.copy()\n    e = np.exp(x[:, 1:])\n    y[:, 1:] = e / e.sum(axis=1, keepdims=True)\n    return y"
     assert schedules_for(*make(matrix(), reference), tmp_path) == ["staged-block"]
+
+
+def test_whole_numbers_of_stacked_parts_keep_their_type(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x):\n    sign = np.array([1, -1, 2])\n"
+        "    return np.stack([np.roll(x, one, 0) for one in range(3)]) * sign[:, None, None]"
+    )
+    kernel, contract = make(matrix(shape="3, rows, cols"), reference, body=AT, grid=BY_AT[0])
+    (written, *_) = kernels_for(trace(contract, tmp_path), kernel, contract)
+    chosen = re.findall(r"\b(\w+) = (-?[\d.f]+);", written.definition)
+    assert {value for _, value in chosen} == {"1", "-1", "2"}
+    assert "} else {\n" in written.definition
+    assert not re.search(r"else \{\s*\w+ = \S+;\s*if", written.definition)
