@@ -90,7 +90,7 @@ def _compiler() -> list[str]:
     found = next((path for name in COMPILERS if (path := shutil.which(name)) is not None), None)
     if found is None:
         raise EnvironmentFailed(
-            "There is no C compiler here, which builds the library that records launches on a GPU.",
+            "The library that records launches on a GPU needs a C compiler, and there is none here.",
             hint="Install gcc or clang, or set CC. Python programs can also be captured with --backend emulator.",
         )
     return [found]
@@ -138,6 +138,6 @@ def _cupti() -> str:
         return str(load_nvidia_dynamic_lib("cupti").abs_path)
     except (ImportError, RuntimeError):
         raise EnvironmentFailed(
-            "CUPTI is not installed, which tells of launches on a GPU.",
+            "CUPTI, which reports launches on a GPU, is not installed.",
             hint=f"Run: {sys.executable} -m pip install nvidia-cuda-cupti (of the driver's CUDA).",
         ) from None

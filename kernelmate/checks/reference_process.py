@@ -173,7 +173,7 @@ class ReferenceProcess:
             write(self._requests, request, arrays)
             answer = _answers.decode(read_header(self._answers.descriptor))
         except (Violation, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._break(contract, f"sent something that is no answer: {error}")
+            self._break(contract, f"sent something that is not an answer: {error}")
         except (EOFError, OSError):
             self._break(contract, None)
         if answer.number != request.number:

@@ -96,7 +96,7 @@ def _spills(log: str, symbol: str) -> int | None:
 def _sections(elf: bytes) -> list[_Section]:
     """Returns the section headers of a little-endian 64-bit ELF file (System V ABI, "Section Header")."""
     if elf[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("this is no CUBIN")
+        raise ValueError("this is not a CUBIN")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     each, count, names = struct.unpack_from("<HHH", elf, 0x3A)
     raw = [struct.unpack_from("<IIQQQQIIQQ", elf, table + index * each) for index in range(count)]

@@ -140,7 +140,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
     before = _version_of(history.version(parent), kernel)
     if before is None or whole_text(before) == whole_text(kernel):
         return ExportSelection(
-            kernel, None, None, (f"version {parent}, which it was made from, is no longer to be had",)
+            kernel, None, None, (f"version {parent}, which it was made from, is no longer available",)
         )
     return ExportSelection(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
 

@@ -397,7 +397,7 @@ def _refusals_of_backward(forward: OperatorPlan, plan: OperatorPlan) -> Iterator
         source = _named(known, _input_of(forward, a.name), forward)
         if source is None:
             yield (
-                f"its output {a.name} is no gradient of an input",
+                f"its output {a.name} is not a gradient of an input",
                 f"Name it grad_INPUT with INPUT one of {', '.join(inputs)}.",
             )
         elif source.dtype != a.dtype:
@@ -409,7 +409,7 @@ def _refused_numbers(forward: OperatorPlan, plan: OperatorPlan) -> Iterator[tupl
     for size in plan.size_parameters:
         if size not in forward.contract.sizes[0]:
             yield (
-                f"its size {size} follows from none of its tensors, and is no size of {forward.kernel.name}",
+                f"its size {size} follows from none of its tensors, and is not a size of {forward.kernel.name}",
                 "Give it the name that it has there.",
             )
     free = {a.name for a, _ in plan.scalars}

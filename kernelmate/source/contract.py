@@ -391,7 +391,7 @@ def _cluster(document: Document) -> tuple[int, ...] | None:
         document.fail(("cluster",), "cluster must be one to three whole numbers of at least 1.", "Write cluster = [2].")
     if math.prod(sides) > CLUSTER_LIMIT:
         message = f"A cluster of {math.prod(sides)} blocks is over the {CLUSTER_LIMIT} that any GPU allows."
-        document.fail(("cluster",), message, "Use 8 or fewer; 16 needs the kernel's consent.")
+        document.fail(("cluster",), message, "Use at most 8; 16 needs a kernel that allows non-portable cluster sizes.")
     return tuple(sides)
 
 

@@ -211,7 +211,7 @@ class PythonReader:
         """Translate a tuple of one to three integers.
 
         Raises:
-            Untranslatable: something in it is beyond plain arithmetic over known names.
+            Untranslatable: something in it is not arithmetic over known names.
         """
         node = None if node is None else self._followed(node, 0)
         elements = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] if node is not None else []
@@ -236,7 +236,7 @@ class PythonReader:
             return node
         values = self.file.values(node)
         if len(values) != 1:
-            raise Untranslatable(f"the value of {node.id} is not plain to see")
+            raise Untranslatable(f"the value of {node.id} cannot be determined")
         return self._followed(values[0], depth + 1)
 
     def _text(self, node: ast.expr, depth: int) -> str:
@@ -264,4 +264,4 @@ class PythonReader:
                 known = self.side(node, self.names)
                 if known is not None:
                     return known
-        raise Untranslatable(f"{written} is beyond plain arithmetic")
+        raise Untranslatable(f"{written} is not supported in a launch")

@@ -50,15 +50,15 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
         match = _OPTION.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             document.fail(
-                path, f"{text!r} is no value of a constant.", 'Write options = ["BLOCK=1024", "num_warps=4"].'
+                path, f"{text!r} is not a value of a constant.", 'Write options = ["BLOCK=1024", "num_warps=4"].'
             )
         if match["name"] in others and match["value"].strip() == "None":
             names.append(match["name"])
         if match["name"] not in (*names, *SETTINGS):
-            message = f"{match['name']} is no constexpr parameter of {kernel.name}."
+            message = f"{match['name']} is not a constexpr parameter of {kernel.name}."
             document.fail(path, message, nearest_hint(match["name"], (*names, *SETTINGS)))
         if not _VALUE.fullmatch(match["value"].strip()):
-            message = f"{match['value']!r} is no number, text, truth value or type of triton.language."
+            message = f"{match['value']!r} is not a number, text, truth value or type of triton.language."
             document.fail(path, message, f"Write {match['name']}=128, or {match['name']}=tl.float32.")
         found[match["name"]] = match["value"].strip()
     missing = next((name for name in names if name not in found), None)
@@ -74,7 +74,7 @@ def _check_settings(document: Document, found: Mapping[str, str]) -> None:
     if warps not in ("1", "2", "4", "8", "16", "32"):
         document.fail(
             ("options",),
-            f"The setting num_warps is {warps}, which is no power of two up to 32.",
+            f"The setting num_warps is {warps}, which is not a power of two up to 32.",
             "Write num_warps=4.",
             key=True,
         )

@@ -160,7 +160,7 @@ class Builder:
 
         for output in outputs:
             if output.loops:
-                raise Untraceable("a result of a loop's last turn")
+                raise Untraceable("a result of a loop's last iteration")
         keys = [(output.node, frozenset[int]()) for output in outputs]
         # Without recursion: a sum of hundreds of terms is as deep.
         stack = [(key, False) for key in reversed(keys)]
@@ -220,7 +220,7 @@ class Array(NDArrayOperatorsMixin):
                 read a partial sum.
         """
         if any(loop in self.builder.open for loop in self.adding):
-            raise Untraceable("a loop over a size in which a turn needs what another one has left")
+            raise Untraceable("a loop over a size in which an iteration needs a value of another one")
         return self.recorded
 
     @property

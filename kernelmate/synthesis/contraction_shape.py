@@ -68,7 +68,7 @@ class ContractionShape:
         self.right = {name: order for name, order in terms.items() if self.m not in order}
         self.beside = {name: order for name, order in merged.items() if name not in terms}
         if any(self.rest.get(name, order) != order for name, order in self.beside.items()):
-            raise Refused("it meets a factor of a product along other axes elsewhere")
+            raise Refused("it reads a factor of a product along other axes elsewhere")
         self.rest |= self.beside
         if not self.left or not self.right or {*self.left, *self.right} != {*terms} or {*self.left} & {*self.right}:
             raise Refused("it sums products of arrays that have all axes, or only one")
@@ -126,11 +126,11 @@ class ContractionShape:
         for key in self._without_reduction(roots):
             node = self.plan.node(key)
             if node.op == "take" or (node.op == "iota" and {*self.roots} & {*roots}):
-                raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
+                raise Refused("it uses positions, or rows selected by index, in the terms of a matrix product")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
-                    raise Refused(f"it meets {name} along different axes")
+                    raise Refused(f"it reads {name} along different axes")
         return found
 
     def position(self, key: Key) -> int:

@@ -291,9 +291,9 @@ def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
             continue
         (first, *_) = terms
         if len(terms) > 1 or len(first) != 1 or first[0][1] < 1 or first[0][0] not in {*own, CHANNEL}:
-            raise Refused("it meets its input other than along windows")
+            raise Refused("it reads its input other than along windows")
         if first[0][0] in {name for name, _ in found.values()}:
-            raise Refused("it meets its input along a diagonal")
+            raise Refused("it reads its input along a diagonal")
         found[axis] = first[0]
     return found
 
@@ -343,7 +343,7 @@ def _spatial(
     steps = tuple(known[tuple(int(one == place) for one in range(len(taps)))] - start for place in range(len(taps)))
     for place, offset in zip(places, offsets, strict=True):
         if offset != start + sum(step * one for step, one in zip(steps, place, strict=True)):
-            raise Refused("its taps do not lie at even distances")
+            raise Refused("its taps are not evenly spaced")
     ends = [step * (count - 1) for step, count in zip(steps, taps, strict=True)]
     span = sum(map(abs, ends))
     return Spatial(side[0], axis, side[1], start + sum(min(0, end) for end in ends), span, steps)

@@ -268,7 +268,7 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
                 made = builder.put(op, [source.node, index.node], sides, dtype, data, loops)
                 order = [*range(axis, axis + more), *range(axis), *range(axis + more, len(sides))]
                 return view_of(builder, made.node, order, loops)
-    raise Untraceable(f"{op} of values that differ between the turns of a loop over a size")
+    raise Untraceable(f"{op} of values that differ between the iterations of a loop over a size")
 
 
 def _in_elements(args: Sequence[Array]) -> Sequence[Array]:
@@ -289,7 +289,7 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
     """Returns the loops of some arrays, outermost first."""
     loops = sorted({loop for one in args for loop in one.loops}, key=lambda loop: loop.number)
     if any(loop.finished for loop in loops):
-        raise Untraceable("a value of a loop's last turn, after the loop")
+        raise Untraceable("a value of a loop's last iteration, after the loop")
     return tuple(loops)
 
 

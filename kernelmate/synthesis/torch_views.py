@@ -10,7 +10,7 @@ from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap
 
-NO_SLICE = "an index map that is no slice has no exact counterpart in torch"
+NO_SLICE = "an index map that is not a slice has no exact counterpart in torch"
 
 
 class NotCarried(Exception):

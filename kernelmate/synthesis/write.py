@@ -309,7 +309,7 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels in which parts of arrays are index maps."""
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment", "repeat"}:
-        raise Refused("it has elements by number beside parts of arrays")
+        raise Refused("it selects elements by index beside parts of arrays")
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
     if len(graph.outputs) > 1 and "scatter" in found:
         yield from apart.written(graph, text, _by_operation)

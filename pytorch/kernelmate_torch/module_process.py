@@ -171,7 +171,7 @@ class ModuleProcess:
             ) from None
         if not line and self._process.wait() == -signal.SIGKILL:
             raise SourceError(
-                "The module's process was killed, most likely for want of memory.",
+                "The module's process was killed, most likely because memory ran out.",
                 file=str(self._path),
                 hint="Give smaller example inputs by --inputs.",
             )

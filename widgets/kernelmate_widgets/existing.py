@@ -262,7 +262,7 @@ def _no_source(value: object, text: str) -> UsageError:
             hint=f"%kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function; a {MAGIC} cell judges one.",
         )
     hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, a Triton function, and kernels of %%kernelmate."
-    return UsageError(f"{text} is a {kind}, whose CUDA source cannot be had.", hint=hint)
+    return UsageError(f"{text} is a {kind}, whose CUDA source cannot be read.", hint=hint)
 
 
 # ----------------------------------------------------------------------------------------------------------- judging

@@ -71,7 +71,7 @@ def out_of_memory(run: Run) -> EmulationTooLarge:
     """Returns the error for a launch that ran out of memory anyway."""
     needed = needed_bytes(run)
     return EmulationTooLarge(
-        f"the launch needs about {needed >> 20} MiB of memory to be emulated, more than could be had.",
+        f"the launch needs about {needed >> 20} MiB of memory to be emulated, more than could be allocated.",
         needed,
         "raise memory_limit_mb in the settings",
     )

@@ -151,7 +151,7 @@ def _operation(instruction: Instruction, linked: Linked) -> Operation:
 def _linkers_trap(instruction: Instruction) -> Trap:
     """Returns True for the trap that the linker inserts where a call cannot continue."""
     if instruction.parts[1] == "pointer":
-        return Trap("the kernel called through a pointer that is no function's address")
+        return Trap("the kernel called through a pointer that is not a function's address")
     (function,) = instruction.operands
     name = plain_name(function.name) if isinstance(function, Symbol) else "a function"
     return Trap(

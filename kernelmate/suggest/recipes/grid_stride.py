@@ -50,7 +50,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         most = request.target.sms * per_sm
         if most < blocks:
             changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
-            why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
+            why = f"{most} blocks ({per_sm} per SM) stay resident and process the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
             yield Rewrite(_cap_told(request, changed, most, per_sm), contract, why)
 
 

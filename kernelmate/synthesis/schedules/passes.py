@@ -111,7 +111,7 @@ class Passes:
                 raise Refused(f"{name} is read where another thread may have written it")
             access = "flat" if access.startswith("@") else access
             if found.setdefault(name, access) != access:
-                raise Refused(f"it meets {name} along different axes")
+                raise Refused(f"it reads {name} along different axes")
         return found
 
     def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:

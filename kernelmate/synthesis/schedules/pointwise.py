@@ -128,7 +128,7 @@ class _Elements:
 
     def _meet(self, name: str, access: str) -> None:
         if self.inputs.setdefault(name, access) != access:
-            raise Refused(f"it meets {name} along different axes")
+            raise Refused(f"it reads {name} along different axes")
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

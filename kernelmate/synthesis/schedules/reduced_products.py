@@ -249,7 +249,7 @@ class _ReducedProducts(TiledContraction):
         if self.rows.node(key).op == "iota" and (access != "row" or shape.whole != [shape.m, shape.n]):
             raise Refused("it uses positions along an axis that is merged with others")
         if access not in ("row", "flat"):
-            raise Refused("it meets an array along some axes of a product's rows")
+            raise Refused("it reads an array along some axes of a product's rows")
         return address(tuple(shape.whole[:-1] if access == "row" else shape.whole), self.lengths, self.at)
 
     def _name(self, key: Key) -> None:

@@ -208,7 +208,7 @@ class RowElements(Passes):
             return row == 0 or (steps > 0 and (not side or int(evaluate(side, size)) % steps == 0))
 
         if not always(self.kernel.contract, fits):
-            raise Refused("it meets an array along an axis that crosses its rows")
+            raise Refused("it reads an array along an axis that crosses its rows")
         if axis not in self.firsts:
             name = self.kernel.names.fresh(side[:-1] if re.fullmatch(r"\w+s", side) else "part")
             behind = self.kernel.size(inner)

@@ -147,7 +147,7 @@ def _check(plan: Plan, gone: int) -> None:
             if [one for one in key[1] if one is not None] != plan.reduced:
                 raise Refused("it uses the results of reductions along other axes than their own")
         if node.op in ("take", "gather", "pick", "along", "scatter", "segment"):
-            raise Refused(f"it scans, and has elements by number ({node.op})")
+            raise Refused(f"it scans, and selects elements by index ({node.op})")
         if node.op in ("input", "iota"):
             plan.access(key)
 

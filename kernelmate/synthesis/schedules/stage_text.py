@@ -105,7 +105,7 @@ class BlockValues:
         node = stage.graph.nodes[stage.graph.outputs[0]]
         found = c_type(node.dtype, self.kernel.real)
         if found not in (self.kernel.real, "int") and stage.own:
-            raise Refused(f"it keeps {node.dtype} values in between")
+            raise Refused(f"it keeps {node.dtype} values as intermediates")
         return found
 
 

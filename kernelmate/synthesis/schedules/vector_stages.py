@@ -95,10 +95,10 @@ class VectorSteps(Elements):
         while stack:
             one = stack.pop()
             if self.node(one).op in ("reduce", "state", "recur"):
-                raise Refused("it selects elements by numbers that it computes in a step")
+                raise Refused("it selects elements by indices that it computes in a step")
             stack += self.operands(one)
         if may_be_negative(self.graph, chosen[0]):
-            raise Refused("it selects elements by computed numbers that may be negative")
+            raise Refused("it selects elements by computed indices that may be negative")
         if chosen not in self.selected:
             self.selected.append(chosen)
         within = " ".join(str(one) for one in chosen[1] if one is not None)

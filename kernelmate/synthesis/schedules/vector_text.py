@@ -108,7 +108,7 @@ class PositionTexts:
             lines: list[str] = []
             (number,) = self.expressions.locals_for([self.plan.selected[int(selecting[1])]], lines)
             if lines:
-                raise Refused("it selects elements by numbers of several steps")
+                raise Refused("it selects elements by indices of several steps")
             return number
         return re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
 

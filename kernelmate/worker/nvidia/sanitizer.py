@@ -348,4 +348,4 @@ def _silence(tool: str, answer: ToolOutput) -> str:
         line for line in (answer.errors or answer.text).splitlines() if line.strip() and not line.startswith(BUFFER)
     ]
     last = printed[-1].strip("= ").strip() if printed else "it printed nothing"
-    return f"compute-sanitizer ({tool}) did not come to its end (exit code {answer.code}): {last[:200]}"
+    return f"compute-sanitizer ({tool}) did not finish (exit code {answer.code}): {last[:200]}"

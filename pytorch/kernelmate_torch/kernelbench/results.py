@@ -40,7 +40,7 @@ def read_results(path: Path) -> KeptResults:
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.", hint="Give files that --to wrote.") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} is no results file: {error}.", hint="Give files that --to wrote.") from None
+        raise UsageError(f"{path} is not a results file: {error}.", hint="Give files that --to wrote.") from None
     if kept.schema != RESULTS_SCHEMA:
         raise UsageError(f"{path} has form {kept.schema}, and this version reads form {RESULTS_SCHEMA}.", hint="Run the tasks again.")  # fmt: skip
     return kept

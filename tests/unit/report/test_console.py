@@ -141,7 +141,7 @@ def test_other_figures_and_what_to_know_of_them_stand_beside_a_measured_time(
     measured: Verdict, sources: SourceLines
 ) -> None:
     assert measured.timing is not None
-    notes = ("clocks were held down in 2 of 12 blocks, after repeats (power cap)",)
+    notes = ("clocks were throttled in 2 of 12 blocks, after repeats (power cap)",)
     timing = replace(measured.timing, cupti_us=10.9, throttled=True, notes=notes)
     text = printed(verdict_view(replace(measured, timing=timing), sources))
     lines = [line.split() for line in text.splitlines()]

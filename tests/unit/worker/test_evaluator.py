@@ -170,7 +170,7 @@ STRANGE = {
     "objects": ("import numpy as np\ndef twice(x): return np.array([object()] * 100)\n", "an array of objects"),
     "bytes in every pipe": (
         "import os\ndef twice(x):\n    for d in range(3, 64):\n        try: os.write(d, b'\\xff' * 4096)\n"
-        "        except OSError: pass\n    return 2 * x\n", "sent something that is no answer"),
+        "        except OSError: pass\n    return 2 * x\n", "sent something that is not an answer"),
     "a child that goes on writing": (
         "import os\ndef twice(x):\n    if not os.fork():\n        while True:\n            for d in range(3, 64):\n"
         "                try: os.write(d, b'\\0\\0\\0\\4abcd')\n                except OSError: pass\n    return 2 * x\n",

@@ -100,7 +100,7 @@ class Sass:
         words |= {grid + 4 * axis: extent for axis, extent in enumerate(shape.grid)}
         first = parameter_offset(self._compiled.cubin, self._compiled.lowered_name)
         if first is None:
-            raise Unknown("the CUBIN does not say where parameters stand")
+            raise Unknown("the CUBIN does not state where parameters are")
         padded = parameters + bytes(-len(parameters) % 4)
         words |= {first + at: int.from_bytes(padded[at : at + 4], "little") for at in range(0, len(padded), 4)}
         return words

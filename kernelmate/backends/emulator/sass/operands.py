@@ -110,7 +110,7 @@ def truth(text: str) -> Read:
     if text in {"PT", "UPT"}:
         return _always(np.ones((1, 1), bool))
     if not re.fullmatch(r"U?P\d+", text):
-        raise Unknown(f"the operand {text}, which is no predicate")
+        raise Unknown(f"the operand {text}, which is not a predicate")
     return lambda values: values.get(text, _FALSE)
 
 

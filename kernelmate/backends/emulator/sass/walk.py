@@ -290,7 +290,7 @@ class Walker:
             away = _GONE if block.taken is None else np.int32(block.taken)
             part.at = np.where(lanes, np.where(holds, away, following), part.at)
         elif last.name in {"BPT", "KILL", "RET"}:
-            raise Unknown(f"{last.opcode} at {last.address:#x} is come to")
+            raise Unknown(f"{last.opcode} at {last.address:#x} is reached")
         else:
             part.at[lanes] = block.taken if block.taken is not None else following
 
