@@ -79,7 +79,8 @@ class ReferenceProcess:
     """A process that evaluates references, forked off the one that judges.
 
     Args:
-        requests, answers: this side's ends of two channels. pid: the process.
+        requests, answers: this side's ends of two channels.
+        pid: the process.
     """
 
     def __init__(self, requests: Channel, answers: Channel, pid: int) -> None:

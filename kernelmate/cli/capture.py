@@ -158,7 +158,7 @@ def _finish(made: _MadeCapture, folder: Path, ended: FinishedProgram, writes: bo
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuses a folder that is no earlier capture, or that is one which may not be replaced."""
+    """Refuses a folder that is not an earlier capture, or that is one which may not be replaced."""
     if not folder.exists():
         return
     if not (folder / "launches").is_dir():
@@ -221,7 +221,8 @@ def _environment(settings: CaptureSettings, backend: str, source: Kernel | None)
     """Returns the environment in which the program's launches are recorded.
 
     Raises:
-        UsageError: on a GPU, the kernel's text is not given, or is a Triton function. EnvironmentFailed: the library for a GPU cannot be built.
+        UsageError: on a GPU, the kernel's text is not given, or is a Triton function.
+        EnvironmentFailed: the library for a GPU cannot be built.
     """
     from kernelmate.capture.in_front import STANDINS
     from kernelmate.capture.injection import has_gpu, injection_environment

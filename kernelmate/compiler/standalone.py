@@ -72,7 +72,8 @@ def standalone_text(
 
     Raises:
         UsageError: the code includes a library's headers, or does not compile to the judged code.
-        CompileTimeout: the compiler was killed at the time limit. CompilerUnavailable: NVRTC is not installed.
+        CompileTimeout: the compiler was killed at the time limit.
+        CompilerUnavailable: NVRTC is not installed.
     """
     job = compile_job(kernel, contract_options, instance=instance, target=target, options=options, judged=judged)
     headers = dict(job.headers)
@@ -164,7 +165,8 @@ def compile_standalone(
     """Compile a stand-alone text for a target.
 
     Raises:
-        UsageError: the compiler rejects it. CompileTimeout: the compiler was killed at the time limit.
+        UsageError: the compiler rejects it.
+        CompileTimeout: the compiler was killed at the time limit.
         CompilerUnavailable: NVRTC is not installed.
     """
     product = compiler.compile(_job(text, target, seed=False), timeout_s)

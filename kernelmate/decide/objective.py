@@ -242,7 +242,7 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         name: the metric if the user named it directly; the prompt is then stored but not interpreted.
 
     Raises:
-        UsageError: the prompt is empty, only a question or not understood, or `name` is no metric.
+        UsageError: the prompt is empty, only a question or not understood, or `name` is not a metric.
     """
     if name is not None:
         return _named(prompt, name)

@@ -145,7 +145,7 @@ def translated(path: Path) -> Iterator[None]:
     """Context manager that translates SQLite's errors into ours.
 
     Raises:
-        Damaged: the file is no database, or is corrupt.
+        Damaged: the file is not a database, or is corrupt.
         HistoryUnavailable: any other error of reading or writing it.
     """
     try:

@@ -132,7 +132,8 @@ class History:
         """Return a version with its latest judgement.
 
         Raises:
-            UsageError: there is no such version. HistoryUnavailable: the file cannot be read.
+            UsageError: there is no such version.
+            HistoryUnavailable: the file cannot be read.
         """
         query = f"{_RECORDED} WHERE versions.id = ? ORDER BY judgements.id DESC LIMIT 1"
         row = self._read(lambda connection: connection.execute(query, (number,)).fetchone())

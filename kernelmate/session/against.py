@@ -28,7 +28,8 @@ def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName],
         remote: True if versions run on another machine, which may have what this one lacks.
 
     Raises:
-        BackendUnavailable: there is no GPU. EnvironmentFailed: PyTorch is missing here.
+        BackendUnavailable: there is no GPU.
+        EnvironmentFailed: PyTorch is missing here.
         UsageError: the kernel's computation cannot be made of the contract.
     """
     if not names:

@@ -46,7 +46,8 @@ def verdict_on(
     Text with a forbidden construct is rejected before it is compiled.
 
     Raises:
-        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+        ReferenceFailed: the reference cannot be used.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     finding = screened(context, candidate)
     return (
@@ -86,7 +87,8 @@ def judged_by(
     `prepared` is its compiled form if known.
 
     Raises:
-        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+        ReferenceFailed: the reference cannot be used.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     edited = candidate.author.startswith(REWRITES)
     trials = context.candidates(

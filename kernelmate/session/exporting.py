@@ -116,7 +116,8 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         history: where versions are kept; None if none is.
 
     Raises:
-        SourceError: a file or kernel cannot be used. UsageError: there is no such version, or it is another kernel's.
+        SourceError: a file or kernel cannot be used.
+        UsageError: there is no such version, or it is another kernel's.
         HistoryUnavailable: the history cannot be read.
     """
     kernel = load_single_kernel(spec, "export")
@@ -166,7 +167,8 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
     """Judge a version again, and create its files unless it is rejected.
 
     Raises:
-        InputError: a contract or the reference needs a change, or it is a Triton kernel. CompileTimeout: the compiler did not end.
+        InputError: a contract or the reference needs a change, or it is a Triton kernel.
+        CompileTimeout: the compiler did not end.
         EnvironmentFailed: compiler or worker are unavailable.
     """
     if chosen.kernel.unit.language == "triton":

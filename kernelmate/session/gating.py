@@ -84,8 +84,8 @@ class ChangeGate:
         """Judge every kernel that differs from a revision.
 
         Raises:
-            UsageError: there is no such revision, or git cannot read it. EnvironmentFailed: compiler or worker are
-                unavailable.
+            UsageError: there is no such revision, or git cannot read it.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         commit = self.repository.resolve(base)
         with tempfile.TemporaryDirectory(prefix="kernelmate-ci-") as folder:

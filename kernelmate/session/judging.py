@@ -121,7 +121,8 @@ class JudgingContext:
             begin: called with the first compiled instance before it is judged.
 
         Raises:
-            CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
+            CompileTimeout: the compiler did not end.
+            ReferenceFailed: the reference cannot be used.
             EnvironmentFailed: compiler or worker are unavailable; LaunchTooLarge among them.
         """
         self.worker.start()
@@ -157,7 +158,8 @@ class JudgingContext:
             until_hang: stop after an instance that hangs.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+            ReferenceFailed: the reference cannot be used.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         self.worker.start()
         compiled = list(prepared)
@@ -184,7 +186,8 @@ class JudgingContext:
         wrong here is wrong; any other still needs a full verdict.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is unavailable.
+            ReferenceFailed: the reference cannot be used.
+            EnvironmentFailed: the worker is unavailable.
         """
         self.worker.start()
         if objective.metric in COMPILED and not prepared.findings:

@@ -50,7 +50,8 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
         contract: in place of the kernel's own.
 
     Raises:
-        InputError: the contract needs a change. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: the contract needs a change.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     contract = contract or contract_for(kernel)
     found = _tried(session, kernel, contract, exact=False)

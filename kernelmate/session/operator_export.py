@@ -40,8 +40,9 @@ def export_operator(session: Session, settings: Settings, chosen: ExportSelectio
     """Judge a kernel, and its backward kernel, and write them as a torch operator unless one is rejected.
 
     Raises:
-        InputError: a contract or the reference needs a change, or the kernel cannot be an operator. CompileTimeout: the
-            compiler did not end. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: a contract or the reference needs a change, or the kernel cannot be an operator.
+        CompileTimeout: the compiler did not end.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     kernel = chosen.kernel
     plan = plan_operator(kernel, contract_for(kernel))

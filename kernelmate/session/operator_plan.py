@@ -215,7 +215,7 @@ def _solved(contract: Contract) -> Iterator[SolvedSize]:
 def _inverse(tree: ast.expr) -> tuple[str, str] | None:
     """Returns the only name of an expression and the inverse of the expression; None if there is none.
 
-    Understood are a name plus, minus or times a number. `check_shape` refuses extents that are no multiples.
+    Understood are a name plus, minus or times a number. `check_shape` refuses extents that are not multiples.
     """
     if not isinstance(tree, ast.BinOp):
         return None

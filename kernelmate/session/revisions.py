@@ -45,7 +45,8 @@ class Repository:
         start: the folder.
 
     Raises:
-        EnvironmentFailed: git is not installed. UsageError: the folder is in no repository, or one that git refuses to
+        EnvironmentFailed: git is not installed.
+        UsageError: the folder is in no repository, or one that git refuses to
         read.
     """
 

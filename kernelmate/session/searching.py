@@ -114,7 +114,8 @@ class Search:
         """Ask each suggester in turn, judge its candidates, and rank all of them.
 
         Raises:
-            InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: the reference cannot be used.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(

@@ -51,8 +51,7 @@ Sizes = Sequence[Mapping[str, int]]
 QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
 """Time limit of a quick evaluation on a GPU.
 
-A minimum in seconds, and a multiple of the kernel's own verdict, which may have included starting the worker and
-computing the reference.
+A minimum in seconds, and a multiple of the duration of the kernel's own verdict, the start of the worker included.
 """
 
 
@@ -107,7 +106,8 @@ class Session:
         For a GPU of another machine that was not named, reading this connects to the machine.
 
         Raises:
-            BackendUnavailable: there is no GPU there that can be used. WorkerUnavailable: there is no connection.
+            BackendUnavailable: there is no GPU there that can be used.
+            WorkerUnavailable: there is no connection.
         """
         if self._target is None:
             machine = cast(Worker, self._worker).machine()
@@ -146,7 +146,8 @@ class Session:
         """Compile only: diagnostics, resources and occupancy, one verdict per instance. Runs nothing of the file.
 
         Raises:
-            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            ContractError: the written contract is wrong.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         seed = self._upcoming_seed()
@@ -163,7 +164,8 @@ class Session:
             contract: replaces the kernel's own.
 
         Raises:
-            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            ContractError: the written contract is wrong.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         if contract is None:
@@ -190,7 +192,8 @@ class Session:
             contract: replaces the kernel's own; a notebook creates one from live objects.
 
         Raises:
-            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            InputError: contract, sizes or reference need a change.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._beside(replace(self._context(kernel, sizes, reference, contract), executed=True))
@@ -224,8 +227,9 @@ class Session:
             contract: replaces the kernel's own.
 
         Raises:
-            InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: a contract, sizes or the reference need a change.
+            CompileTimeout: the baseline's compilation did not end.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
@@ -268,8 +272,7 @@ class Session:
             on_judged: called with each candidate as soon as it is judged.
             stop: called between candidates; True ends the search with the results so far.
             budget_s: seconds for the whole call; work that is not expected to end in time is not started.
-            suggesters: sources of candidates; None for synthesis and the built-in recipes, or repairs if the objective
-                is a correct kernel.
+            suggesters: sources of candidates; None for synthesis and recipes, or repairs to make a kernel correct.
             reference: replaces the contract's and the settings'.
             objective: the metric's name; None reads it from the prompt.
             contract: replaces the kernel's own.
@@ -277,8 +280,9 @@ class Session:
             on_read: called with the interpreted objective before anything is tried.
 
         Raises:
-            InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: prompt, contract, sizes or reference need a change.
+            CompileTimeout: the baseline's compilation did not end.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
@@ -337,7 +341,8 @@ class Session:
         """Return the graph of a contract's reference as text; for a contract without results, a description of the return values.
 
         Raises:
-            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are unavailable.
+            ReferenceFailed: it cannot be loaded, or raises.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._context_for(kernel, contract, self._preparer(kernel))
         return context.trace(self.prepare(kernel, contract=contract)[0])
@@ -354,7 +359,8 @@ class Session:
             contract: replaces the kernel's own.
 
         Raises:
-            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            InputError: contract, sizes or reference need a change.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         context = self._context(kernel, sizes, reference, contract)
@@ -373,7 +379,8 @@ class Session:
             on_judged: called with each version as soon as it is judged.
 
         Raises:
-            InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation
+            InputError: the carried kernel, its contract or reference cannot be used.
+            CompileTimeout: its compilation
             did
                 not end. EnvironmentFailed: compiler or worker are unavailable.
         """

@@ -284,8 +284,8 @@ def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str
         heading: comment above the host function, one line.
 
     Raises:
-        UsageError: there is no rule, or one version is the best at every size. SourceError: a version cannot be launched
-            from host code.
+        UsageError: there is no rule, or one version is the best at every size.
+        SourceError: a version cannot be launched from host code.
     """
     rule = tuned.rule
     if rule is None:

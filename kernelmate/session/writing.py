@@ -81,7 +81,8 @@ def write_kernel(
         on_trying: called with each schedule before it is judged.
 
     Raises:
-        InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: the function raises, or an example needs a change.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):

@@ -262,7 +262,7 @@ class PassingReader:
         return start + (-(-end // align) * align if isinstance(entry, dict) else end), align
 
     def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:
-        """Reads an entry that is no parameter of its own, under its own name, or under its full name where two have it."""
+        """Reads an entry that is not a parameter of its own, under its own name, or under its full name where two have it."""
         last = leaf.names[-1]
         short = self._names[last] == 1 and not last.isdecimal()
         name = last if short else "_".join(leaf.names[-2:] if last.isdecimal() and len(leaf.names) > 2 else leaf.names)
@@ -426,9 +426,7 @@ def check_compared(document: Document, args: Sequence[Argument], sizes: Sequence
                 continue
             if name not in arrays or name == one.name:
                 others = [other for other in arrays if other != one.name]
-                document.fail(
-                    ("args", one.name), f"{name!r} is not the name of another array.", nearest_hint(name, others)
-                )
+                document.fail(("args", one.name), f"{name!r} is not another array.", nearest_hint(name, others))
             _check_named(document, one, arrays[name])
 
 

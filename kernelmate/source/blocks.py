@@ -33,7 +33,8 @@ class ContractBlock:
     """One contract block.
 
     Attributes:
-        lines: the TOML lines, markers excluded. opening: the line of `/// kernelmate`.
+        lines: the TOML lines, markers excluded.
+        opening: the line of `/// kernelmate`.
         span: offsets of the whole lines in the unit's text; None for a block above a Python statement.
         closed: whether `/// ` ends it.
     """

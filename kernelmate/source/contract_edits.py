@@ -24,7 +24,8 @@ def write_contract(kernel: Kernel, contract: Contract, origins: Mapping[str, str
     an inferred contract's lines as comments.
 
     Raises:
-        ContractError: the existing block cannot be read. SourceError: the text cannot be written.
+        ContractError: the existing block cannot be read.
+        SourceError: the text cannot be written.
     """
     block = block_of(kernel)
     if block is None:

@@ -45,7 +45,7 @@ def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distrib
         names: the sizes that its expressions may use; None skips the check of names.
 
     Raises:
-        ContractError: unknown name, wrong number of arguments, or an argument that is no expression.
+        ContractError: unknown name, wrong number of arguments, or an argument that is not an expression.
     """
     known = None if names is None else tuple(names)
     stripped = text.strip()

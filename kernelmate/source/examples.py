@@ -75,7 +75,8 @@ def load_python_function(spec: str) -> PythonFunction:
     """Return the function that `path.py:function` names.
 
     Raises:
-        UsageError: `spec` has another form. SourceError: the file or function does not exist, or the file is not
+        UsageError: `spec` has another form.
+        SourceError: the file or function does not exist, or the file is not
         Python.
     """
     path, colon, name = spec.rpartition(":")

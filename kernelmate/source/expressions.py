@@ -126,7 +126,7 @@ def names_in(expression: str) -> tuple[tuple[str, int], ...]:
     """Return the names that an expression uses, each with its offset in characters, in order.
 
     Raises:
-        ExpressionError: it is no expression.
+        ExpressionError: it is not an expression.
     """
     tree = parse_expression(expression)
     shift = len(expression) - len(expression.lstrip())

@@ -95,7 +95,7 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
     """Check a contract's instances against the kernel's template.
 
     Raises:
-        ContractError: instances on a kernel that is no template, a template without, a wrong name, too many template
+        ContractError: instances on a kernel that is not a template, a template without, a wrong name, too many template
             arguments, a dtype that an instance contradicts.
     """
     parameters = kernel.signature.template_parameters

@@ -205,7 +205,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 
 def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
-    """Return the first element of an alias in its array; 0 for what is no alias.
+    """Return the first element of an alias in its array; 0 for what is not an alias.
 
     Raises:
         ContractError: it is not a whole number, or outside of the array.

@@ -219,7 +219,9 @@ class SideDeclared:
     """The declaration of a variable that a launch has as its grid or block.
 
     Attributes:
-        head: the offset of the declaration. start, end: offsets of the initialiser. vector: True for a `dim3`.
+        head: the offset of the declaration.
+        start, end: offsets of the initialiser.
+        vector: True for a `dim3`.
     """
 
     head: int

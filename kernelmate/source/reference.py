@@ -65,7 +65,7 @@ def check_array_expression(
     """Check a NumPy expression over arguments and sizes, and return the names that it uses, as the contract writes them.
 
     Raises:
-        ContractError: it is no expression, or uses another name.
+        ContractError: it is not an expression, or uses another name.
     """
     spelled = {f"{a.name}_" if keyword.iskeyword(a.name) else a.name for a in args}
     try:

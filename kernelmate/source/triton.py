@@ -20,7 +20,7 @@ from kernelmate.source.tokens import line_starts
 
 DEFAULTS = {"num_warps": "4", "num_stages": "3"}
 SETTINGS = (*DEFAULTS, "maxnreg")
-"""Options of a launch that are no parameters, and Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
+"""Options of a launch that are not parameters, and Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
 
 _ADDRESSES = {
     "load": ("read",),
@@ -299,7 +299,7 @@ def module_text(kernel: Kernel) -> str:
     """Returns Python text that defines a kernel and what it uses, with each line where it stands in the file.
 
     Jitted functions and constants stay, as far as the kernel uses them; imports (see `library_names`), decorators other than
-    `triton.jit` and defaults that are no literals do not. All else of the file is left out, so that defining the kernel runs
+    `triton.jit` and defaults that are not literals do not. All else of the file is left out, so that defining the kernel runs
     none of the user's code.
 
     Raises:

@@ -39,7 +39,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     parameter's default.
 
     Raises:
-        ContractError: an entry is no value of a constant, or a constant has none.
+        ContractError: an entry is not a value of a constant, or a constant has none.
     """
     function = function_of(kernel)
     names = [one.name for one in function.parameters if one.constexpr]
@@ -142,7 +142,7 @@ def refuse_keys(document: Document) -> None:
 def completed(contract: Contract) -> Contract:
     """Returns a Triton kernel's contract with the block of its `num_warps`, constants in its grid, and aligned arrays.
 
-    A scalar that is always 1 is no parameter of the compiled code (triton/runtime/jit.py, specialisation of 1).
+    A scalar that is always 1 is not a parameter of the compiled code (triton/runtime/jit.py, specialisation of 1).
     """
     values = values_of(contract)
     grid = tuple(_with_values(side, values) for side in contract.grid)

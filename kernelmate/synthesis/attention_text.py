@@ -26,7 +26,8 @@ class AttentionText:
         columns: columns of the values that a block computes.
 
     Attributes:
-        opening: declarations at the start of the kernel. at: the text of the position along each axis.
+        opening: declarations at the start of the kernel.
+        at: the text of the position along each axis.
         low: the text of the score for masked keys.
         several: True if several blocks share the columns of a result.
     """

@@ -30,11 +30,15 @@ class ContractionShape:
     """Roles of axes: those of the results, and the summation axis of all sums.
 
     Attributes:
-        m: the axis that only the first operand has. n: the axis that only the second operand has.
-        k: the summation axis, which both operands have. batch: the results' other axes; an operand that lacks one of
-            them is broadcast along it.
-        reductions: the sums. roots: the summed values. reduction, root: the first of each.
-        left: axis orders of the summed arrays with `m`. right: axis orders of those with `n`.
+        m: the axis that only the first operand has.
+        n: the axis that only the second operand has.
+        k: the summation axis, which both operands have.
+        batch: the results' other axes; an operand that lacks one of them is broadcast along it.
+        reductions: the sums.
+        roots: the summed values.
+        reduction, root: the first of each.
+        left: axis orders of the summed arrays with `m`.
+        right: axis orders of those with `n`.
         rest: axis orders of further arrays that the results depend on.
         beside: those of `rest` that are factors of all terms of a sum.
     """

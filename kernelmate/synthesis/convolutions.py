@@ -27,8 +27,10 @@ class Spatial:
     """An axis along which windows move.
 
     Attributes:
-        variable: the variable of the result's position. axis: the axis of the input.
-        stride: the distance between adjacent windows. first: the position of the earliest tap in the first window.
+        variable: the variable of the result's position.
+        axis: the axis of the input.
+        stride: the distance between adjacent windows.
+        first: the position of the earliest tap in the first window.
         span: the distance from the earliest to the last tap.
         steps: the distance between adjacent taps, for each axis of the taps.
     """
@@ -51,12 +53,15 @@ class Convolution:
     """A sum over channels and taps.
 
     Attributes:
-        root: the key of the sum in the plan. rest: further values that are added to it.
-        source: the key of the input. weights: the key of the weights.
-        channel: the input's axis of channels. out: the variable of the results' channels.
+        root: the key of the sum in the plan.
+        rest: further values that are added to it.
+        source: the key of the input.
+        weights: the key of the weights.
+        channel: the input's axis of channels.
+        out: the variable of the results' channels.
         batch: variables of the results along which each result has its own input.
-        spatial: the axes along which windows move, in the input's order. taps: the number of taps along each of their
-            axes.
+        spatial: the axes along which windows move, in the input's order.
+        taps: the number of taps along each of their axes.
         at: the index of the weights, as sums of `__c`, result variables and tap numbers.
     """
 

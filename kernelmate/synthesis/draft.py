@@ -61,7 +61,8 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
     """Return an empty kernel without results, with which the worker determines the reference's results.
 
     Raises:
-        UsageError: an argument's dtype is not supported. ContractError: a shape or `require` is invalid.
+        UsageError: an argument's dtype is not supported.
+        ContractError: a shape or `require` is invalid.
     """
     names = list(asked.examples.size)
     scalars = [one for one in asked.examples.arguments if one.shape is None and one.name not in names]
@@ -265,7 +266,7 @@ FUSED_BLOCK = "256"
 def fusion_draft(pipeline: Kernel, contract: Contract) -> tuple[Kernel, Contract]:
     """Return an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
 
-    Sizes that are no parameters of the pipeline become parameters, since a kernel needs them.
+    Sizes that are not parameters of the pipeline become parameters, since a kernel needs them.
 
     Args:
         pipeline: the pipeline, whose file gets the kernel and a contract above it.

@@ -71,7 +71,8 @@ class Expressions:
         varying: accesses that differ between the elements of a row; all other values are hoisted to `outer`.
 
     Attributes:
-        known: the locals of values that are already computed. hints: the reference's names for values.
+        known: the locals of values that are already computed.
+        hints: the reference's names for values.
         outer: lines to be written before the loop over elements.
         at: the text of the position of each gather.
     """

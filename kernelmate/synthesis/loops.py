@@ -28,15 +28,18 @@ class TracedLoop:
     """One loop: its position among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
-        builder: the graph's builder. first_number: the smallest index.
-        carried: facts that earlier traces have found about the loop. backwards: True if its index decreases.
+        builder: the graph's builder.
+        first_number: the smallest index.
+        carried: facts that earlier traces have found about the loop.
+        backwards: True if its index decreases.
         peeled: number of additional first iterations, at most two, that compute nothing.
         reads, writes: arrays that iterations read or assign to, with the indices that they use.
         others: the indices of each read that do not depend on the loop.
         late: reads of elements of earlier iterations, which the loop has not assigned so far: the array, the read's number,
             and the number of iterations.
         picks: arrays of which iterations read elements at computed indices, with the values read.
-        sums: arrays into which all iterations accumulate, with their nodes before and after. states: carried values.
+        sums: arrays into which all iterations accumulate, with their nodes before and after.
+        states: carried values.
         rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index
             then counts the elements of all rows.
     """

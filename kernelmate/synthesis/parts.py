@@ -270,7 +270,7 @@ def _ranges(node: Node) -> dict[int, Range]:
     """Returns the range that a window takes along each axis.
 
     Raises:
-        Refused: it is no slice.
+        Refused: it is not a slice.
     """
     maps = [AxisMap.of(entry) for entry in node.data]
     if len(maps) != len(node.shape):

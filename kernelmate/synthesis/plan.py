@@ -38,7 +38,8 @@ class Plan:
     """A graph with the domain of rows and columns over which it is evaluated.
 
     Attributes:
-        domain: lengths of the axes, without those of length 1. split: the number of leading axes that are rows.
+        domain: lengths of the axes, without those of length 1.
+        split: the number of leading axes that are rows.
         outputs: the key at which each output is evaluated.
         gone: the axes that reductions remove.
         kind: `rows` if `gone` are the last axes (a single row if `split` is 0), `columns` if they are others, `map` if

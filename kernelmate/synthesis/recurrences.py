@@ -73,8 +73,11 @@ class State:
     """One carried value of a loop.
 
     Attributes:
-        key: its key in `Carried`. placeholder: the value before each iteration. start: the value before the first one.
-        held: the object of an array that is changed in place. following: the value after each iteration.
+        key: its key in `Carried`.
+        placeholder: the value before each iteration.
+        start: the value before the first one.
+        held: the object of an array that is changed in place.
+        following: the value after each iteration.
     """
 
     key: tuple[str, Any]

@@ -67,7 +67,7 @@ def maps_of(node: Node, shape: Sequence[int]) -> list[AxisMap]:
     """Return the index maps of a window along the axes of its source.
 
     Raises:
-        NotCarried: one of them is no slice.
+        NotCarried: one of them is not a slice.
     """
     maps = [AxisMap.of(entry) for entry in node.data]
     places = [one.terms[0][0] for one in maps if one.terms]
@@ -110,7 +110,7 @@ def insertion_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[
     """Return the slices of the result that take elements of the source, and these elements' slices; arguments as `window_of`.
 
     Raises:
-        NotCarried: the elements are no slices.
+        NotCarried: the elements are not slices.
     """
     if len(maps) != len(shape) or any(not one.terms or one.terms[0][1] != 1 for one in maps):
         raise NotCarried(NO_SLICE)

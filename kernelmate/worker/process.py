@@ -52,7 +52,8 @@ class Process:
     """A started child, in a session and process group of its own.
 
     Args:
-        command: what starts it. environment: its variables.
+        command: what starts it.
+        environment: its variables.
         output_limit: bytes that it may print in one task.
 
     Raises:

@@ -170,7 +170,8 @@ class Checker:
         """Return PTX and SASS of a kernel, one listing per instance.
 
         Raises:
-            JobUnwanted: the text has changed. KernelmateError: the kernel does not compile, or nvdisasm is missing.
+            JobUnwanted: the text has changed.
+            KernelmateError: the kernel does not compile, or nvdisasm is missing.
         """
         # Disassembling is not needed for anything else that the checker does.
         from kernelmate.compiler.listing import read_listing

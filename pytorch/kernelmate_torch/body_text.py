@@ -30,7 +30,7 @@ class BodyWriter:
     Args:
         program: the program.
         parts: in order of execution.
-        outside: returns the text of a value that no statement computes and that is no input: a parameter, a constant.
+        outside: returns the text of a value that no statement computes and that is not an input: a parameter, a constant.
         device: text of the device in place of that of the example inputs; empty to keep it.
     """
 

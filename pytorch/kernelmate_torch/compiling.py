@@ -14,7 +14,8 @@ def compiled_operator(kernel: Kernel, contract: Contract, gpu: str | None = None
         gpu: an architecture such as `sm_90`; None for the target of the settings, for the emulator.
 
     Raises:
-        CompileTimeout: the compiler did not end. CompilerUnavailable: there is no NVRTC here.
+        CompileTimeout: the compiler did not end.
+        CompilerUnavailable: there is no NVRTC here.
     """
     from kernelmate.compiler import compile_kernel, find_target
     from kernelmate.config import load_settings

@@ -115,7 +115,8 @@ class KernelOperator:
         """Return the results of one launch.
 
         Raises:
-            ValueError: an input is not what the contract says. RuntimeError: the launch failed.
+            ValueError: an input is not what the contract says.
+            RuntimeError: the launch failed.
         """
         plan, device = self.plan(tensors), tensors[0].device
         tensors = [one.contiguous() for one in tensors]

@@ -103,7 +103,8 @@ class ModuleProcess:
             backward: refuse a module without gradients.
 
         Raises:
-            InputError: the file, the module or its inputs need a change. EnvironmentFailed: PyTorch is missing.
+            InputError: the file, the module or its inputs need a change.
+            EnvironmentFailed: PyTorch is missing.
         """
         self._path = path
         request = {"do": "export", "path": str(path), "name": name, "inputs": inputs, "seed": seed}

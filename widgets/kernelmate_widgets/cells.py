@@ -51,7 +51,8 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
     It is the one named `name`, else the only one, else the only one with a contract.
 
     Raises:
-        SourceError: there is none, or the choice is ambiguous. ContractError: a contract is invalid.
+        SourceError: there is none, or the choice is ambiguous.
+        ContractError: a contract is invalid.
     """
     kernels = (*find_kernels(unit), *find_pipelines(unit))
     if not kernels:

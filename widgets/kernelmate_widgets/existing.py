@@ -272,7 +272,8 @@ def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> Mag
     """Judge a kernel of the notebook with live objects; `--bind` also binds it for further commands.
 
     Raises:
-        UsageError: its source is not available, or the arguments do not fit. KernelFailed: the kernel was rejected.
+        UsageError: its source is not available, or the arguments do not fit.
+        KernelFailed: the kernel was rejected.
     """
     name, *words = options.words
     cells = Cells(magics.shell)

@@ -259,8 +259,8 @@ class KernelHandle:
         """Launch, with grid and block from the contract.
 
         Raises:
-            UsageError: the arguments do not fit the kernel, or the contract defines no launch for them. LaunchFailed:
-                the backend reported an error.
+            UsageError: the arguments do not fit the kernel, or the contract defines no launch for them.
+            LaunchFailed: the backend reported an error.
         """
         version, launcher = self._loaded()
         given = read_arguments(version.kernel, version.contract, arguments, self.backend)

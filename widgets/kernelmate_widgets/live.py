@@ -60,8 +60,8 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
         folder: folder of copies for the worker; it must live as long as the contract.
 
     Raises:
-        UsageError: a name, an array or a launch does not fit the kernel. ContractError: the cell's own contract is
-            invalid.
+        UsageError: a name, an array or a launch does not fit the kernel.
+        ContractError: the cell's own contract is invalid.
     """
     if not wanted.anything:
         return None

@@ -114,7 +114,8 @@ class NotebookState:
             owner: identifies background work, which has its own worker; empty for cells.
 
         Raises:
-            UsageError: a setting is invalid. BackendUnavailable: the backend cannot run here.
+            UsageError: a setting is invalid.
+            BackendUnavailable: the backend cannot run here.
         """
         settings = self.settings(options)
         key = owner, settings.model_dump_json()

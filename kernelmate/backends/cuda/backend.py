@@ -73,7 +73,7 @@ def occupancy_disagreement(
     Args:
         compiled: the kernel.
         target: the target of the computed occupancy.
-        function: the loaded cupy.RawKernel, with leave to take the launch's shared memory.
+        function: the loaded cupy.RawKernel, whose limit of shared memory permits the launch.
         shape: the launch.
         sms: multiprocessors of this GPU.
     """

@@ -142,7 +142,9 @@ class Runner:
     """The worker's end of the connection to its runner.
 
     Args:
-        connection: to the runner. pid: its process. exchange: the memory that both share.
+        connection: to the runner.
+        pid: its process.
+        exchange: the memory that both share.
     """
 
     def __init__(self, connection: Connection, pid: int, exchange: Exchange) -> None:

@@ -142,7 +142,7 @@ def fill_variables(function: Any, arguments: Iterable[Any], places: Mapping[str,
 
     Args:
         function: a compiled cupy.RawKernel of the module.
-        arguments: the arguments of the launch; those that are no variables are left out.
+        arguments: the arguments of the launch; those that are not variables are left out.
         places: the device address of each array.
         stream: the cupy stream, which is awaited.
 

@@ -114,7 +114,8 @@ def decoded_of(ptx: str, name: str) -> Decoded:
     """Return a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
 
     Raises:
-        LinkRefused: the emulator does not support an instruction. PtxError: the text is not valid PTX.
+        LinkRefused: the emulator does not support an instruction.
+        PtxError: the text is not valid PTX.
     """
     decoded = with_detours(decode(link(parse_program(ptx, name), name)))
     return with_contended(replace(decoded, unused=unused_reads(decoded.steps)))

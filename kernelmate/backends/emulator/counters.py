@@ -51,9 +51,11 @@ class SiteCount:
     """Counts of one memory instruction.
 
     Attributes:
-        action: `load`, `store` or `atomic`. size: bytes that one lane accesses.
+        action: `load`, `store` or `atomic`.
+        size: bytes that one lane accesses.
         requests: warps that executed it; for shared memory the groups of lanes that are served together.
-        passes: sectors of global memory, wavefronts of shared memory. lines: 128-byte lines of global memory.
+        passes: sectors of global memory, wavefronts of shared memory.
+        lines: 128-byte lines of global memory.
     """
 
     action: str

@@ -135,7 +135,7 @@ class Execution:
 
     @property
     def native(self) -> bool:
-        """True if native code has had a part in it."""
+        """True if native code executed a part of it."""
         return self._native is not None
 
     @property

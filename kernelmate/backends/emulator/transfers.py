@@ -229,7 +229,8 @@ class _ProxyFence:
 
     Attributes:
         space: as `operations.Nothing.proxy`.
-        fenced: True for the lanes, by lane. first: by block slot, one of them, or -1.
+        fenced: True for the lanes, by lane.
+        first: by block slot, one of them, or -1.
         blocks, warps: stamps up to which the threads of a block or warp knew each other's accesses.
     """
 

@@ -87,7 +87,7 @@ def offer_tokens() -> tuple[str, ...]:
     return OFFERS, *(f"@use-{name}:" for name in REWRITES), *(f"@#{number}" for number in range(1, MOST_VARIANTS + 1))
 
 
-def offers_told(offers: Sequence[Offer]) -> str:
+def format_offers(offers: Sequence[Offer]) -> str:
     """Returns the section of a prompt that lists the offers; empty if there are none."""
     told = "".join(f"@use-{name}:" + (f"@#{count}" if count > 1 else "") for name, count in offers)
     return OFFERS + told if told else ""
@@ -162,7 +162,7 @@ UNNAMED = -30.0
 """Log probability assumed for tokens outside the most probable ones; they keep the prompt's order."""
 
 
-def choice_told(choice: Choice) -> str:
+def format_choice(choice: Choice) -> str:
     """Returns the text of an answer with this choice."""
     name, number = choice
     return f"{_word(name)}@#{number}" if number else _word(name)
@@ -186,8 +186,8 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
     """
     offers, best = dict(offers_in(prompt)), dict[str, tuple[str, float]]()
     for choice, chance in choices(prompt, following):
-        best.setdefault(choice[0], (choice_told(choice), chance))
-        yield choice_told(choice), chance
+        best.setdefault(choice[0], (format_choice(choice), chance))
+        yield format_choice(choice), chance
     found = []
     for name, (told, chance) in sorted(best.items(), key=lambda one: -one[1][1])[:FIRSTS]:
         after = following(prompt + told)
@@ -196,7 +196,7 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
     for chance, told, other in sorted(found, key=lambda one: -one[0])[:MOST_PAIRS]:
         chances = _variants(following(prompt + told + _word(other)), offers[other]) if offers[other] > 1 else [0.0]
         number = chances.index(max(chances))
-        yield told + choice_told((other, number)), chance + chances[number]
+        yield told + format_choice((other, number)), chance + chances[number]
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:

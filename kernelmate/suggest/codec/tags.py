@@ -100,7 +100,7 @@ def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
     return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
 
 
-def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
+def format_tags(analysis: Iterable[str], *, alone: bool = False) -> str:
     """Return the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
 
     Raises:

@@ -34,7 +34,7 @@ REPAIR_TASK = (
 APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
 
 
-class _Untold(Exception):
+class _NoProbabilities(Exception):
     """The server reports no token probabilities; the message gives the reason."""
 
 
@@ -185,8 +185,8 @@ class LocalModel:
         try:
             if not self._unweighed:
                 yield from islice(coded.choices(lambda text: self._following(endpoint, text, request)), count)
-        except _Untold as untold:
-            self._unweighed = f"{self.name}: choices could not be weighed, so it is asked to write them. {untold}"
+        except _NoProbabilities as lacking:
+            self._unweighed = f"{self.name}: choices could not be weighed, so it is asked to write them. {lacking}"
         coded.weighed = not self._unweighed
 
     def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
@@ -194,7 +194,7 @@ class LocalModel:
 
         Raises:
             AuthorFailed: the model cannot answer.
-            _Untold: the server reports no probabilities.
+            _NoProbabilities: the server reports no probabilities.
         """
         paid, question = self.last_cost, ChatRequest("", "", most_tokens=1, prompt=text, likely=LIKELY)
         try:
@@ -203,10 +203,10 @@ class LocalModel:
             # Servers that do not support this parameter, or allow fewer tokens, reject the whole request.
             if error.kind != "request":
                 raise
-            raise _Untold(str(error)) from None
+            raise _NoProbabilities(str(error)) from None
         self.last_cost = paid + self.last_cost
         if not answer.likely:
-            raise _Untold("Its server reports no probabilities of tokens.")
+            raise _NoProbabilities("Its server reports no probabilities of tokens.")
         return answer.likely
 
     def _note_differing(self) -> None:

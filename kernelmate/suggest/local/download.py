@@ -111,7 +111,7 @@ def download(
         on_bytes: called with the stage, the bytes done, and the total.
 
     Raises:
-        UsageError: the file differs from the offer, or is no GGUF file.
+        UsageError: the file differs from the offer, or is not a GGUF file.
         EnvironmentFailed: the hub cannot be reached, or the disk cannot be written.
     """
     told = on_bytes or (lambda stage, done, total: None)

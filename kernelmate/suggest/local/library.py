@@ -120,7 +120,7 @@ class ModelLibrary:
         """Add a file at its present path, and select it if no model is selected; `sha256` is its hash if known.
 
         Raises:
-            UsageError: the file is no GGUF file.
+            UsageError: the file is not a GGUF file.
             EnvironmentFailed: the list cannot be written.
         """
         model = _described(path, name or path.stem, sha256, on_bytes)
@@ -213,7 +213,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Read a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
-        UsageError: the file cannot be read, or is no GGUF file.
+        UsageError: the file cannot be read, or is not a GGUF file.
         EnvironmentFailed: the gguf package is missing.
     """
     try:
@@ -303,7 +303,7 @@ def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnByt
     """Return a file as a model; computes the hash if unknown.
 
     Raises:
-        UsageError: the file is no GGUF file.
+        UsageError: the file is not a GGUF file.
     """
     facts, status = read_facts(path), path.stat()
     digest = sha256 or sha256_of(path, on_bytes)

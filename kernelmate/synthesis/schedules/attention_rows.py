@@ -23,7 +23,7 @@ def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
 
     Args:
         plan: the graph.
-        kernel: whose text it is.
+        kernel: the kernel that is replaced.
         width: the columns of the result of a block.
 
     Raises:

@@ -31,9 +31,14 @@ class _Accumulator:
     """The locals of one reduction.
 
     Attributes:
-        key: the reduction. kind: `sum`, ... ctype: the type of its values.
-        name: the name of the local that accumulates. starts: declarations before the pass. final: the statement after it.
-        result: the text of the result. at: the local that holds a position, if the reduction gives positions.
+        key: the reduction.
+        kind: `sum`, ...
+        ctype: the type of its values.
+        name: the name of the local that accumulates.
+        starts: declarations before the pass.
+        final: the statement after it.
+        result: the text of the result.
+        at: the local that holds a position, if the reduction gives positions.
         own: the local that keeps a thread's own value.
     """
 

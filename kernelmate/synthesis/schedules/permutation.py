@@ -51,7 +51,9 @@ class _Free:
     """A map over merged axes, with the index of each array.
 
     Attributes:
-        orders: axes of each array that is read. positions: axes of each position. whole: axes of the results.
+        orders: axes of each array that is read.
+        positions: axes of each position.
+        whole: axes of the results.
         skips_first: whether the length of the first axis is not needed, since the grid has it.
     """
 

@@ -85,7 +85,7 @@ def _without_copies(
 
 
 def _compound(assignment: str) -> str:
-    """Returns `x -= y;` for `x = x - y;` where `y` is no sum."""
+    """Returns `x -= y;` for `x = x - y;` where `y` is not a sum."""
     found = re.fullmatch(
         r"(\w+) = \1 ([-+*]) ((?:[\w.\[\]]+|\([^()]*\))(?: \* (?:[\w.\[\]]+|\([^()]*\)))*);", assignment
     )

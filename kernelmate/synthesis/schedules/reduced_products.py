@@ -45,7 +45,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: the graph is no reduction of a product's rows.
+        Refused: the graph is not a reduction of a product's rows.
     """
     product, rows = _parts(graph)
     shape = ContractionShape(product, kernel)
@@ -74,7 +74,7 @@ def _parts(graph: Graph) -> tuple[Plan, Plan]:
     """Returns the plan of the product, and the plan of the row reductions, which read the product as an array.
 
     Raises:
-        Refused: it is no reduction of a product's rows.
+        Refused: it is not a reduction of a product's rows.
     """
     nodes = graph.nodes
     if sum(node.op == "reduce" for node in nodes) < 2:
@@ -146,7 +146,8 @@ class _Levels:
 
     Attributes:
         plan: of the rows.
-        first: reductions of values of the product. second: sums of exponentials relative to maxima among them.
+        first: reductions of values of the product.
+        second: sums of exponentials relative to maxima among them.
         online: the maximum's node for each node of `second`.
 
     Raises:

@@ -150,7 +150,8 @@ class RowElements(Passes):
     """Accesses to the elements of arrays in a schedule that goes over rows.
 
     Attributes:
-        names: names of the function's locals. packs: packs of the arrays that are accessed element after element.
+        names: names of the function's locals.
+        packs: packs of the arrays that are accessed element after element.
         pointers: by array, the local that points to a row.
         firsts: for each axis of another shape the name of its position, the position at which a row begins, and the number
             of elements per position.

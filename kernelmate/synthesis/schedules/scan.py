@@ -161,7 +161,8 @@ class Joining:
     """Text that combines the values of a team's threads in order.
 
     Attributes:
-        ctype: the type of the values. value, earlier: names of a thread's value and of a preceding one.
+        ctype: the type of the values.
+        value, earlier: names of a thread's value and of a preceding one.
         start: the neutral value.
         comment: comment on the function, with `{total}` and `{team}`.
         shuffled: returns a value of another lane, by the kind of shuffle (`up_` or nothing), the value, and the distance or

@@ -54,8 +54,10 @@ class BlockValues:
     """The values of a block's stages: arrays in shared memory, and locals of single numbers.
 
     Attributes:
-        threads: the threads of a block. of_warp, of_block: the reductions over the threads of a warp, and of the block.
-        arrays: the shared array of each stage's value, by its target. numbers: the locals of single numbers, likewise.
+        threads: the threads of a block.
+        of_warp, of_block: the reductions over the threads of a warp, and of the block.
+        arrays: the shared array of each stage's value, by its target.
+        numbers: the locals of single numbers, likewise.
         at: the block's position along each axis that blocks share.
     """
 

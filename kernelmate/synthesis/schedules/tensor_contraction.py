@@ -55,7 +55,7 @@ def _factors(shape: ContractionShape) -> list[Factors]:
     """Returns the factors of each product.
 
     Raises:
-        Refused: a sum is no product of two arrays, or one of several has factors beside them.
+        Refused: a sum is not a product of two arrays, or one of several has factors beside them.
     """
     found = [Factors.of(shape, number) for number in range(len(shape.reductions))]
     if len(found) > 1 and any(one.outside for one in found):

@@ -178,8 +178,9 @@ def _baseline(place: CommandTarget, of: str) -> Kernel:
     """Return the earlier text of a kernel.
 
     Raises:
-        UsageError: there is no such text. SourceError: the text does not contain the kernel. EnvironmentFailed: git is
-            not
+        UsageError: there is no such text.
+        SourceError: the text does not contain the kernel.
+        EnvironmentFailed: git is not
         installed.
     """
     if of == "pinned":

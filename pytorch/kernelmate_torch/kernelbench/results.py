@@ -33,7 +33,7 @@ def read_results(path: Path) -> KeptResults:
     """Return the content of a results file.
 
     Raises:
-        UsageError: there is none, or it is no results file.
+        UsageError: there is none, or it is not a results file.
     """
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=KeptResults)
@@ -53,7 +53,7 @@ class ResultsFile:
         path: the file, or a folder for `results.json`; None keeps nothing.
 
     Raises:
-        UsageError: the file is there and is no results file.
+        UsageError: the file is there and is not a results file.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -88,7 +88,7 @@ def merged(paths: Sequence[Path]) -> KeptResults:
     """Return the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
 
     Raises:
-        UsageError: a file is no results file, or two hold results of one task with different contents or settings.
+        UsageError: a file is not a results file, or two hold results of one task with different contents or settings.
     """
     names: list[str] = []
     found: dict[str, BenchmarkedTask] = {}

@@ -127,7 +127,7 @@ def test_extents_orders_masks_and_scratch_are_read_and_written(only, contract_of
         ("[:count] unordered align 4", "[:] unordered", "has no end", "[:count]"),
         ("unordered with keys", "unordered with", "After `with` an output must follow", "with keys"),
         ("unordered with keys", "unordered with rows", "is not an unordered output", "`unordered` for rows"),
-        ("unordered with keys", "unordered with vals", "'vals' is not the name of another array", "valid"),
+        ("unordered with keys", "unordered with vals", "'vals' is not another array", "valid"),
         ("where valid", "where lens", "has another shape", "rows's"),
         ("where valid", "where", "After `where` an array must follow", "where valid"),
         ("[:, :lens]", "[:, :count]", "has another shape", "[b]"),
