@@ -37,7 +37,7 @@ def has_gpu() -> bool:
 
 
 def injection_environment() -> dict[str, str]:
-    """Return the variables by which the driver loads the library into a program.
+    """Returns the variables by which the driver loads the library into a program.
 
     Raises:
         EnvironmentFailed: the library cannot be built, or CUPTI's library is missing.
@@ -46,7 +46,7 @@ def injection_environment() -> dict[str, str]:
 
 
 def built_library() -> Path:
-    """Return the library, built on first use and kept in the user's cache folder.
+    """Returns the library, built on first use and kept in the user's cache folder.
 
     Raises:
         EnvironmentFailed: there is no C compiler, a header is missing, or the compiler fails.
@@ -97,7 +97,7 @@ def _compiler() -> list[str]:
 
 
 def header_folders() -> tuple[Path, ...]:
-    """Return the folders with the headers, each header from the first folder that has it.
+    """Returns the folders with the headers, each header from the first folder that has it.
 
     Raises:
         EnvironmentFailed: a header is nowhere.
@@ -127,7 +127,7 @@ def _places() -> Iterator[Path]:
 
 
 def _cupti() -> str:
-    """Return the file of CUPTI's library.
+    """Returns the file of CUPTI's library.
 
     Raises:
         EnvironmentFailed: it is not installed.

@@ -125,7 +125,7 @@ class ReferenceProcess:
         return [{a.name: taken[answer_name(index, a.name)] for a in outputs} for index in range(len(calls))]
 
     def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
-        """Return the arrays of the contract's `inputs` function, of the contract's shapes and types, and modules as `load` does.
+        """Returns the arrays of the contract's `inputs` function, of the contract's shapes and types, and modules as `load` does.
 
         Raises:
             ReferenceFailed: as `evaluate`.

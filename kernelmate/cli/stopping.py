@@ -29,7 +29,7 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.
 
 
 def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lambda verdict: verdict.clean) -> int:
-    """Return 0 if all verdicts are good, 3 if the backend supports none of the others, else 1."""
+    """Returns 0 if all verdicts are good, 3 if the backend supports none of the others, else 1."""
     bad = [verdict for verdict in verdicts if not good(verdict)]
     if not bad:
         return 0

@@ -30,7 +30,7 @@ class _Section:
 
 
 def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, int]) -> Resources:
-    """Return the resources of one kernel.
+    """Returns the resources of one kernel.
 
     `dynamic_shared_bytes` is 0, and spills are None if the log does not state them.
 
@@ -72,7 +72,7 @@ def code_symbols(cubin: bytes) -> Iterator[str]:
 
 
 def parameter_offset(cubin: bytes, symbol: str) -> int | None:
-    """Return the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
+    """Returns the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
 
     Raises:
         ValueError: the bytes are not a CUBIN.

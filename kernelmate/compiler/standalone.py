@@ -56,7 +56,7 @@ def standalone_text(
     timeout_s: float,
     compiler: CompilerProcess = COMPILER,
 ) -> StandaloneText:
-    """Return a kernel's device code as one text, which compiles to the PTX of the judged code.
+    """Returns a kernel's device code as one text, which compiles to the PTX of the judged code.
 
     Comments within the device code, and directly above it, are kept.
 

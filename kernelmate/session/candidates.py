@@ -41,7 +41,7 @@ TRUSTED = (*OWN, "user")
 def verdict_on(
     context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
 ) -> Verdict:
-    """Return a candidate's verdict over all instances.
+    """Returns a candidate's verdict over all instances.
 
     Text with a forbidden construct is rejected before it is compiled.
 
@@ -82,7 +82,7 @@ def judged_by(
     objective: Objective | None,
     prepared: Sequence[Prepared] = (),
 ) -> Verdict:
-    """Return the verdict over all instances for a candidate that may be compiled.
+    """Returns the verdict over all instances for a candidate that may be compiled.
 
     `prepared` is its compiled form if known.
 

@@ -34,7 +34,7 @@ def exported_test(
     includes: Sequence[str],
     verdict: str,
 ) -> str:
-    """Return the text of a test module that judges a kernel again.
+    """Returns the text of a test module that judges a kernel again.
 
     Args:
         name: the kernel's name.
@@ -224,7 +224,7 @@ class CarriedFiles:
 
 
 def carried_files(session: Session, settings: Settings, judged: Export) -> CarriedFiles:
-    """Return the files that go along with a judged kernel.
+    """Returns the files that go along with a judged kernel.
 
     Raises:
         UsageError: a needed file is missing or is not text, or the settings name another reference.
@@ -261,7 +261,7 @@ def _headers(session: Session, kernel: Kernel) -> list[tuple[str, str]]:
 
 
 def _needed(headers: Sequence[tuple[str, str]], kernel: Kernel, settings: Settings) -> set[Path]:
-    """Return project headers that it includes, and files that its contract and the settings name.
+    """Returns project headers that it includes, and files that its contract and the settings name.
 
     Raises:
         UsageError: a named reference does not exist.

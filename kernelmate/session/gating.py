@@ -260,7 +260,7 @@ class _GateSessions:
 
 
 def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] = ()) -> JudgedSide:
-    """Return verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
+    """Returns verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
 
     Raises:
         EnvironmentFailed: compiler or worker are unavailable.

@@ -113,7 +113,7 @@ class JudgingContext:
         return self.preparer.target
 
     def baselines(self, *, wrong: bool = False, begin: Callable[[Prepared], None] | None = None) -> tuple[Trial, ...]:
-        """Return the baseline's trials, one per instance.
+        """Returns the baseline's trials, one per instance.
 
         Args:
             wrong: True if the baseline is expected to be wrong; a launch beyond the emulator's limits is then a
@@ -146,7 +146,7 @@ class JudgingContext:
         prepared: Sequence[Prepared] = (),
         until_hang: bool = False,
     ) -> tuple[Trial, ...]:
-        """Return a candidate's trials against the baseline's, one per instance.
+        """Returns a candidate's trials against the baseline's, one per instance.
 
         Args:
             kernel: the candidate.
@@ -317,7 +317,7 @@ class JudgingContext:
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
     def trace(self, prepared: Prepared) -> str:
-        """Return the graph of the contract's reference as text.
+        """Returns the graph of the contract's reference as text.
 
         For a contract without results, a description of the return values.
 
@@ -432,7 +432,7 @@ def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """Return the folder of a contract's relative paths: the file's, or the current one for text without a file.
+    """Returns the folder of a contract's relative paths: the file's, or the current one for text without a file.
 
     The file of a new kernel (`kernelmate write`) does not exist yet, but its folder does.
     """

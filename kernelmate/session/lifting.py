@@ -109,7 +109,7 @@ def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
 
 
 def file_text(before: str | None, function: Lifted) -> str:
-    """Return the text of a Python file with the function appended.
+    """Returns the text of a Python file with the function appended.
 
     Raises:
         UsageError: the file cannot be read, or already defines the name.

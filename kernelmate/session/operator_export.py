@@ -122,7 +122,7 @@ def _template(name: str) -> str:
 
 
 def needed_alignments(version: Version, target: Target) -> dict[str, int]:
-    """Return the alignment in bytes that a kernel needs of each array beyond that of its elements.
+    """Returns the alignment in bytes that a kernel needs of each array beyond that of its elements.
 
     The emulator launches it at the listed sizes with each array moved off its alignment. Without an entry, an array may
     begin anywhere. All arrays hold zeros.

@@ -117,7 +117,7 @@ def free_value(argument: Argument) -> int | float | bool | None:
 
 
 def plan_operator(kernel: Kernel, contract: Contract, alignments: Mapping[str, int] | None = None) -> OperatorPlan:
-    """Return the plan of a kernel's operator.
+    """Returns the plan of a kernel's operator.
 
     Args:
         kernel: the kernel.
@@ -317,7 +317,7 @@ class _Sources:
 def plan_backward(
     forward: OperatorPlan, kernel: Kernel, contract: Contract, alignments: Mapping[str, int] | None = None
 ) -> BackwardPlan:
-    """Return the plan of a backward kernel.
+    """Returns the plan of a backward kernel.
 
     Its inputs are named as inputs or outputs of the forward kernel, or `grad_OUTPUT` (`dOUTPUT`); what it writes is
     `grad_INPUT` (`dINPUT`), as an output, or as an array that begins with zeros and to which it adds.

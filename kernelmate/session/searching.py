@@ -178,7 +178,7 @@ class Search:
         return best_first(tuple(self._judged.values()), self.objective, self.context.kernel, self.context.contract)
 
     def judge(self, candidate: Candidate) -> Judged:
-        """Return a candidate's verdict over all instances.
+        """Returns a candidate's verdict over all instances.
 
         A version judged before, or equal to the baseline, costs nothing.
 
@@ -406,7 +406,7 @@ class Search:
         return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        """Return True if there is no time to evaluate another version, judge it and, as the best, time it again.
+        """Returns True if there is no time to evaluate another version, judge it and, as the best, time it again.
 
         At least one version is always evaluated, and judged if it promises a gain.
         """

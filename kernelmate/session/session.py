@@ -338,7 +338,7 @@ class Session:
         return judged, cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
-        """Return the graph of a contract's reference as text; for a contract without results, a description of the return values.
+        """Returns the graph of a contract's reference as text; for a contract without results, a description of the return values.
 
         Raises:
             ReferenceFailed: it cannot be loaded, or raises.
@@ -350,7 +350,7 @@ class Session:
     def given(
         self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, contract: Contract | None = None
     ) -> JudgingInputs:
-        """Return all inputs of this session's judgement of a kernel, so that another machine can repeat it.
+        """Returns all inputs of this session's judgement of a kernel, so that another machine can repeat it.
 
         Args:
             kernel: what is judged.

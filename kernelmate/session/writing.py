@@ -96,7 +96,7 @@ def write_kernel(
 
 
 def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool = False) -> str:
-    """Return why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
+    """Returns why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
 
     Args:
         session: traces.

@@ -330,7 +330,7 @@ def _leaves(entry: object, names: tuple[str, ...], path: Path) -> Iterator[_Leaf
 
 
 def struct_members(text: str, name: str) -> dict[str, str] | None:
-    """Return the types of a struct's fields by name, a pointer's with a trailing `*`.
+    """Returns the types of a struct's fields by name, a pointer's with a trailing `*`.
 
     The result is None where the text defines no struct of this name, or one that has more than plain fields.
     """

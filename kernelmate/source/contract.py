@@ -36,7 +36,7 @@ from kernelmate.source.triton_contract import completed, is_triton, read_options
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
-    """Return the contract written for a kernel, or None without one.
+    """Returns the contract written for a kernel, or None without one.
 
     Args:
         kernel: the kernel.
@@ -62,7 +62,7 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
 
 
 def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
-    """Return a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
+    """Returns a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
 
     A Triton kernel has its own constants too.
 

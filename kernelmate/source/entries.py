@@ -278,7 +278,7 @@ def _closing_bracket(text: str) -> int | None:
 
 
 def fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
-    """Return True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+    """Returns True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
     Byte types fit any dtype, unsigned integers of the same width may store a floating format without a C type, and two
     floats may form a complex number.

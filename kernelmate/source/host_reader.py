@@ -93,7 +93,7 @@ class HostReader:
         self._products = sorted(products, key=lambda product: -len(product[0]))
 
     def sides(self, text: str) -> tuple[str, ...]:
-        """Return a grid or a block as one to three contract expressions.
+        """Returns a grid or a block as one to three contract expressions.
 
         Raises:
             Untranslatable: something in it is not arithmetic over known names.

@@ -44,7 +44,7 @@ class PythonLaunch:
 
 
 def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[PythonLaunch, ...]]:
-    """Return the calls in a unit's file that launch the kernel `name` of its string, and the file.
+    """Returns the calls in a unit's file that launch the kernel `name` of its string, and the file.
 
     A kernel that is passed on, stored in a container or called in another file is not followed.
 
@@ -61,7 +61,7 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
 
 
 def calls_of(file: PythonFile, name: str) -> tuple[PythonLaunch, ...]:
-    """Return the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
+    """Returns the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
 
     Args:
         file: a Python file, or the cells of a notebook one below the other.

@@ -38,7 +38,7 @@ SHORT_US = 4.0
 
 
 def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
-    """Return all limiters: those of lines by estimated time, then those of the launch, then minor ones of lines."""
+    """Returns all limiters: those of lines by estimated time, then those of the launch, then minor ones of lines."""
     lines = [line for line in verdict.lines or () if line.line is not None]
     total = sum(map(line_cost, verdict.lines or ())) or 1.0
     limiter = "" if verdict.roofline is None else verdict.roofline.work.limiter

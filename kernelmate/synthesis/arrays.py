@@ -538,7 +538,7 @@ def _sign_of(a: Array) -> Any:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the broadcast shape by NumPy's rules, if it does not depend on the sizes.
+    """Returns the broadcast shape by NumPy's rules, if it does not depend on the sizes.
 
     Raises:
         Untraceable: the shape depends on the sizes, or the shapes are incompatible.

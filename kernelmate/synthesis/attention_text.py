@@ -81,7 +81,7 @@ class AttentionText:
         return self._lengths[text]
 
     def blocks(self, tiles: str, query: int | None = None) -> tuple[list[str], str]:
-        """Return lines that declare a block's positions along batch axes, and the grid's size.
+        """Returns lines that declare a block's positions along batch axes, and the grid's size.
 
         Args:
             tiles: expression of the number of blocks that share these positions; empty if each block has its own.

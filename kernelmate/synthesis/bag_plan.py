@@ -103,7 +103,7 @@ class Bags(Elements):
 
 
 def bags_of(graph: Graph) -> Bags:
-    """Return the plan of a graph.
+    """Returns the plan of a graph.
 
     Raises:
         Refused: results have different shapes, or reductions run along several axes or have fewer axes than the

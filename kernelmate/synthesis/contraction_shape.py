@@ -178,7 +178,7 @@ class Factors:
 
     @staticmethod
     def of(shape: ContractionShape, number: int = 0) -> Factors:
-        """Return the factors of a sum's terms; of the first sum by default.
+        """Returns the factors of a sum's terms; of the first sum by default.
 
         Raises:
             Refused: a term is not a product of two arrays, or has another dtype than the sum.

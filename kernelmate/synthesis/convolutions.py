@@ -87,7 +87,7 @@ class _Read:
 
 
 def convolution_of(plan: Windows) -> Convolution:
-    """Return the convolution that a plan's outputs are computed from.
+    """Returns the convolution that a plan's outputs are computed from.
 
     Raises:
         Refused: there is none, or there are several, or its taps are not a regular grid.
@@ -219,7 +219,7 @@ def _is_zero(plan: Windows, key: Key) -> bool:
 
 
 def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tuple[_Read, _Read]]) -> Convolution:
-    """Return the convolution of products whose first factors come from the input.
+    """Returns the convolution of products whose first factors come from the input.
 
     Raises:
         Refused: the factors are not elements of an input and of weights.

@@ -58,7 +58,7 @@ class KernelRequest:
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
-    """Return an empty kernel without results, with which the worker determines the reference's results.
+    """Returns an empty kernel without results, with which the worker determines the reference's results.
 
     Raises:
         UsageError: an argument's dtype is not supported.
@@ -88,7 +88,7 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
 
 
 def with_results(asked: KernelRequest, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
-    """Return the empty kernel with an argument for each result, after its input arrays.
+    """Returns the empty kernel with an argument for each result, after its input arrays.
 
     Raises:
         UsageError: a result's dtype is not supported.
@@ -264,7 +264,7 @@ FUSED_BLOCK = "256"
 
 
 def fusion_draft(pipeline: Kernel, contract: Contract) -> tuple[Kernel, Contract]:
-    """Return an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
+    """Returns an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
 
     Sizes that are not parameters of the pipeline become parameters, since a kernel needs them.
 

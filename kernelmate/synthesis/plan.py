@@ -112,7 +112,7 @@ class Plan:
 
 
 def plan_of(graph: Graph) -> Plan:
-    """Return the plan of a graph.
+    """Returns the plan of a graph.
 
     Raises:
         Refused: the graph is neither a map nor operations on rows or columns.
@@ -154,7 +154,7 @@ def _refuse_reuse(plan: Plan) -> None:
 
 
 def free_plan(graph: Graph) -> Plan:
-    """Return the plan of a map, or of one reduction followed by a map, with any axis order of its arrays.
+    """Returns the plan of a map, or of one reduction followed by a map, with any axis order of its arrays.
 
     The reduction removes the domain axes that its results do not have.
 

@@ -63,7 +63,7 @@ class LoopSteps:
 
 
 def loop_steps(graph: Graph) -> LoopSteps:
-    """Return the steps of a graph's only loop that carries values.
+    """Returns the steps of a graph's only loop that carries values.
 
     Raises:
         Refused: it has several such loops or none, or combines values of several steps otherwise than by reductions.

@@ -64,7 +64,7 @@ def arranged(text: str, rank: int, kept: Sequence[int], inserted: Sequence[bool]
 
 
 def maps_of(node: Node, shape: Sequence[int]) -> list[AxisMap]:
-    """Return the index maps of a window along the axes of its source.
+    """Returns the index maps of a window along the axes of its source.
 
     Raises:
         NotCarried: one of them is not a slice.
@@ -80,7 +80,7 @@ def maps_of(node: Node, shape: Sequence[int]) -> list[AxisMap]:
 
 
 def window_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int], size: Size) -> Window:
-    """Return a window as slices of a padded array.
+    """Returns a window as slices of a padded array.
 
     Args:
         maps: as `maps_of` returns them.
@@ -107,7 +107,7 @@ def window_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int
 
 
 def insertion_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int], size: Size) -> tuple[str, str]:
-    """Return the slices of the result that take elements of the source, and these elements' slices; arguments as `window_of`.
+    """Returns the slices of the result that take elements of the source, and these elements' slices; arguments as `window_of`.
 
     Raises:
         NotCarried: the elements are not slices.

@@ -55,7 +55,7 @@ FEWEST_ALIKE = 3
 
 
 def trace(contract: Contract, directory: Path) -> Graph:
-    """Return the graph of a contract's reference, equal at every tried size.
+    """Returns the graph of a contract's reference, equal at every tried size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded, or cannot be traced; the message names line and operation.
@@ -100,7 +100,7 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
 
 
 def sizes_to_trace(contract: Contract) -> list[Size]:
-    """Return the listed non-empty sizes, and others near the smallest, so that a loop over a size is noticed.
+    """Returns the listed non-empty sizes, and others near the smallest, so that a loop over a size is noticed.
 
     A value common to all sizes would otherwise look like a constant.
     """

@@ -241,7 +241,7 @@ def output_shapes(kernel: KernelText) -> OutputShapes:
 
 
 def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...], *, together: bool = False) -> Windows:  # fmt: skip
-    """Return the plan of a graph with windows.
+    """Returns the plan of a graph with windows.
 
     Args:
         graph: the graph.
@@ -264,7 +264,7 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
 
 
 def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
-    """Return the plan of a graph with windows and any reductions; arguments as for `window_plan`.
+    """Returns the plan of a graph with windows and any reductions; arguments as for `window_plan`.
 
     Raises:
         Refused: its outputs have different shapes.

@@ -179,7 +179,7 @@ class RowsText(WindowText):
         return " && ".join(tests)
 
     def _fill(self, group: _Group, kind: str) -> str:
-        """Return the value beyond the ends: a border's value, or zero if unused.
+        """Returns the value beyond the ends: a border's value, or zero if unused.
 
         Raises:
             Refused: there are borders of several values.

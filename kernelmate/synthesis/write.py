@@ -60,7 +60,7 @@ from kernelmate.synthesis.window_plan import output_shapes
 
 
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with such rows as whole arrays, and the row pitch in elements by array.
+    """Returns the graph with such rows as whole arrays, and the row pitch in elements by array.
 
     The result is None if other parts of arrays remain, or if an array is used both as a whole and by parts.
 

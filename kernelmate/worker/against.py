@@ -139,7 +139,7 @@ def _run(scratch: Path, limit_s: float) -> str:
 
 
 def _plain(path: Path, most: int) -> Path:
-    """Return the path of a file that the process left, which has ended and no longer changes it.
+    """Returns the path of a file that the process left, which has ended and no longer changes it.
 
     Raises:
         OSError: there is none.

@@ -254,7 +254,7 @@ def _scratch() -> tuple[str, int | None]:
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor of a folder that holds its lock.
+    """Returns a descriptor of a folder that holds its lock.
 
     Raises:
         OSError: another process holds it, or the folder is not this user's.

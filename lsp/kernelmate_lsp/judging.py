@@ -70,7 +70,7 @@ class EditorJudge:
     def bench(
         self, job: QueuedJob, kernel: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts of a kernel, one per instance.
+        """Returns the verdicts of a kernel, one per instance.
 
         Raises:
             JobUnwanted: the user cancelled.
@@ -123,7 +123,7 @@ class EditorJudge:
     def compare(
         self, job: QueuedJob, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        """Return the verdicts of two versions of a kernel, the second judged against the first.
+        """Returns the verdicts of two versions of a kernel, the second judged against the first.
 
         Raises:
             JobUnwanted: the user cancelled.

@@ -6,7 +6,7 @@ from kernelmate.records import Compiled, Contract, Kernel, Target
 
 
 def compiled_operator(kernel: Kernel, contract: Contract, gpu: str | None = None) -> tuple[Compiled, Target]:
-    """Return a kernel's code, with the options that it is judged with, from the cache of compiled code if it is there.
+    """Returns a kernel's code, with the options that it is judged with, from the cache of compiled code if it is there.
 
     Args:
         kernel: the kernel.

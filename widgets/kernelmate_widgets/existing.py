@@ -95,7 +95,7 @@ class Cells:
         return Unit(path=path, text=text, language="text", anchors=(*anchors, shifted), file_text=text), number
 
     def jitted(self, name: str, text: str) -> ExistingKernel:
-        """Return a Triton function from the last cell that defines it.
+        """Returns a Triton function from the last cell that defines it.
 
         Raises:
             UsageError: no cell defines it.
@@ -153,7 +153,7 @@ def _as_cuda_comments(block: str) -> list[str]:
 
 
 def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict[str, Any]) -> ExistingKernel:
-    """Return the kernel that an expression of the notebook denotes; nothing is compiled or launched.
+    """Returns the kernel that an expression of the notebook denotes; nothing is compiled or launched.
 
     Args:
         text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a

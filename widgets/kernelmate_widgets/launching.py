@@ -258,7 +258,7 @@ def _stream(given: Sequence[CallArgument]) -> Any:
 def triton_arguments(
     kernel: Kernel, contract: Contract, values: Sequence[object], named: Mapping[str, object]
 ) -> list[object]:
-    """Return the values of a launch's arguments, in the order of the contract's arguments.
+    """Returns the values of a launch's arguments, in the order of the contract's arguments.
 
     Args:
         kernel: the jitted function.
@@ -300,7 +300,7 @@ def triton_arguments(
 
 
 def triton_shape(kernel: Kernel, grid: Any, contract: Contract) -> LaunchShape:
-    """Return the launch for a Triton grid: a number, a tuple of up to three, or a function of the constants.
+    """Returns the launch for a Triton grid: a number, a tuple of up to three, or a function of the constants.
 
     Raises:
         UsageError: the value is not a grid.

@@ -107,7 +107,7 @@ class NotebookState:
         return load_settings(**{**self.settings_given, **(options or {})})
 
     def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
-        """Return a session, cached by settings and owner, whose worker is reused.
+        """Returns a session, cached by settings and owner, whose worker is reused.
 
         Args:
             options: the cell's options.

@@ -173,7 +173,7 @@ class Runner:
         return self._connection.poll(seconds)
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """Return the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
+        """Returns the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
 
         Raises:
             DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.

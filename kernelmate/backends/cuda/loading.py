@@ -75,7 +75,7 @@ _MACHINE = {
 
 
 def fault_of(status: int, words: str, *, traps: bool) -> Fault:
-    """Return the finding for a driver status.
+    """Returns the finding for a driver status.
 
     Args:
         status: the driver's code.

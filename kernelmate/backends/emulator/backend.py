@@ -111,7 +111,7 @@ class EmulatorBackend:
 
 @functools.lru_cache(maxsize=16)
 def decoded_of(ptx: str, name: str) -> Decoded:
-    """Return a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
+    """Returns a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
 
     Raises:
         LinkRefused: the emulator does not support an instruction.

@@ -259,7 +259,7 @@ def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
 
 
 def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
-    """Return True if an operation of a loop reads what only another thread can change.
+    """Returns True if an operation of a loop reads what only another thread can change.
 
     A compare-and-swap with a value that the loop has read is the retry of an update, which always succeeds for some
     thread; with any other value it waits for that value.

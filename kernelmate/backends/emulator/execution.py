@@ -164,7 +164,7 @@ class Execution:
         self.tally.entered = self._entered
 
     def finish(self) -> Tally:
-        """Return the launch's tally, with native code's counts added to the counters.
+        """Returns the launch's tally, with native code's counts added to the counters.
 
         Raises:
             Suspicion: see `jit.suspicion`.

@@ -41,7 +41,7 @@ _STEP = re.compile(r"@use-([a-z0-9-]+):(?:@#(\d{1,3}))?")
 
 
 def assumed(question: Question) -> SuggestRequest:
-    """Return a question as a search request, under the assumptions of corpus generation.
+    """Returns a question as a search request, under the assumptions of corpus generation.
 
     Raises:
         NotEncodable: the text does not contain the kernel, or no contract is available for it.
@@ -50,7 +50,7 @@ def assumed(question: Question) -> SuggestRequest:
 
 
 def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
-    """Return applicable rewrites in the order of `REWRITES`; for the metric `correct` the repairs for the findings.
+    """Returns applicable rewrites in the order of `REWRITES`; for the metric `correct` the repairs for the findings.
 
     Args:
         asked: a search's request for the kernel, or a question about it.
@@ -178,7 +178,7 @@ def texts_asked(prompt: str) -> list[str]:
 
 
 def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
-    """Yield every choice as an answer, then the most probable pairs, each with its log probability.
+    """Yields every choice as an answer, then the most probable pairs, each with its log probability.
 
     Args:
         prompt: the exact prompt.
@@ -200,7 +200,7 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
-    """Yield all choices of a prompt with log probabilities, the most probable first.
+    """Yields all choices of a prompt with log probabilities, the most probable first.
 
     Args:
         prompt: the exact prompt.
@@ -300,7 +300,7 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
 
 
 def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
-    """Return the steps that lead to a version: the named rewrites in turn.
+    """Returns the steps that lead to a version: the named rewrites in turn.
 
     Without named rewrites, every offered rewrite is tried alone if the kernel is broken.
 

@@ -108,7 +108,7 @@ def header_tokens() -> tuple[str, ...]:
 
 
 def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
-    """Return the part of a prompt before the code.
+    """Returns the part of a prompt before the code.
 
     Args:
         question: the question.

@@ -47,7 +47,7 @@ class _Parameter:
 
 
 def format_head(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
-    """Return the special tokens that change one head into another, both given as tokens.
+    """Returns the special tokens that change one head into another, both given as tokens.
 
     Raises:
         NotEncodable: no special tokens express the change.
@@ -133,7 +133,7 @@ def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
 
 
 def _parameters(texts: Sequence[str]) -> list[_Parameter]:
-    """Return the parameters of a head.
+    """Returns the parameters of a head.
 
     Raises:
         UndecodableAnswer: no parameters were found.

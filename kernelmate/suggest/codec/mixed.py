@@ -208,7 +208,7 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- telling
 
     def steps(self, after: CodecVersion, names: Sequence[Named] | None) -> list[Step] | None:
-        """Return the rewrites that lead to a version; None if none do.
+        """Returns the rewrites that lead to a version; None if none do.
 
         For a broken kernel, rewrites that are not named are tried too.
 
@@ -221,7 +221,7 @@ class MixedQuestion:
         return steps
 
     def told(self, after: CodecVersion) -> str:
-        """Return the answer that leads to a version, without rewrites.
+        """Returns the answer that leads to a version, without rewrites.
 
         Raises:
             NotEncodable: the version equals the kernel, or changes text that answers cannot change.

@@ -48,7 +48,7 @@ class ShownLines:
 
     @classmethod
     def of(cls, question: Question, *, hides: bool) -> ShownLines:
-        """Return the lines of a question's kernel; with `hides`, names and long literals become placeholders.
+        """Returns the lines of a question's kernel; with `hides`, names and long literals become placeholders.
 
         Raises:
             NotEncodable: there are too many lines, or the kernel is not among them.
@@ -63,7 +63,7 @@ class ShownLines:
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
     def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
-        """Return a version in canonical form, and its shown lines with the question's placeholders.
+        """Returns a version in canonical form, and its shown lines with the question's placeholders.
 
         Raises:
             NotEncodable: the version changes hidden lines.
@@ -114,7 +114,7 @@ class ShownLines:
 
 
 def format_tried(question: Question, told: Callable[[CodecVersion], str]) -> str:
-    """Return earlier versions as text, each with its result; versions that cannot be expressed are left out.
+    """Returns earlier versions as text, each with its result; versions that cannot be expressed are left out.
 
     Args:
         question: the question with its earlier versions.
@@ -128,7 +128,7 @@ def format_tried(question: Question, told: Callable[[CodecVersion], str]) -> str
 
 
 def cleaned(answer: str, end: str) -> str:
-    """Return an answer without surrounding blanks and without its end token.
+    """Returns an answer without surrounding blanks and without its end token.
 
     Raises:
         UndecodableAnswer: the answer is too long.
@@ -154,7 +154,7 @@ def readable() -> Iterator[None]:
 
 
 def tokens_of(lines: Sequence[str]) -> list[list[str]]:
-    """Return the tokens of an answer's lines, with placeholders; empty lines are dropped.
+    """Returns the tokens of an answer's lines, with placeholders; empty lines are dropped.
 
     Raises:
         UndecodableAnswer: a line contains a special token.

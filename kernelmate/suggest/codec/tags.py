@@ -101,7 +101,7 @@ def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
 
 
 def format_tags(analysis: Iterable[str], *, alone: bool = False) -> str:
-    """Return the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
+    """Returns the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
 
     Raises:
         NotEncodable: `alone` is set and there are no tags.

@@ -82,7 +82,7 @@ class LocalModel:
         return f"local:{self.label}"
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Yield different attempts: a codec's choices, the most probable first; then sampled ones, the first greedy.
+        """Yields different attempts: a codec's choices, the most probable first; then sampled ones, the first greedy.
 
         Raises:
             AuthorFailed: the model is not available, or none of its answers could be parsed.
@@ -103,7 +103,7 @@ class LocalModel:
         return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Yield two attempts at following a review; models with their own codec ignore it and sample again.
+        """Yields two attempts at following a review; models with their own codec ignore it and sample again.
 
         Raises:
             AuthorFailed: as `samples`.
@@ -143,7 +143,7 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Yield attempts of a model with its own codec: choices among the offers, then sampled answers.
+        """Yields attempts of a model with its own codec: choices among the offers, then sampled answers.
 
         An answer that equals an earlier one is sampled again. If the server reports no probabilities, choices are
         sampled too.
@@ -177,7 +177,7 @@ class LocalModel:
     def _weighed(
         self, coded: CodecQuery, endpoint: Endpoint, request: SuggestRequest, count: int
     ) -> Iterator[Candidate]:
-        """Yield choices, the most probable first; none if the server reports no probabilities.
+        """Yields choices, the most probable first; none if the server reports no probabilities.
 
         Raises:
             AuthorFailed: the model cannot answer.
@@ -190,7 +190,7 @@ class LocalModel:
         coded.weighed = not self._unweighed
 
     def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
-        """Return log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
+        """Returns log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
 
         Raises:
             AuthorFailed: the model cannot answer.
@@ -227,7 +227,7 @@ class LocalModel:
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
 
     def _proposal(self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest) -> Proposal:
-        """Return one parsed answer.
+        """Returns one parsed answer.
 
         Raises:
             Malformed: the answer cannot be parsed.
@@ -246,7 +246,7 @@ class LocalModel:
     def _answer(
         self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest, *, shown: bool = True
     ) -> ChatAnswer:
-        """Return one answer and its cost; `shown` passes text to the user as it arrives.
+        """Returns one answer and its cost; `shown` passes text to the user as it arrives.
 
         Raises:
             AuthorFailed: the model cannot answer.

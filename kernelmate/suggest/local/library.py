@@ -101,7 +101,7 @@ class ModelLibrary:
         return next((model for model in self.models() if model.name == name), self.starter)
 
     def find(self, name: str) -> LocalModelFile:
-        """Return the model of a name, or of a file path, listed or not.
+        """Returns the model of a name, or of a file path, listed or not.
 
         Raises:
             UsageError: there is no such model, or the file is not a GGUF file.
@@ -280,7 +280,7 @@ def _value(field: Any) -> object:
 
 
 def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
-    """Return the hash of a file, in hexadecimal; `on_bytes` gets the bytes read so far and the file's size.
+    """Returns the hash of a file, in hexadecimal; `on_bytes` gets the bytes read so far and the file's size.
 
     Raises:
         UsageError: the file cannot be read.
@@ -300,7 +300,7 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
 
 
 def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:
-    """Return a file as a model; computes the hash if unknown.
+    """Returns a file as a model; computes the hash if unknown.
 
     Raises:
         UsageError: the file is not a GGUF file.

@@ -239,7 +239,7 @@ def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Ext
 
 
 def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> list[Edit]:
-    """Return the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
+    """Returns the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
     side, rows, constants = sides(tree)

@@ -53,7 +53,7 @@ class Lifted:
 
 
 def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
-    """Return a NumPy function equivalent to a kernel.
+    """Returns a NumPy function equivalent to a kernel.
 
     Args:
         kernel: the kernel.

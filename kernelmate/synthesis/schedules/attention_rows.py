@@ -19,7 +19,7 @@ BLOCK = 256
 
 
 def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """Return the generated kernel.
+    """Returns the generated kernel.
 
     Args:
         plan: the graph.

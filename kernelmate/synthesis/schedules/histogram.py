@@ -68,7 +68,7 @@ def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
 
 
 def bins_of(graph: Graph) -> Elements:
-    """Return bins and samples as two axes.
+    """Returns bins and samples as two axes.
 
     Raises:
         Refused: there is more than one sum by number, or another result.

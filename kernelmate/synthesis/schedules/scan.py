@@ -74,7 +74,7 @@ def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> Wr
 
 
 def plan_of_scans(graph: Graph) -> Plan:
-    """Return the rows or columns along which a graph scans.
+    """Returns the rows or columns along which a graph scans.
 
     Raises:
         Refused: it scans along several axes, or scans or reduces what was scanned.

@@ -26,7 +26,7 @@ from kernelmate.synthesis.tensor_products import CHUNK, GROUP, IN_FLIGHT, STEP, 
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
-    """Return the writers of the kernel's text, the one expected to be fastest first.
+    """Returns the writers of the kernel's text, the one expected to be fastest first.
 
     Raises:
         Refused: tensor cores do not multiply these arrays.

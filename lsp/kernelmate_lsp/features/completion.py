@@ -102,7 +102,7 @@ _ENTRY = re.compile(r"\s*(?P<name>\w+)\s*=\s*\"(?P<text>[^\"]*)\"")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
-    """Return completions at a position; none outside contract blocks.
+    """Returns completions at a position; none outside contract blocks.
 
     Args:
         reading: the document.

@@ -30,7 +30,7 @@ class KeptResults(msgspec.Struct, frozen=True):
 
 
 def read_results(path: Path) -> KeptResults:
-    """Return the content of a results file.
+    """Returns the content of a results file.
 
     Raises:
         UsageError: there is none, or it is not a results file.
@@ -85,7 +85,7 @@ def encoded(kept: KeptResults) -> bytes:
 
 
 def merged(paths: Sequence[Path]) -> KeptResults:
-    """Return the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
+    """Returns the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
 
     Raises:
         UsageError: a file is not a results file, or two hold results of one task with different contents or settings.

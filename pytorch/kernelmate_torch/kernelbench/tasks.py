@@ -47,7 +47,7 @@ class BenchmarkTask:
 
 
 def find_tasks(folder: Path, patterns: Sequence[str] = (), levels: Sequence[int] = ()) -> list[BenchmarkTask]:
-    """Return the tasks of a folder, by level, number and name.
+    """Returns the tasks of a folder, by level, number and name.
 
     Args:
         folder: is searched with its subfolders for files that define `Model` and `get_inputs` and no `ModelNew`.

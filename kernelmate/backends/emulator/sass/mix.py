@@ -91,7 +91,7 @@ class Sass:
         return graph_of([taken_apart(instruction) for instruction in read()])
 
     def _constants(self, shape: LaunchShape, parameters: bytes) -> dict[int, int]:
-        """Return constant bank 0 as the driver fills it: the launch's shape, then the parameters.
+        """Returns constant bank 0 as the driver fills it: the launch's shape, then the parameters.
 
         The offsets of the shape were derived from compiled code; those of the parameters are in the CUBIN.
         """
