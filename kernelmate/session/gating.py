@@ -48,7 +48,8 @@ class JudgedSide:
 
     Attributes:
         ran: True if it ran; False if only compiled.
-        guessed: True if its contract was inferred. sizes: the sizes of its figures.
+        guessed: True if its contract was inferred.
+        sizes: the sizes of its figures.
     """
 
     verdicts: Mapping[str | None, Verdict] = field(default_factory=dict)

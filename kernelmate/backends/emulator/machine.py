@@ -33,14 +33,14 @@ class Site:
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
         scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one.
-        volatile: that is why it is strong.
-        acquires, releases: it synchronises by itself, without a fence.
-        asynchronous: it is done when it is waited for (`cp.async`, `wgmma`).
+        volatile: True if it is strong because it is volatile.
+        acquires, releases: True if it acquires or releases by itself, without a fence.
+        asynchronous: True if it is complete only once it is waited for (`cp.async`, `wgmma`).
         proxy: of the async proxy: `copy` for bytes of bulk copies, `barrier` for their completion at an mbarrier, `product` for
             operands of `wgmma`; else empty.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 if another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
-        unused: nothing uses what it reads.
+        unused: True if nothing uses the value that it reads.
         guess: a plain load whose value an atomic of the same thread checks again.
     """
 

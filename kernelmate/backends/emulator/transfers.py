@@ -141,7 +141,7 @@ class Transfers:
         return self._rows - 1
 
     def turned(self, barriers: Iterable[int]) -> None:
-        """Phases of these barriers are complete."""
+        """Records that phases of these barriers are complete."""
         for barrier in barriers:
             if barrier in self._barriers:
                 self._barriers[barrier].phase += 1

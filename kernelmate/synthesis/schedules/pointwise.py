@@ -97,7 +97,8 @@ class _Elements:
 
     Attributes:
         inputs: arrays that are read, with their access.
-        outputs: arrays that are written. packed: those that are accessed in packs.
+        outputs: arrays that are written.
+        packed: those that are accessed in packs.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, varying: frozenset[str], names: SimpleNamespace) -> None:
