@@ -426,12 +426,12 @@ def _named(known: Mapping[str, Argument], python: str | None, forward: OperatorP
 
 
 def _gradient_of(forward: OperatorPlan, name: str) -> str | None:
-    """Returns the Python name of the forward output of which an array is the gradient; None if it is none."""
+    """Returns the Python name of the forward output of which an array is the gradient; None if it is not a gradient."""
     return _without_prefix(name, {a.name: forward.names[a.name] for a in forward.outputs})
 
 
 def _input_of(forward: OperatorPlan, name: str) -> str | None:
-    """Returns the Python name of the forward input of which an array is the gradient; None if it is none."""
+    """Returns the Python name of the forward input of which an array is the gradient; None if it is not a gradient."""
     return _without_prefix(name, {a.name: forward.names[a.name] for a in forward.tensors})
 
 
