@@ -355,7 +355,7 @@ def _settle(asked: list[Asked], asked_text: str, baseline: Verdict | None) -> tu
     only = asked[0]
     if only == "memory":
         metric, why = _memory(baseline)
-        return metric, f"Memory is read as {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
+        return metric, f"Memory means {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
     means = "a means rather than an end, so the prompt is read as: less time per launch."
     raised = re.search(RAISE, asked_text) is not None and re.search(LOWER, asked_text) is None
     lowered = re.search(LOWER, asked_text) is not None and re.search(RAISE, asked_text) is None

@@ -131,7 +131,7 @@ class ChangeGate:
         now = there.read_bytes() if there.is_file() and not there.is_symlink() else b""
         before = [data for _, data in self.repository.contents([blobs[PROJECT]])] if PROJECT in blobs else [b""]
         if _rules(now) != _rules(before[0]):
-            yield f"the change alters [tool.kernelmate.ci] in {PROJECT}, which says what it is held to: look at it"
+            yield f"the change alters [tool.kernelmate.ci] in {PROJECT}, by which it is judged: review it"
 
     def _meant(self, path: str) -> bool:
         return (not self.chosen or _within(path, self.chosen)) and not _within(path, self.excluded)
@@ -189,7 +189,7 @@ class ChangeGate:
             )
         failures += [figure_sentence(one) for one in figures if one.worse and one.metric != "findings"]
         if new.guessed:
-            notes.append("judged with a guessed contract: write it into the file to have it held to more than this")
+            notes.append("judged with a guessed contract: write it into the file to have it judged by more than this")
         if new.ran and verdict.correct is None and verdict.compiled:
             notes.append("nothing shows that it is right: give the contract a reference")
         root = Path(self.repository.root)

@@ -199,7 +199,7 @@ def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None])
 def _barrier(line: LineCounters, share: float) -> _LineCause:
     cause = Cause(
         "barriers",
-        f"blocks come to a barrier here {line.barriers:,} times",
+        f"blocks arrive at a barrier here {line.barriers:,} times",
         "every warp waits for the slowest one",
         "exchange within warps by shuffles where 32 threads are enough, or do more work between barriers",
         line.line,

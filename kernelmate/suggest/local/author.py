@@ -29,7 +29,7 @@ MOST_DRAWS = 1.5
 """Number of sampled answers per requested one, since some are duplicates."""
 
 REPAIR_TASK = (
-    "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
+    "The version under review failed for the reasons that are given with it. Repair it, keeping what made it better.\n"
 )
 APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
 

@@ -38,7 +38,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if len(edits) > 1:  # where one start is wrong the others are as a rule, so all of them go first
         edits_of = [edit for edit, _ in edits]
         yield from each_then_all(request, [(edits_of[0], edits[0][1])], "")
-    yield from each_then_all(request, edits, "Every start, reset and filling becomes what changes nothing.")
+    yield from each_then_all(request, edits, "Every start, reset and filler becomes the neutral value.")
 
 
 REPAIR = Repair("neutral-start", ("correct",), (), rewrites, WRONG_OUTPUTS)

@@ -17,7 +17,7 @@ from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
 KEY_HELP: dict[str, tuple[str, str]] = {
-    "kernel": ('kernel = "$1"', "The kernel that this block belongs to, where it does not stand right above it."),
+    "kernel": ('kernel = "$1"', "The kernel that this block belongs to, if the block is not directly above it."),
     "sizes": ("sizes = [{ ${1:n} = ${2:65536} }]", "The sizes that are judged and timed; the first is the headline."),
     "grid": (
         'grid = "${1:(n + block - 1) // block}"',

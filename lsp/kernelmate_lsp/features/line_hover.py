@@ -90,7 +90,7 @@ def _pattern(line: LineCounters, sectors: float) -> str:
         return (
             f"scattered: nearly every lane touches a sector of its own, and {percent(used)} of the bytes moved are used"
         )
-    return f"strided: lanes lie apart, and {percent(used)} of the bytes moved are used"
+    return f"strided: lanes are apart, and {percent(used)} of the bytes moved are used"
 
 
 def lane_picture(sectors: float) -> str:

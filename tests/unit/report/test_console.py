@@ -162,7 +162,7 @@ def test_optimize_shows_the_reading_the_ranks_the_reasons_and_the_diff(
     optimization: Optimization, kernel: Kernel, sources: SourceLines
 ) -> None:
     text = printed(*optimization_view(optimization, kernel, sources))
-    assert "Memory is read as shared memory per block." in text
+    assert "Memory means shared memory per block." in text
     assert "ready to accept (best)" in text
     assert "3: The barrier costs time.\n   - wrong-at-size" in text
     assert "-    __shared__ float tile[4096];\n+    __shared__ float tile[2048];\n" in text
