@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kernelmate.suggest.codec.applicable import (
     choice_of,
-    format_choice,
     choices,
     fits,
+    format_choice,
     in_order,
     offer_tokens,
     offers_in,
