@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernelmate.suggest.codec.applicable import Choice, Offer, choice_told, in_order, offers_in
+from kernelmate.suggest.codec.applicable import Choice, Offer, format_choice, in_order, offers_in
 
 
 def at_random(offers: Sequence[Offer], seed: str) -> list[Choice]:
@@ -42,7 +42,7 @@ def main() -> None:
         folder = given.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         lines = [
-            json.dumps({"goal": one["goal"], "sample": number, "text": choice_told(choice)})
+            json.dumps({"goal": one["goal"], "sample": number, "text": format_choice(choice)})
             for one in asked
             for number, choice in enumerate(way(offers_in(one["prompt"]), one["goal"])[: given.k])
         ]

@@ -41,7 +41,7 @@ def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        One verdict per template instance, or a single one for a kernel that is no template.
+        One verdict per template instance, or a single one for a kernel that is not a template.
 
     Raises:
         KernelmateError: file, contract, settings or machine need a change.
@@ -65,7 +65,7 @@ def bench(
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        One verdict per template instance, or a single one for a kernel that is no template.
+        One verdict per template instance, or a single one for a kernel that is not a template.
 
     Raises:
         KernelmateError: file, contract, reference, settings or machine need a change.

@@ -18,7 +18,7 @@
     ├── CompileTimeout           exit 1: the compiler was killed at the time limit
     └── TrainingFailed           exit 1: a model's training cannot continue; checkpoints are kept
 
-A candidate that is wrong, hangs or crashes is no error: it is a finding in a verdict.
+A candidate that is wrong, hangs or crashes is not an error: it is a finding in a verdict.
 """
 
 from __future__ import annotations

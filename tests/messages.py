@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets", "training/kernelmate_training")
+FOLDERS = (
+    "kernelmate",
+    "lsp/kernelmate_lsp",
+    "widgets/kernelmate_widgets",
+    "pytorch/kernelmate_torch",
+    "training/kernelmate_training",
+)
 
 KEYWORDS = {"hint": "hint", "advice": "hint", "help": "help", "why": "why", "caution": "why"}
 """Kinds of the texts that are passed or assigned by these names."""

@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,19 @@ def test_no_two_classes_of_the_packages_have_one_name() -> None:
                     places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
     assert len(places) > 800
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """The docstrings of the packages, with their places."""
+    for folder in ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets", "pytorch/kernelmate_torch", "training/kernelmate_training"):  # fmt: skip
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    line = getattr(node, "lineno", 1)
+                    yield f"{file.relative_to(ROOT)}:{line}", ast.get_docstring(node) or ""
+
+
+def test_docstrings_return_in_the_third_person_and_have_one_entry_per_line() -> None:
+    imperative = r"\A(?:Return|Yield) "
+    joined = r"^ +\w[\w, *]*: [^\n]*[.)] (?:[a-z_]+|[A-Z]\w+(?:Failed|Error|Unavailable|Timeout)): "
+    assert [place for place, text in docstrings() if re.search(f"{imperative}|{joined}", text, re.MULTILINE)] == []

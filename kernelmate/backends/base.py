@@ -67,7 +67,7 @@ class ArrayArgument:
         written: True if the kernel may write it; a write to another array is the finding `input-mutated`.
         output: True if it is only written, so that its initial contents are meaningless.
         device: True if contents are passed and returned as CuPy arrays, in this process's CUDA context.
-        passed: False for an array that is no parameter: it is reached by an address in another argument, or is a variable.
+        passed: False for an array that is not a parameter: it is reached by an address in another argument, or is a variable.
         variable: the name in PTX of the module's variable that holds it.
         addresses: where its contents are addresses of other arrays.
     """
@@ -128,7 +128,7 @@ class Surroundings:
 
 
 LibraryCall = Callable[[Mapping[str, npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]
-"""A step of a pipeline that is no kernel: from the arrays and scalars that it names to those that it gives."""
+"""A step of a pipeline that is not a kernel: from the arrays and scalars that it names to those that it gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class RunResult:
             an error that stopped the launch.
         findings: with positions in the *unit's* text; the judge maps them to the user's file.
         checked: races, uninitialised reads and wrapped indices were looked for.
-        unwatched: where they were not looked for all the same, and why: one clause for each part.
+        unwatched: exceptions from `checked`: a clause for each part that was not examined, with the reason.
         counters: the counters of this launch, when asked for.
         reads: names of arrays the kernel loaded from before it had written the same bytes itself.
         lasting: variables of the module that were loaded from before the kernel had stored there, and are changed now
@@ -279,14 +279,14 @@ class RunResult:
         footprint_bytes: unique global bytes touched, in whole 32-byte sectors; None when not counted.
         lines: counters by source line of the *unit's* text, when asked for (emulator only).
         atomic_sectors: different sectors of global memory that atomics touched; None when not counted.
-        l1: what a model of L1 makes of the accesses of one SM; None when not counted, or where it cannot be told.
+        l1: results of the model of L1 for the accesses of one SM; None when not counted, or if it does not apply.
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
-        native: it took so long that native code was made for it, or none was needed; None if neither has shown
+        native: True if the launch was long enough for native code, False if it was not; None while that is undecided
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
         outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.
-        counting: where counters are still being counted beside: gives a result that has them, or None.
+        counting: if counters are still being counted in another process: returns a result that has them, or None.
         stages: of a pipeline, the counted steps in order; `counters` are their sums.
     """
 

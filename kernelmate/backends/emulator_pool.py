@@ -84,7 +84,7 @@ class _EmulationJob:
 
 
 def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
-    """Return True if a finished launch answers the requested one.
+    """Returns True if a finished launch answers the requested one.
 
     A tighter step limit changes nothing for threads that stay below it.
     """

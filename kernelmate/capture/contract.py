@@ -361,7 +361,7 @@ class _Relations:
         self._used[name] = tuple(distinct.index(rows[place]) for place in kept)
         names = ", ".join(one.name for one in others)
         dropped = f"; {left} launches with further values are left out" if left else ""
-        self._notes.append(f"no relation of {names} to sizes was found: the size {name} numbers their values{dropped}")
+        self._notes.append(f"no relation of {names} to sizes was found: the size {name} indexes their values{dropped}")
         entries = {}
         for column, one in enumerate(others):
             text = distinct[-1][column]

@@ -149,7 +149,7 @@ def launch(
         kernel: the kernel.
         shape: grid, block and shared bytes.
         values: an array of the host for each address, or a NumPy scalar; in the order of the parameters.
-        passed: False for those that are no parameters of the compiled code; None passes all.
+        passed: False for those that are not parameters of the compiled code; None passes all.
         scratch: addresses that the compiler added after them, which are never used.
 
     Raises:

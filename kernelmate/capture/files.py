@@ -37,14 +37,14 @@ CASES = {cases}
 
 
 def inputs(seed, **size):
-    """Return the arrays before one of the launches of a size: the first for even seeds, any of the others for odd ones."""
+    """Returns the arrays before one of the launches of a size: the first for even seeds, any of the others for odd ones."""
     shapes, records = _case(size)
     place = 0 if seed % 2 == 0 or len(records) == 1 else 1 + seed // 2 % (len(records) - 1)
     return {{name: _array(records[place], name, shape, "before") for name, shape in shapes.items()}}
 
 
 def expected(**given):
-    """Return what the kernel left in its outputs in the launch that had the given inputs."""
+    """Returns what the kernel left in its outputs in the launch that had the given inputs."""
     shapes, records = _case(given)
     record = max(records, key=lambda one: _agreement(one, shapes, given))
     found = [_array(record, name, shapes[name], "after") for name, (_, _, way) in ARRAYS.items() if way != "in"]
@@ -59,7 +59,7 @@ def _case(given):
 
 
 def _agreement(record, shapes, given):
-    """Return how many elements of the given arrays that the kernel reads are those of a record."""
+    """Returns how many elements of the given arrays that the kernel reads are those of a record."""
     return sum(
         int(np.sum(_array(record, name, shape, "before").astype(given[name].dtype) == given[name]))
         for name, shape in shapes.items()
@@ -111,7 +111,7 @@ def finished_contract(captured: CapturedContract, folder: Path, beside: Path) ->
 
 
 def with_contract(kernel: Kernel, contract: Contract) -> Kernel:
-    """Return the kernel with the contract above it, within its changed unit.
+    """Returns the kernel with the contract above it, within its changed unit.
 
     Raises:
         UsageError: a Triton kernel has a contract already.
@@ -134,7 +134,7 @@ def contract_text(kernel: Kernel, contract: Contract) -> str:
 
 
 def captured_kernel(capture: Capture) -> Kernel | None:
-    """Return the kernel of the first recorded launch from its own text or file; None if the program has neither.
+    """Returns the kernel of the first recorded launch from its own text or file; None if the program has neither.
 
     Raises:
         SourceError: the file of a Triton function cannot be read any more.

@@ -37,7 +37,7 @@ def has_gpu() -> bool:
 
 
 def injection_environment() -> dict[str, str]:
-    """Return the variables by which the driver loads the library into a program.
+    """Returns the variables by which the driver loads the library into a program.
 
     Raises:
         EnvironmentFailed: the library cannot be built, or CUPTI's library is missing.
@@ -46,7 +46,7 @@ def injection_environment() -> dict[str, str]:
 
 
 def built_library() -> Path:
-    """Return the library, built on first use and kept in the user's cache folder.
+    """Returns the library, built on first use and kept in the user's cache folder.
 
     Raises:
         EnvironmentFailed: there is no C compiler, a header is missing, or the compiler fails.
@@ -90,14 +90,14 @@ def _compiler() -> list[str]:
     found = next((path for name in COMPILERS if (path := shutil.which(name)) is not None), None)
     if found is None:
         raise EnvironmentFailed(
-            "There is no C compiler here, which builds the library that records launches on a GPU.",
+            "The library that records launches on a GPU needs a C compiler, and there is none here.",
             hint="Install gcc or clang, or set CC. Python programs can also be captured with --backend emulator.",
         )
     return [found]
 
 
 def header_folders() -> tuple[Path, ...]:
-    """Return the folders with the headers, each header from the first folder that has it.
+    """Returns the folders with the headers, each header from the first folder that has it.
 
     Raises:
         EnvironmentFailed: a header is nowhere.
@@ -127,7 +127,7 @@ def _places() -> Iterator[Path]:
 
 
 def _cupti() -> str:
-    """Return the file of CUPTI's library.
+    """Returns the file of CUPTI's library.
 
     Raises:
         EnvironmentFailed: it is not installed.
@@ -138,6 +138,6 @@ def _cupti() -> str:
         return str(load_nvidia_dynamic_lib("cupti").abs_path)
     except (ImportError, RuntimeError):
         raise EnvironmentFailed(
-            "CUPTI is not installed, which tells of launches on a GPU.",
+            "CUPTI, which reports launches on a GPU, is not installed.",
             hint=f"Run: {sys.executable} -m pip install nvidia-cuda-cupti (of the driver's CUDA).",
         ) from None

@@ -74,7 +74,7 @@ class PassedParameter:
 
 
 def passed_parameters(kernel: Kernel, launches: Sequence[CapturedLaunch]) -> list[PassedParameter]:
-    """Return the kernel's parameters as its launches passed them.
+    """Returns the kernel's parameters as its launches passed them.
 
     Raises:
         UsageError: their number or a type is another, or one is neither a number nor a pointer to numbers on the device.
@@ -139,7 +139,7 @@ def alias_targets(launch: CapturedLaunch, parameters: Sequence[PassedParameter])
 
 
 def buffer_of(launch: CapturedLaunch, one: PassedParameter) -> CapturedBuffer:
-    """Return the memory that a pointer parameter points to in a launch.
+    """Returns the memory that a pointer parameter points to in a launch.
 
     Raises:
         UsageError: it is a null pointer there.

@@ -32,7 +32,7 @@ class Relation:
 def find_relation(
     wanted: Values, sizes: Mapping[str, Values], block: Mapping[str, Values] | None = None
 ) -> Relation | None:
-    """Return the simplest expression for observed values; None if the search finds none.
+    """Returns the simplest expression for observed values; None if the search finds none.
 
     The search tries, in this order: a name; rounded-up quotients by the block; products; both together; sums, products and
     quotients with a constant; minima with a constant. A value that is the same at every launch is a name, a quotient by the
@@ -171,7 +171,7 @@ def cdiv(number: int, by: int) -> int:
 def find_fraction(
     wanted: Sequence[float], sizes: Mapping[str, Values], rounded: Callable[[float], float]
 ) -> str | None:
-    """Return an expression for a floating-point parameter that changes with sizes: `1 / n`, `n ** -0.5`; None without one.
+    """Returns an expression for a floating-point parameter that changes with sizes: `1 / n`, `n ** -0.5`; None without one.
 
     Args:
         wanted: its values.

@@ -93,7 +93,7 @@ def _kernel_of(file: str, name: str) -> Kernel:
         raise EmulatedLaunchFailed(f"the Triton function {name} cannot be read: {error}") from None
     if not found:
         raise EmulatedLaunchFailed(
-            f"{name} is no Triton kernel at the top level of {file}, which is what the emulator launches"
+            f"{name} is not a Triton kernel at the top level of {file}; the emulator launches only those"
         )
     return found[0]
 
@@ -124,7 +124,7 @@ def _constant_text(value: Any) -> str:
     if type(value).__module__.startswith("triton.language"):
         names = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bf16": "bfloat16"}
         return f"tl.{names.get(str(value), str(value))}"
-    raise EmulatedLaunchFailed(f"the constant {value!r} is no number, text or type of triton.language")
+    raise EmulatedLaunchFailed(f"the constant {value!r} is not a number, text or type of triton.language")
 
 
 def _value(name: str, value: Any) -> Any:

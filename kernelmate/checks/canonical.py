@@ -18,7 +18,7 @@ from kernelmate.source import evaluate
 
 
 def canonical(contract: Contract, size: Size, arrays: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return outputs with zeros where they are not compared, and in ascending order where their order does not matter.
+    """Returns outputs with zeros where they are not compared, and in ascending order where their order does not matter.
 
     The number of compared elements and the masks come from the same outputs. They are themselves compared, so that a
     kernel cannot reduce its work by a smaller count.

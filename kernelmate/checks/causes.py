@@ -199,7 +199,7 @@ Condition = tuple[tuple[str, int], ...]
 def assumed_divisibility(
     records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord | None]
 ) -> tuple[str, ...]:
-    """Return the conditions on sizes, as written in `require`, under which the kernel is right.
+    """Returns the conditions on sizes, as written in `require`, under which the kernel is right.
 
     The result is empty if no condition explains the failures.
 

@@ -77,7 +77,7 @@ class ObservedReference:
 
 
 def evaluations(reference: Reference, calls: Iterable[Call], size: Size) -> Iterator[Expected]:
-    """Yield the reference's results of calls, in order; small calls are batched if the reference supports it.
+    """Yields the reference's results of calls, in order; small calls are batched if the reference supports it.
 
     Raises:
         ReferenceFailed: as `Reference.__call__`.

@@ -26,7 +26,7 @@ MOST_POINTERS = 1024
 def passed_arguments(
     contract: Contract, size: Size, arguments: Mapping[str, LaunchArgument], compiled: Compiled
 ) -> tuple[LaunchArgument, ...]:
-    """Return the arguments that the backend passes, in the order of the kernel's parameters.
+    """Returns the arguments that the backend passes, in the order of the kernel's parameters.
 
     Args:
         contract: says how arguments are passed.

@@ -79,7 +79,8 @@ class ReferenceProcess:
     """A process that evaluates references, forked off the one that judges.
 
     Args:
-        requests, answers: this side's ends of two channels. pid: the process.
+        requests, answers: this side's ends of two channels.
+        pid: the process.
     """
 
     def __init__(self, requests: Channel, answers: Channel, pid: int) -> None:
@@ -124,7 +125,7 @@ class ReferenceProcess:
         return [{a.name: taken[answer_name(index, a.name)] for a in outputs} for index in range(len(calls))]
 
     def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
-        """Return the arrays of the contract's `inputs` function, of the contract's shapes and types, and modules as `load` does.
+        """Returns the arrays of the contract's `inputs` function, of the contract's shapes and types, and modules as `load` does.
 
         Raises:
             ReferenceFailed: as `evaluate`.
@@ -173,7 +174,7 @@ class ReferenceProcess:
             write(self._requests, request, arrays)
             answer = _answers.decode(read_header(self._answers.descriptor))
         except (Violation, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            self._break(contract, f"sent something that is no answer: {error}")
+            self._break(contract, f"sent something that is not an answer: {error}")
         except (EOFError, OSError):
             self._break(contract, None)
         if answer.number != request.number:

@@ -226,7 +226,7 @@ class Bench:
         self._module = loaded(self._backend, self.version, self._task.target)
 
     def shape(self, size: Size) -> LaunchShape:
-        """Return the version's own launch shape at a size.
+        """Returns the version's own launch shape at a size.
 
         Raises:
             ContractError: it cannot be launched there.

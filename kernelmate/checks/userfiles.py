@@ -22,7 +22,7 @@ MOST_MESSAGE = 4000
 
 
 def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
-    """Return the function that `path:function` names, relative to `directory`.
+    """Returns the function that `path:function` names, relative to `directory`.
 
     A file is loaded once, and again after it or a module imported from its own folder has changed. No bytecode is
     written beside it.

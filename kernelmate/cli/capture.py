@@ -42,7 +42,7 @@ class Bytes(click.ParamType[int]):
         """Returns the number of bytes; K, M and G are powers of 1024."""
         match = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if match is None:
-            self.fail(f"{value!r} is no number of bytes; write it like 65536 or 64M.", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes; write it like 65536 or 64M.", param, ctx)
         return int(match[1]) * _MULTIPLES[match[2].upper()]
 
 
@@ -96,7 +96,7 @@ def capture(
     if kept is not None:
         if not (kept / "launches").is_dir():
             raise UsageError(
-                f"{kept} is no capture.", hint=f"Name a folder that has records: --from {base_name(kernel)}.captured"
+                f"{kept} is not a capture.", hint=f"Name a folder that has records: --from {base_name(kernel)}.captured"
             )
         done = FinishedProgram(0, "", False, 0)
         made = _make(kernel, read_capture(kept / "launches", shapes), text, done, kept, command)
@@ -136,7 +136,7 @@ def _make(
     kernel = source if source is not None else captured_kernel(recorded)
     if kernel is None:
         raise UsageError(
-            f"The text of {recorded.launches[0].kernel} in CUDA is not known, so that it has no contract.",
+            f"The text of {recorded.launches[0].kernel} in CUDA is not known, so no contract can be written.",
             hint="Name the CUDA kernel that has the same parameters: --source FILE::KERNEL.",
         )
     made = captured_contract(kernel, recorded)
@@ -158,11 +158,11 @@ def _finish(made: _MadeCapture, folder: Path, ended: FinishedProgram, writes: bo
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuses a folder that is no earlier capture, or that is one which may not be replaced."""
+    """Refuses a folder that is not an earlier capture, or that is one which may not be replaced."""
     if not folder.exists():
         return
     if not (folder / "launches").is_dir():
-        raise UsageError(f"{folder} exists and is no capture.", hint="Give another folder with --to.")
+        raise UsageError(f"{folder} exists and is not a capture.", hint="Give another folder with --to.")
     if not force:
         raise UsageError(
             f"{folder} holds a capture.", hint="Replace it with --force, or give another folder with --to."
@@ -221,7 +221,8 @@ def _environment(settings: CaptureSettings, backend: str, source: Kernel | None)
     """Returns the environment in which the program's launches are recorded.
 
     Raises:
-        UsageError: on a GPU, the kernel's text is not given, or is a Triton function. EnvironmentFailed: the library for a GPU cannot be built.
+        UsageError: on a GPU, the kernel's text is not given, or is a Triton function.
+        EnvironmentFailed: the library for a GPU cannot be built.
     """
     from kernelmate.capture.in_front import STANDINS
     from kernelmate.capture.injection import has_gpu, injection_environment
@@ -230,7 +231,7 @@ def _environment(settings: CaptureSettings, backend: str, source: Kernel | None)
     if backend == "cuda" or (backend == "auto" and has_gpu()):
         if source is None:
             raise UsageError(
-                "On a GPU a kernel's code is seen, and not its text.",
+                "On a GPU only a kernel's machine code is available, not its text.",
                 hint="Name the text: --source FILE::KERNEL. Or run a Python program in the emulator: --backend emulator.",
             )
         if source.unit.language == "triton":

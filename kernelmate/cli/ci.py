@@ -108,7 +108,7 @@ def ci(
 
 
 def _from_root(root: Path, path: str) -> str:
-    """Return a path of the command line relative to the repository's root.
+    """Returns a path of the command line relative to the repository's root.
 
     Raises:
         UsageError: the path is outside the repository.

@@ -89,7 +89,7 @@ def compare(
 
 
 def _candidate(spec: str, baseline: Kernel) -> Kernel:
-    """Return the candidate's kernel: the named one, else the one with the baseline's name, else the only one.
+    """Returns the candidate's kernel: the named one, else the one with the baseline's name, else the only one.
 
     Raises:
         SourceError: the file has no such kernel.

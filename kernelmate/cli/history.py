@@ -238,7 +238,7 @@ def _opened() -> Iterator[History]:
 
 
 def _numbers(kept: History, kernel: str) -> list[int]:
-    """Return the numbers of the kernels that match an argument: FILE, FILE::KERNEL, a kernel's name or number.
+    """Returns the numbers of the kernels that match an argument: FILE, FILE::KERNEL, a kernel's name or number.
 
     Raises:
         UsageError: no kernel of the history matches.

@@ -272,7 +272,7 @@ def _library() -> ModelLibrary:
 
 
 def _chosen(library: ModelLibrary, name: str | None) -> LocalModelFile:
-    """Return the named model, else the selected one.
+    """Returns the named model, else the selected one.
 
     Raises:
         UsageError: no model is selected, or the name is unknown.

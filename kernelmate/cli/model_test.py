@@ -52,7 +52,8 @@ def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
     """Ask the model a short question, and return load time, time to first token, speed and answer.
 
     Raises:
-        UsageError: no model is selected. EnvironmentFailed: the model does not answer.
+        UsageError: no model is selected.
+        EnvironmentFailed: the model does not answer.
     """
     from kernelmate.session.authors import model_server
     from kernelmate.suggest.base import AuthorFailed

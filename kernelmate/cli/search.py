@@ -201,7 +201,8 @@ def check_page(page: str | None) -> None:
     """Check that the page can be written, before the search starts.
 
     Raises:
-        UsageError: the path cannot be written, or is not the path of a page. EnvironmentFailed: plotly is missing.
+        UsageError: the path cannot be written, or is not the path of a page.
+        EnvironmentFailed: plotly is missing.
     """
     if page is None:
         return

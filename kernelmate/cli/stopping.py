@@ -29,7 +29,7 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.
 
 
 def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lambda verdict: verdict.clean) -> int:
-    """Return 0 if all verdicts are good, 3 if the backend supports none of the others, else 1."""
+    """Returns 0 if all verdicts are good, 3 if the backend supports none of the others, else 1."""
     bad = [verdict for verdict in verdicts if not good(verdict)]
     if not bad:
         return 0
@@ -55,7 +55,11 @@ def tell(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, KernelmateError):
         return _say(error, error.exit_code, as_json)
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_THE_MACHINE):
-        return _say(_Stop("environment", _of_system(error), "Make room, then run it again."), ENVIRONMENT, as_json)
+        return _say(
+            _Stop("environment", _of_system(error), "Free disk space, then run the command again."),
+            ENVIRONMENT,
+            as_json,
+        )
     if _given("--debug", arguments) or os.environ.get(DEBUG_VARIABLE, "0") not in {"", "0"}:
         traceback.print_exception(error, file=sys.stderr)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

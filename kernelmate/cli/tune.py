@@ -74,7 +74,8 @@ def check_outputs(page: str | None, dispatch: str | None) -> None:
     """Check that the outputs can be written, before the search starts.
 
     Raises:
-        UsageError: a path cannot be written. EnvironmentFailed: plotly is missing.
+        UsageError: a path cannot be written.
+        EnvironmentFailed: plotly is missing.
     """
     from kernelmate.cli.search import check_page
 

@@ -50,7 +50,7 @@ class _Entry(msgspec.Struct):
 
 
 def read_build(build: Path, file: Path, *, elsewhere: bool = True) -> CompileOptions:
-    """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
+    """Returns a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
     A file without an entry gets the options of the first CUDA file in its own folder, else, with `elsewhere`, those of the
     first CUDA file in the build.

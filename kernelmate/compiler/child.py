@@ -42,7 +42,7 @@ class NvrtcLibrary(Protocol):
 
 @functools.lru_cache(maxsize=1)
 def load_library() -> NvrtcLibrary:
-    """Return this machine's NVRTC binding.
+    """Returns this machine's NVRTC binding.
 
     Raises:
         ImportError: the binding is not installed.
@@ -77,7 +77,7 @@ class CudaBindings:
         return int(major), int(minor)
 
     def architectures(self) -> tuple[int, ...]:
-        """Return the architectures that NVRTC compiles for; 90 stands for sm_90.
+        """Returns the architectures that NVRTC compiles for; 90 stands for sm_90.
 
         Raises:
             RuntimeError: NVRTC reported an error.

@@ -69,7 +69,7 @@ def compare_code(old: Listing, new: Listing) -> CodeDiff:
 
 
 def normal_form(instruction: SassInstruction, symbol: str) -> str:
-    """Return an instruction's text without register numbers, `.reuse` and branch targets.
+    """Returns an instruction's text without register numbers, `.reuse` and branch targets.
 
     Args:
         instruction: the instruction to normalise.

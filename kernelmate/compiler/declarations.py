@@ -64,7 +64,8 @@ class Parsed:
     """A parsed text.
 
     Attributes:
-        code: tokens outside preprocessor lines. directives: tokens of each preprocessor line.
+        code: tokens outside preprocessor lines.
+        directives: tokens of each preprocessor line.
         declarations: the declarations of the outermost scope.
     """
 

@@ -147,7 +147,7 @@ def _text_of(file: IO[bytes]) -> str:
 
 
 def sass(compiled: Compiled) -> str:
-    """Return the kernel's instructions with source lines, as `nvdisasm` prints them.
+    """Returns the kernel's instructions with source lines, as `nvdisasm` prints them.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.

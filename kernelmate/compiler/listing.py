@@ -38,7 +38,7 @@ _INTERNAL = "$__internal_"
 
 
 def read_listing(compiled: Compiled, unit: Unit) -> Listing:
-    """Return a kernel's PTX and SASS.
+    """Returns a kernel's PTX and SASS.
 
     Args:
         compiled: the kernel.

@@ -155,7 +155,7 @@ def compile_job(
     kernel: Kernel, contract_options: Sequence[str], *, instance: str | None, target: Target, options: CompileOptions,
     judged: Compiled,
 ) -> CompileJob:  # fmt: skip
-    """Return the compiler's input for a kernel: its text, headers in memory, options, and name expression.
+    """Returns the compiler's input for a kernel: its text, headers in memory, options, and name expression.
 
     Arguments are those of `compile_kernel`, and what that returned for them; nothing is compiled.
     """

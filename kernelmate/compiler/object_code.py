@@ -33,7 +33,7 @@ class _Cubin:
 
 
 def built_code(path: Path, compiled: Compiled, target: Target) -> Compiled:
-    """Return a kernel as found in a build's output, with CUBIN, symbol, resources, and ptxas's version and flags.
+    """Returns a kernel as found in a build's output, with CUBIN, symbol, resources, and ptxas's version and flags.
 
     Args:
         path: an executable, a shared or static library, an object file, a fatbin or a CUBIN.

@@ -38,7 +38,7 @@ def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occup
 
 
 def last_wave(shown: Occupancy) -> float | None:
-    """Return the fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
+    """Returns the fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
 
     A grid of 1.1 waves takes about as long as one of 2: its last wave is 10% full.
     """

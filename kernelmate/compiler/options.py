@@ -21,7 +21,7 @@ _ONCE = frozenset({"std", "maxrregcount"})
 
 
 def flags_for(target: Target, options: CompileOptions, contract_options: Sequence[str]) -> tuple[str, ...]:
-    """Return all options that the compiled code depends on; the contract's options come last and take precedence.
+    """Returns all options that the compiled code depends on; the contract's options come last and take precedence.
 
     Raises:
         UsageError: an option is not on the allow-list.
@@ -55,7 +55,7 @@ INT128 = "--device-int128"
 def unseen_flags(
     user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool, int128: bool = False
 ) -> tuple[str, ...]:
-    """Return the options that are not recorded: header search, printed output, names, and what nvcc does without asking.
+    """Returns the options that are not recorded: header search, printed output, names, and what nvcc does without asking.
 
     Args:
         user: folders of the user's headers.

@@ -52,7 +52,7 @@ def cuda_major() -> int:
 
 @functools.lru_cache
 def compiler_version() -> str:
-    """Return NVRTC's version: its wheel's, else that of a toolkit's library.
+    """Returns NVRTC's version: its wheel's, else that of a toolkit's library.
 
     Raises:
         CompilerUnavailable: NVRTC is not installed.
@@ -69,7 +69,7 @@ def compiler_version() -> str:
 
 
 def library_version() -> str | None:
-    """Return the version of an NVRTC that `cuda.bindings` finds outside wheels (in a toolkit or conda).
+    """Returns the version of an NVRTC that `cuda.bindings` finds outside wheels (in a toolkit or conda).
 
     The result is None if there is no such library.
 
@@ -104,7 +104,7 @@ class HeaderRoot:
 
 @functools.lru_cache
 def header_root() -> HeaderRoot:
-    """Return the location of CUDA's headers.
+    """Returns the location of CUDA's headers.
 
     It is the folder in `KERNELMATE_CUDA_ROOT`, or the wheels if that is `wheels`; else a complete toolkit of NVRTC's
     major version; else the wheels.

@@ -240,7 +240,7 @@ class IncludeSearch:
     guess: bool = True
 
     def readable(self, path: Path, beside: Path) -> bool:
-        """Return True if compiled text may include this file: it has a header's suffix, or is in the project.
+        """Returns True if compiled text may include this file: it has a header's suffix, or is in the project.
 
         A user who opens a file has not chosen its includes, and compiler messages may quote included text.
         """
@@ -320,7 +320,7 @@ def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
 
 
 def digest_of_raw(paths: Sequence[Path], search: IncludeSearch) -> str:
-    """Return a hash of the user's headers that NVRTC reads unchanged, and of everything they include.
+    """Returns a hash of the user's headers that NVRTC reads unchanged, and of everything they include.
 
     CUDA's own headers are not hashed; their versions are part of the cache key.
     """

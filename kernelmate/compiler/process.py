@@ -124,7 +124,7 @@ class _ChildSlot:
         self.abandoned = self.another = False
 
     def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
-        """Return the result; None if the job has killed the child twice.
+        """Returns the result; None if the job has killed the child twice.
 
         Raises:
             CompileTimeout: the compilation did not end in time, and the child was killed.
@@ -156,7 +156,7 @@ class _ChildSlot:
         return product
 
     def started(self) -> _Child:
-        """Return the running child, started if necessary.
+        """Returns the running child, started if necessary.
 
         Raises:
             CompilerUnavailable: it cannot be started.

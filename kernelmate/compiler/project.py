@@ -85,7 +85,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
 
 
 def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ()) -> frozenset[str]:
-    """Return the words of all user headers that a text includes.
+    """Returns the words of all user headers that a text includes.
 
     Args:
         text: the text of a unit.

@@ -48,7 +48,7 @@ class BuilderCall:
 
 
 def project_build(file: Path) -> CompileOptions | None:
-    """Return the options that the project's build gives a file; None if no build is found that compiles it.
+    """Returns the options that the project's build gives a file; None if no build is found that compiles it.
 
     A `compile_commands.json` is sought in the file's folder and above it, up to the project's root, and in their folders `build`
     and `out`; then, in the Python files of the same folders, a call of torch's `load` or `CUDAExtension` with the file among its

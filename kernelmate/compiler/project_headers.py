@@ -26,7 +26,7 @@ _LISTED: dict[Path, tuple[float, dict[str, list[Path]]]] = {}
 
 
 def nearest_header(name: str, beside: Path) -> Path | None:
-    """Return the header of this name in the project of a folder that is nearest to the folder.
+    """Returns the header of this name in the project of a folder that is nearest to the folder.
 
     Distance is the number of steps from folder to folder. The project of a git submodule is the repository around it, where
     the headers of sibling submodules are. Without a mark of a project (`.git`, `pyproject.toml`) above the
@@ -80,7 +80,7 @@ def include_folder(name: str, header: Path) -> Path:
 
 
 def folders_of(headers: Iterable[tuple[str, str]], directory: Path) -> list[Path]:
-    """Return the folders that an include path needs so that other machines find the headers as this one did.
+    """Returns the folders that an include path needs so that other machines find the headers as this one did.
 
     Args:
         headers: names, as their `#include` gives them, and files.

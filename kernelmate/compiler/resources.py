@@ -30,7 +30,7 @@ class _Section:
 
 
 def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, int]) -> Resources:
-    """Return the resources of one kernel.
+    """Returns the resources of one kernel.
 
     `dynamic_shared_bytes` is 0, and spills are None if the log does not state them.
 
@@ -72,7 +72,7 @@ def code_symbols(cubin: bytes) -> Iterator[str]:
 
 
 def parameter_offset(cubin: bytes, symbol: str) -> int | None:
-    """Return the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
+    """Returns the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
 
     Raises:
         ValueError: the bytes are not a CUBIN.
@@ -96,7 +96,7 @@ def _spills(log: str, symbol: str) -> int | None:
 def _sections(elf: bytes) -> list[_Section]:
     """Returns the section headers of a little-endian 64-bit ELF file (System V ABI, "Section Header")."""
     if elf[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("this is no CUBIN")
+        raise ValueError("this is not a CUBIN")
     (table,) = struct.unpack_from("<Q", elf, 0x28)
     each, count, names = struct.unpack_from("<HHH", elf, 0x3A)
     raw = [struct.unpack_from("<IIQQQQIIQQ", elf, table + index * each) for index in range(count)]

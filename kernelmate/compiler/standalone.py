@@ -57,7 +57,7 @@ def standalone_text(
     timeout_s: float,
     compiler: CompilerProcess = COMPILER,
 ) -> StandaloneText:
-    """Return a kernel's device code as one text, which compiles to the PTX of the judged code.
+    """Returns a kernel's device code as one text, which compiles to the PTX of the judged code.
 
     Comments within the device code, and directly above it, are kept.
 
@@ -73,7 +73,8 @@ def standalone_text(
 
     Raises:
         UsageError: the code includes a library's headers, or does not compile to the judged code.
-        CompileTimeout: the compiler was killed at the time limit. CompilerUnavailable: NVRTC is not installed.
+        CompileTimeout: the compiler was killed at the time limit.
+        CompilerUnavailable: NVRTC is not installed.
     """
     job = compile_job(kernel, contract_options, instance=instance, target=target, options=options, judged=judged)
     headers = dict(job.headers)
@@ -166,7 +167,8 @@ def compile_standalone(
     """Compile a stand-alone text for a target.
 
     Raises:
-        UsageError: the compiler rejects it. CompileTimeout: the compiler was killed at the time limit.
+        UsageError: the compiler rejects it.
+        CompileTimeout: the compiler was killed at the time limit.
         CompilerUnavailable: NVRTC is not installed.
     """
     product = compiler.compile(_job(text, target, seed=False), timeout_s)

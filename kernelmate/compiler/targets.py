@@ -130,7 +130,7 @@ _SHORT = {"a100": "A100 80GB SXM", "h100": DEFAULT, "b100": "B200"}
 
 
 def sm_limits(capability: tuple[int, int]) -> SmLimits:
-    """Return the limits of an SM.
+    """Returns the limits of an SM.
 
     Raises:
         UsageError: the table does not have this compute capability.
@@ -151,7 +151,7 @@ _NOISE = frozenset({"nvidia", "geforce", "tesla", "tensor", "core", "gpu", "grap
 
 
 def find_target(name: str | None) -> Target:
-    """Return the GPU for a name or an architecture; `sm_90a` gives the H100 SXM, compiled for sm_90a.
+    """Returns the GPU for a name or an architecture; `sm_90a` gives the H100 SXM, compiled for sm_90a.
 
     Args:
         name: as in the table or shorter, in any case (`h100`, `a100 40gb`, `rtx4090`), or as a driver spells it

@@ -110,7 +110,7 @@ DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] 
         "shared_bytes": Limit(None, "costs nothing until it lowers occupancy, which has its own limit"),
         "registers": Limit(None, "cost nothing until they lower occupancy, which has its own limit"),
         "local_bytes": Limit(0.0, "spilled values are memory traffic that no counter of the emulator shows"),
-        "global_bytes": Limit(0.05, "saving on chip by moving more through DRAM is no saving"),
+        "global_bytes": Limit(0.05, "a saving on chip that moves more through DRAM is not accepted"),
         "occupancy": Limit(0.10, "fewer warps hide less latency"),
         "accuracy": Limit(None, "the tolerance is the limit"),
     },

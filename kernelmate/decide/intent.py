@@ -137,7 +137,7 @@ def read_intent(
         name: the metric, where the user named it directly: the prompt is then a search.
 
     Raises:
-        UsageError: `name` is no metric.
+        UsageError: `name` is not a metric.
     """
     if name is not None:
         objective = read_objective(prompt, baseline, name=name)

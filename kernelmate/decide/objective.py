@@ -242,7 +242,7 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
         name: the metric if the user named it directly; the prompt is then stored but not interpreted.
 
     Raises:
-        UsageError: the prompt is empty, only a question or not understood, or `name` is no metric.
+        UsageError: the prompt is empty, only a question or not understood, or `name` is not a metric.
     """
     if name is not None:
         return _named(prompt, name)
@@ -362,7 +362,7 @@ def _settle(asked: list[Asked], asked_text: str, baseline: Verdict | None) -> tu
     only = asked[0]
     if only == "memory":
         metric, why = _memory(baseline)
-        return metric, f"Memory is read as {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
+        return metric, f"Memory means {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
     means = "a means rather than an end, so the prompt is read as: less time per launch."
     raised = re.search(RAISE, asked_text) is not None and re.search(LOWER, asked_text) is None
     lowered = re.search(LOWER, asked_text) is not None and re.search(RAISE, asked_text) is None

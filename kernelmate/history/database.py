@@ -145,7 +145,7 @@ def translated(path: Path) -> Iterator[None]:
     """Context manager that translates SQLite's errors into ours.
 
     Raises:
-        Damaged: the file is no database, or is corrupt.
+        Damaged: the file is not a database, or is corrupt.
         HistoryUnavailable: any other error of reading or writing it.
     """
     try:
@@ -166,7 +166,7 @@ def translated(path: Path) -> Iterator[None]:
 def _unavailable(path: Path, why: str) -> HistoryUnavailable:
     return HistoryUnavailable(
         f"The history {path} cannot be used: {why}.",
-        hint="Make room or make it writable, name another file in the setting history_file, or set history = false.",
+        hint="Free disk space or make the file writable, name another file in the setting history_file, or set history = false.",
     )
 
 

@@ -75,7 +75,7 @@ class History:
         return self._do(lambda connection: _record(connection, kernel, judged), write=True)
 
     def kernels(self) -> list[KnownKernel]:
-        """Return all kernels, the most recently judged first.
+        """Returns all kernels, the most recently judged first.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -92,7 +92,7 @@ class History:
         ]
 
     def find(self, kernel: Kernel) -> int | None:
-        """Return the number of a kernel as it is now, across renames and moves; None if it was never judged.
+        """Returns the number of a kernel as it is now, across renames and moves; None if it was never judged.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -119,7 +119,7 @@ class History:
             rows = page(rows[-1]["id"])
 
     def latest_of(self, kernel: int, most: int) -> list[Recorded]:
-        """Return a kernel's latest judgements, the most recent first.
+        """Returns a kernel's latest judgements, the most recent first.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -129,10 +129,11 @@ class History:
         return [_recorded(row) for row in rows or ()]
 
     def version(self, number: int) -> Recorded:
-        """Return a version with its latest judgement.
+        """Returns a version with its latest judgement.
 
         Raises:
-            UsageError: there is no such version. HistoryUnavailable: the file cannot be read.
+            UsageError: there is no such version.
+            HistoryUnavailable: the file cannot be read.
         """
         query = f"{_RECORDED} WHERE versions.id = ? ORDER BY judgements.id DESC LIMIT 1"
         row = self._read(lambda connection: connection.execute(query, (number,)).fetchone())
@@ -143,7 +144,7 @@ class History:
         return _recorded(row)
 
     def version_at(self, number: int, at_us: int) -> Recorded | None:
-        """Return a version with the judgement in force at a time; None if it had none yet or was deleted.
+        """Returns a version with the judgement in force at a time; None if it had none yet or was deleted.
 
         Raises:
             HistoryUnavailable: the file cannot be read.

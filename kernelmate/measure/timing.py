@@ -436,7 +436,7 @@ def _placed_words(times: Sequence[float]) -> tuple[str, ...]:
     if len(ordered) < FEWEST_BLOCKS or ordered[-2] < PLACES_APART * ordered[1]:
         return ()
     return (
-        f"hangs on where code and arrays lie: {ordered[1]:.3g} to {ordered[-2]:.3g} us over {len(ordered)} placements",
+        f"depends on the placement of code and arrays: {ordered[1]:.3g} to {ordered[-2]:.3g} us over {len(ordered)} placements",
     )
 
 
@@ -445,4 +445,4 @@ def _held_words(blocks: _Blocks) -> tuple[str, ...]:
         return ()
     reasons = ", ".join(dict.fromkeys(reason for block in blocks.held_down for reason in block))
     count, every = len(blocks.held_down), len(blocks.conditions)
-    return (f"clocks were held down in {count} of {every} blocks, after repeats ({reasons})",)
+    return (f"clocks were throttled in {count} of {every} blocks, after repeats ({reasons})",)

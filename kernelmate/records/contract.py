@@ -206,7 +206,7 @@ class Contract:
 
     @property
     def parameters(self) -> tuple[Argument | None, ...]:
-        """One entry for each kernel parameter in order: its argument; None if it is no argument by itself."""
+        """One entry for each kernel parameter in order: its argument; None if it is not an argument by itself."""
         if not self.passing:
             return self.args
         known = {one.name: one for one in self.args}

@@ -301,7 +301,7 @@ class _CodeWriter:
 
 
 def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
-    """Return the instructions that set an awaited scoreboard, by address and scoreboard, such as `LDG.E at 0140`.
+    """Returns the instructions that set an awaited scoreboard, by address and scoreboard, such as `LDG.E at 0140`.
 
     An instruction sets it "before" in address order: at a loop's head the awaited instruction may be below. A
     scoreboard is a counter: a wait covers every instruction that has set it since the previous wait.

@@ -26,7 +26,7 @@ def whole_text(kernel: Kernel) -> str:
 
 
 def diff_lines(before: str, after: str, path: str) -> list[str]:
-    """Return a unified diff without line ends, with three lines of context; empty when nothing changed.
+    """Returns a unified diff without line ends, with three lines of context; empty when nothing changed.
 
     The file name suits `patch -p1`: relative to the current folder if the file is below it, else to the root.
     """

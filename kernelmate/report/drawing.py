@@ -118,7 +118,7 @@ MOST_PARTS = 8
 
 
 def shortened(text: str, room: float, size: float = 12.0, others: Sequence[str] = ()) -> str:
-    """Return a text shortened in its middle to fit a width in pixels.
+    """Returns a text shortened in its middle to fit a width in pixels.
 
     Args:
         text: the text, as `2 vectorize+unroll`.

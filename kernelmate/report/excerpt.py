@@ -97,7 +97,7 @@ class SourceLines:
 
 
 def sources_of(kernel: Kernel, moved: Callable[[int], int | None] = lambda line: line) -> SourceLines:
-    """Return a kernel's own text with the line numbers of messages, which for a cell start at its magic.
+    """Returns a kernel's own text with the line numbers of messages, which for a cell start at its magic.
 
     Args:
         kernel: the kernel.

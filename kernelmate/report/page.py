@@ -48,7 +48,7 @@ def save(path: Path, text: str) -> None:
 
 
 def page(optimization: Optimization, baseline: Kernel) -> str:
-    """Return the page's HTML.
+    """Returns the page's HTML.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -67,7 +67,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """Return a complete page with the given HTML in its body: style, policy, Plotly's library, and the drawing script.
+    """Returns a complete page with the given HTML in its body: style, policy, Plotly's library, and the drawing script.
 
     Raises:
         EnvironmentFailed: plotly is not installed.

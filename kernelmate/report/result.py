@@ -135,7 +135,7 @@ def optimization_parts(
     draw: Draw = picture,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the view of a search's result.
+    """Returns the view of a search's result.
 
     Args:
         optimization: the result.
@@ -326,7 +326,7 @@ def verdict_parts(
     more: Sequence[str] = (),
     before: ChartVersion | None = None,
 ) -> list[str]:
-    """Return the view of a kernel judged by itself.
+    """Returns the view of a kernel judged by itself.
 
     A kernel that is not good shows its first finding with its line, and everything else folded.
 
@@ -370,7 +370,7 @@ def verdict_parts(
 
 
 def alone(verdict: Verdict, *, counted: bool = True) -> str:
-    """Return the standing of a kernel judged by itself, with its cases and its time.
+    """Returns the standing of a kernel judged by itself, with its cases and its time.
 
     Args:
         verdict: the verdict.

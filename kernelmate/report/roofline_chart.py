@@ -34,7 +34,7 @@ _ROOF_COLOR = "#808080"
 
 
 def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Return the chart of operations per second over operations per byte, both logarithmic.
+    """Returns the chart of operations per second over operations per byte, both logarithmic.
 
     The result is None if no version has a point.
 

@@ -89,7 +89,7 @@ def tuned_figure(tuned: Tuned) -> Figure:
 
 
 def tuned_page(tuned: Tuned, kernel: Kernel) -> str:
-    """Return the page's HTML: chart, rule, and the text of every version.
+    """Returns the page's HTML: chart, rule, and the text of every version.
 
     Raises:
         EnvironmentFailed: plotly is not installed.

@@ -383,7 +383,7 @@ def _turned_away(verdict: Verdict) -> bool:
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
-    """Return the verdict in one or two words.
+    """Returns the verdict in one or two words.
 
     They are `ready to accept`, `promising` (met by prediction, to be confirmed on a GPU), `undecided` (the gain is
     within the prediction's error), `not settled`, `not judged`, `rejected`. `accepted` is reserved for versions that a

@@ -20,7 +20,7 @@ _LIBRARY = {"torch": "PyTorch", "compile": "PyTorch", "cublas": "cuBLAS"}
 
 
 def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName], *, remote: bool) -> JudgingContext:
-    """Return the context in which versions are timed beside these computations; the same one for none.
+    """Returns the context in which versions are timed beside these computations; the same one for none.
 
     Args:
         context: the kernel's.
@@ -28,7 +28,8 @@ def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName],
         remote: True if versions run on another machine, which may have what this one lacks.
 
     Raises:
-        BackendUnavailable: there is no GPU. EnvironmentFailed: PyTorch is missing here.
+        BackendUnavailable: there is no GPU.
+        EnvironmentFailed: PyTorch is missing here.
         UsageError: the kernel's computation cannot be made of the contract.
     """
     if not names:
@@ -50,7 +51,7 @@ def with_alternatives(context: JudgingContext, names: Sequence[AlternativeName],
 def computations(
     kernel: Kernel, contract: Contract, names: Sequence[AlternativeName], trace: Callable[[], Graph | None]
 ) -> tuple[Computation, ...]:
-    """Return the computations of a kernel's contract by these libraries, each once.
+    """Returns the computations of a kernel's contract by these libraries, each once.
 
     Args:
         kernel: the kernel.

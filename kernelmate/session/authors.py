@@ -128,7 +128,7 @@ def _triton(author: str) -> Suggester:
 
 
 def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, wanted: bool) -> LocalModel | None:
-    """Return the model in use; None if there is none and none was requested by name.
+    """Returns the model in use; None if there is none and none was requested by name.
 
     Raises:
         UsageError: none is set up and one was wanted, or the one that is named does not exist.

@@ -41,12 +41,13 @@ TRUSTED = (*OWN, "user")
 def verdict_on(
     context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
 ) -> Verdict:
-    """Return a candidate's verdict over all instances.
+    """Returns a candidate's verdict over all instances.
 
     Text with a forbidden construct is rejected before it is compiled.
 
     Raises:
-        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+        ReferenceFailed: the reference cannot be used.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     finding = screened(context, candidate)
     return (
@@ -81,12 +82,13 @@ def judged_by(
     objective: Objective | None,
     prepared: Sequence[Prepared] = (),
 ) -> Verdict:
-    """Return the verdict over all instances for a candidate that may be compiled.
+    """Returns the verdict over all instances for a candidate that may be compiled.
 
     `prepared` is its compiled form if known.
 
     Raises:
-        ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+        ReferenceFailed: the reference cannot be used.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     edited = candidate.author.startswith(REWRITES)
     trials = context.candidates(

@@ -55,7 +55,7 @@ _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --js
 def given_of(
     kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Sequence[tuple[str, str]]
 ) -> JudgingInputs:
-    """Return the inputs of a kernel's judgement.
+    """Returns the inputs of a kernel's judgement.
 
     Args:
         kernel: as it was judged.
@@ -222,7 +222,7 @@ def placed(given: JudgingInputs) -> Iterator[Kernel]:
 
 
 def kernel_of(given: JudgingInputs, path: str) -> Kernel:
-    """Return the carried kernel within its unit.
+    """Returns the carried kernel within its unit.
 
     Raises:
         UsageError: the text holds no such kernel.

@@ -34,7 +34,7 @@ def exported_test(
     includes: Sequence[str],
     verdict: str,
 ) -> str:
-    """Return the text of a test module that judges a kernel again.
+    """Returns the text of a test module that judges a kernel again.
 
     Args:
         name: the kernel's name.
@@ -116,7 +116,8 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         history: where versions are kept; None if none is.
 
     Raises:
-        SourceError: a file or kernel cannot be used. UsageError: there is no such version, or it is another kernel's.
+        SourceError: a file or kernel cannot be used.
+        UsageError: there is no such version, or it is another kernel's.
         HistoryUnavailable: the history cannot be read.
     """
     kernel = load_single_kernel(spec, "export")
@@ -140,7 +141,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
     before = _version_of(history.version(parent), kernel)
     if before is None or whole_text(before) == whole_text(kernel):
         return ExportSelection(
-            kernel, None, None, (f"version {parent}, which it was made from, is no longer to be had",)
+            kernel, None, None, (f"version {parent}, which it was made from, is no longer available",)
         )
     return ExportSelection(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
 
@@ -166,7 +167,8 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
     """Judge a version again, and create its files unless it is rejected.
 
     Raises:
-        InputError: a contract or the reference needs a change, or it is a Triton kernel. CompileTimeout: the compiler did not end.
+        InputError: a contract or the reference needs a change, or it is a Triton kernel.
+        CompileTimeout: the compiler did not end.
         EnvironmentFailed: compiler or worker are unavailable.
     """
     if chosen.kernel.unit.language == "triton":
@@ -222,7 +224,7 @@ class CarriedFiles:
 
 
 def carried_files(session: Session, settings: Settings, judged: Export) -> CarriedFiles:
-    """Return the files that go along with a judged kernel.
+    """Returns the files that go along with a judged kernel.
 
     Raises:
         UsageError: a needed file is missing or is not text, or the settings name another reference.
@@ -259,7 +261,7 @@ def _headers(session: Session, kernel: Kernel) -> list[tuple[str, str]]:
 
 
 def _needed(headers: Sequence[tuple[str, str]], kernel: Kernel, settings: Settings) -> set[Path]:
-    """Return project headers that it includes, and files that its contract and the settings name.
+    """Returns project headers that it includes, and files that its contract and the settings name.
 
     Raises:
         UsageError: a named reference does not exist.

@@ -48,7 +48,8 @@ class JudgedSide:
 
     Attributes:
         ran: True if it ran; False if only compiled.
-        guessed: True if its contract was inferred. sizes: the sizes of its figures.
+        guessed: True if its contract was inferred.
+        sizes: the sizes of its figures.
     """
 
     verdicts: Mapping[str | None, Verdict] = field(default_factory=dict)
@@ -84,8 +85,8 @@ class ChangeGate:
         """Judge every kernel that differs from a revision.
 
         Raises:
-            UsageError: there is no such revision, or git cannot read it. EnvironmentFailed: compiler or worker are
-                unavailable.
+            UsageError: there is no such revision, or git cannot read it.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         commit = self.repository.resolve(base)
         with tempfile.TemporaryDirectory(prefix="kernelmate-ci-") as folder:
@@ -130,7 +131,7 @@ class ChangeGate:
         now = there.read_bytes() if there.is_file() and not there.is_symlink() else b""
         before = [data for _, data in self.repository.contents([blobs[PROJECT]])] if PROJECT in blobs else [b""]
         if _rules(now) != _rules(before[0]):
-            yield f"the change alters [tool.kernelmate.ci] in {PROJECT}, which says what it is held to: look at it"
+            yield f"the change alters [tool.kernelmate.ci] in {PROJECT}, by which it is judged: review it"
 
     def _meant(self, path: str) -> bool:
         return (not self.chosen or _within(path, self.chosen)) and not _within(path, self.excluded)
@@ -188,7 +189,7 @@ class ChangeGate:
             )
         failures += [figure_sentence(one) for one in figures if one.worse and one.metric != "findings"]
         if new.guessed:
-            notes.append("judged with a guessed contract: write it into the file to have it held to more than this")
+            notes.append("judged with a guessed contract: write it into the file to have it judged by more than this")
         if new.ran and verdict.correct is None and verdict.compiled:
             notes.append("nothing shows that it is right: give the contract a reference")
         root = Path(self.repository.root)
@@ -260,7 +261,7 @@ class _GateSessions:
 
 
 def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] = ()) -> JudgedSide:
-    """Return verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
+    """Returns verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
 
     Raises:
         EnvironmentFailed: compiler or worker are unavailable.

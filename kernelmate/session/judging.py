@@ -113,7 +113,7 @@ class JudgingContext:
         return self.preparer.target
 
     def baselines(self, *, wrong: bool = False, begin: Callable[[Prepared], None] | None = None) -> tuple[Trial, ...]:
-        """Return the baseline's trials, one per instance.
+        """Returns the baseline's trials, one per instance.
 
         Args:
             wrong: True if the baseline is expected to be wrong; a launch beyond the emulator's limits is then a
@@ -121,7 +121,8 @@ class JudgingContext:
             begin: called with the first compiled instance before it is judged.
 
         Raises:
-            CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
+            CompileTimeout: the compiler did not end.
+            ReferenceFailed: the reference cannot be used.
             EnvironmentFailed: compiler or worker are unavailable; LaunchTooLarge among them.
         """
         self.worker.start()
@@ -145,7 +146,7 @@ class JudgingContext:
         prepared: Sequence[Prepared] = (),
         until_hang: bool = False,
     ) -> tuple[Trial, ...]:
-        """Return a candidate's trials against the baseline's, one per instance.
+        """Returns a candidate's trials against the baseline's, one per instance.
 
         Args:
             kernel: the candidate.
@@ -157,7 +158,8 @@ class JudgingContext:
             until_hang: stop after an instance that hangs.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+            ReferenceFailed: the reference cannot be used.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         self.worker.start()
         compiled = list(prepared)
@@ -184,7 +186,8 @@ class JudgingContext:
         wrong here is wrong; any other still needs a full verdict.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is unavailable.
+            ReferenceFailed: the reference cannot be used.
+            EnvironmentFailed: the worker is unavailable.
         """
         self.worker.start()
         if objective.metric in COMPILED and not prepared.findings:
@@ -314,7 +317,7 @@ class JudgingContext:
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
     def trace(self, prepared: Prepared) -> str:
-        """Return the graph of the contract's reference as text.
+        """Returns the graph of the contract's reference as text.
 
         For a contract without results, a description of the return values.
 
@@ -429,7 +432,7 @@ def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """Return the folder of a contract's relative paths: the file's, or the current one for text without a file.
+    """Returns the folder of a contract's relative paths: the file's, or the current one for text without a file.
 
     The file of a new kernel (`kernelmate write`) does not exist yet, but its folder does.
     """

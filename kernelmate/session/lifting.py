@@ -50,7 +50,8 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
         contract: in place of the kernel's own.
 
     Raises:
-        InputError: the contract needs a change. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: the contract needs a change.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     contract = contract or contract_for(kernel)
     found = _tried(session, kernel, contract, exact=False)
@@ -108,7 +109,7 @@ def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
 
 
 def file_text(before: str | None, function: Lifted) -> str:
-    """Return the text of a Python file with the function appended.
+    """Returns the text of a Python file with the function appended.
 
     Raises:
         UsageError: the file cannot be read, or already defines the name.

@@ -40,8 +40,9 @@ def export_operator(session: Session, settings: Settings, chosen: ExportSelectio
     """Judge a kernel, and its backward kernel, and write them as a torch operator unless one is rejected.
 
     Raises:
-        InputError: a contract or the reference needs a change, or the kernel cannot be an operator. CompileTimeout: the
-            compiler did not end. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: a contract or the reference needs a change, or the kernel cannot be an operator.
+        CompileTimeout: the compiler did not end.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     kernel = chosen.kernel
     plan = plan_operator(kernel, contract_for(kernel))
@@ -121,7 +122,7 @@ def _template(name: str) -> str:
 
 
 def needed_alignments(version: Version, target: Target) -> dict[str, int]:
-    """Return the alignment in bytes that a kernel needs of each array beyond that of its elements.
+    """Returns the alignment in bytes that a kernel needs of each array beyond that of its elements.
 
     The emulator launches it at the listed sizes with each array moved off its alignment. Without an entry, an array may
     begin anywhere. All arrays hold zeros.

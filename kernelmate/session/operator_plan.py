@@ -117,7 +117,7 @@ def free_value(argument: Argument) -> int | float | bool | None:
 
 
 def plan_operator(kernel: Kernel, contract: Contract, alignments: Mapping[str, int] | None = None) -> OperatorPlan:
-    """Return the plan of a kernel's operator.
+    """Returns the plan of a kernel's operator.
 
     Args:
         kernel: the kernel.
@@ -215,7 +215,7 @@ def _solved(contract: Contract) -> Iterator[SolvedSize]:
 def _inverse(tree: ast.expr) -> tuple[str, str] | None:
     """Returns the only name of an expression and the inverse of the expression; None if there is none.
 
-    Understood are a name plus, minus or times a number. `check_shape` refuses extents that are no multiples.
+    Understood are a name plus, minus or times a number. `check_shape` refuses extents that are not multiples.
     """
     if not isinstance(tree, ast.BinOp):
         return None
@@ -317,7 +317,7 @@ class _Sources:
 def plan_backward(
     forward: OperatorPlan, kernel: Kernel, contract: Contract, alignments: Mapping[str, int] | None = None
 ) -> BackwardPlan:
-    """Return the plan of a backward kernel.
+    """Returns the plan of a backward kernel.
 
     Its inputs are named as inputs or outputs of the forward kernel, or `grad_OUTPUT` (`dOUTPUT`); what it writes is
     `grad_INPUT` (`dINPUT`), as an output, or as an array that begins with zeros and to which it adds.
@@ -397,7 +397,7 @@ def _refusals_of_backward(forward: OperatorPlan, plan: OperatorPlan) -> Iterator
         source = _named(known, _input_of(forward, a.name), forward)
         if source is None:
             yield (
-                f"its output {a.name} is no gradient of an input",
+                f"its output {a.name} is not a gradient of an input",
                 f"Name it grad_INPUT with INPUT one of {', '.join(inputs)}.",
             )
         elif source.dtype != a.dtype:
@@ -409,7 +409,7 @@ def _refused_numbers(forward: OperatorPlan, plan: OperatorPlan) -> Iterator[tupl
     for size in plan.size_parameters:
         if size not in forward.contract.sizes[0]:
             yield (
-                f"its size {size} follows from none of its tensors, and is no size of {forward.kernel.name}",
+                f"its size {size} follows from none of its tensors, and is not a size of {forward.kernel.name}",
                 "Give it the name that it has there.",
             )
     free = {a.name for a, _ in plan.scalars}
@@ -426,12 +426,12 @@ def _named(known: Mapping[str, Argument], python: str | None, forward: OperatorP
 
 
 def _gradient_of(forward: OperatorPlan, name: str) -> str | None:
-    """Returns the Python name of the forward output of which an array is the gradient; None if it is none."""
+    """Returns the Python name of the forward output of which an array is the gradient; None if it is not a gradient."""
     return _without_prefix(name, {a.name: forward.names[a.name] for a in forward.outputs})
 
 
 def _input_of(forward: OperatorPlan, name: str) -> str | None:
-    """Returns the Python name of the forward input of which an array is the gradient; None if it is none."""
+    """Returns the Python name of the forward input of which an array is the gradient; None if it is not a gradient."""
     return _without_prefix(name, {a.name: forward.names[a.name] for a in forward.tensors})
 
 

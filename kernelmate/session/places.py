@@ -53,7 +53,7 @@ def files_of(task: JudgeTask) -> dict[str, bytes]:
 
 
 def needed_files(contract: Contract, directory: Path) -> list[Path]:
-    """Return existing files that a contract names, and Python files beside them that they import.
+    """Returns existing files that a contract names, and Python files beside them that they import.
 
     Args:
         contract: the contract of a kernel.
@@ -125,7 +125,7 @@ def make_worker(settings: Settings, backend: BackendName) -> Worker:
 
 
 def choose_backend(asked: str, place: Device) -> BackendName:
-    """Return the backend to use: if unspecified, a GPU that is usable or named, else the emulator.
+    """Returns the backend to use: if unspecified, a GPU that is usable or named, else the emulator.
 
     Raises:
         BackendUnavailable: the GPU was requested and cannot be used.
@@ -143,7 +143,7 @@ def choose_backend(asked: str, place: Device) -> BackendName:
 
 
 def choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
-    """Return the GPU that figures refer to: the requested one, else the one that kernels run on.
+    """Returns the GPU that figures refer to: the requested one, else the one that kernels run on.
 
     The result is None if only the worker knows it.
 
@@ -162,7 +162,7 @@ def choose_target(asked: str | None, backend: BackendName, place: Device) -> Tar
 
 
 def target_of(name: str, capability: tuple[int, int]) -> Target:
-    """Return the table entry of a GPU, else one of its architecture.
+    """Returns the table entry of a GPU, else one of its architecture.
 
     Raises:
         UsageError: the table has neither.

@@ -73,7 +73,7 @@ class Prefetcher:
             self._context.begin_judgement(compiled.result(), self._baseline)
 
     def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
-        """Return the compiled version that is evaluated now, and start launches of others compiled meanwhile.
+        """Returns the compiled version that is evaluated now, and starts launches of others compiled meanwhile.
 
         Raises:
             EnvironmentFailed: there is no compiler.

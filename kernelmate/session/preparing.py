@@ -48,7 +48,7 @@ from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 
 def options_for(settings: Settings, file: Path) -> CompileOptions:
-    """Return the compiler options in force for a file.
+    """Returns the compiler options in force for a file.
 
     Raises:
         UsageError: the build's commands cannot be read.

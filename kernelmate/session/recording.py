@@ -110,7 +110,7 @@ class Recorder:
     def earlier(
         self, kernel: Kernel, contract: Contract, baseline: Verdict, objective: Objective
     ) -> tuple[Judged, ...]:
-        """Return versions from earlier searches with comparable figures, best first, at most `MOST_EARLIER`.
+        """Returns versions from earlier searches with comparable figures, best first, at most `MOST_EARLIER`.
 
         An unreadable history yields none; the error is reported when something is written.
         """
@@ -194,7 +194,7 @@ class RestoredVersion:
 
 
 def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
-    """Return a version of the history within the present file.
+    """Returns a version of the history within the present file.
 
     Args:
         recorded: the version.
@@ -221,7 +221,7 @@ def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
 
 
 def restored_in(before: Kernel, recorded: Recorded) -> RestoredVersion:
-    """Return a version of the history within the text of a kernel that it is put in the place of.
+    """Returns a version of the history within the text of a kernel that it is put in the place of.
 
     Raises:
         SourceError: the version's text does not hold a kernel of this name.

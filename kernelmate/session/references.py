@@ -32,7 +32,7 @@ _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
 
 
 def with_reference(contract: Contract, kernel: Kernel, reference: str | None) -> Contract:
-    """Return the contract with another reference; the contract itself if `reference` is None.
+    """Returns the contract with another reference; the contract itself if `reference` is None.
 
     A path is first looked for from the current folder, as a path on the command line is, then from the kernel's file.
 
@@ -62,7 +62,7 @@ def with_reference(contract: Contract, kernel: Kernel, reference: str | None) ->
 
 
 def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Contract:
-    """Return the contract with other sizes, in the contract's order of names; the contract itself if `sizes` is empty.
+    """Returns the contract with other sizes, in the contract's order of names; the contract itself if `sizes` is empty.
 
     Its weights, which are of the sizes that it lists, no longer apply.
 
@@ -88,7 +88,7 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
 def reference_version(
     kernel: Kernel, contract: Contract, instance: str | None, preparer: KernelPreparer
 ) -> Version | None:
-    """Return the compiled kernel that the contract names as reference; None if it names none.
+    """Returns the compiled kernel that the contract names as reference; None if it names none.
 
     The reference is launched by its own contract, or like the kernel if it has none. A template gets
     the template arguments of the judged instance.
@@ -146,7 +146,7 @@ SAME_NAMES = {"row": "rows", "col": "cols", "column": "cols", "columns": "cols",
 
 
 def as_asked(contract: Contract, objective: Objective | None) -> Contract:
-    """Return the contract with the tolerance that an objective permits, and with the objective's sizes as deciding ones.
+    """Returns the contract with the tolerance that an objective permits, and with the objective's sizes as deciding ones.
 
     Names that a prompt leaves open take the headline's value. Listed sizes are also checked, with weight 0.
 

@@ -45,7 +45,8 @@ class Repository:
         start: the folder.
 
     Raises:
-        EnvironmentFailed: git is not installed. UsageError: the folder is in no repository, or one that git refuses to
+        EnvironmentFailed: git is not installed.
+        UsageError: the folder is in no repository, or one that git refuses to
         read.
     """
 
@@ -61,7 +62,7 @@ class Repository:
         self.root = Path(top)
 
     def resolve(self, revision: str) -> str:
-        """Return the commit that a name stands for.
+        """Returns the commit that a name stands for.
 
         Raises:
             UsageError: there is none; the hint says what to fetch, for example in a shallow clone.
@@ -86,7 +87,7 @@ class Repository:
         )
 
     def files(self, commit: str) -> dict[str, Blob]:
-        """Return every regular file of a commit by its path from the root; links and submodules are left out.
+        """Returns every regular file of a commit by its path from the root; links and submodules are left out.
 
         Raises:
             UsageError: git cannot list it.
@@ -100,7 +101,7 @@ class Repository:
         return found
 
     def working_files(self) -> list[str]:
-        """Return existing paths of the working tree that are tracked, or new and not ignored.
+        """Returns existing paths of the working tree that are tracked, or new and not ignored.
 
         Raises:
             UsageError: git cannot list them.
@@ -110,7 +111,7 @@ class Repository:
         return sorted(path for path in paths if (self.root / path).is_file() and not (self.root / path).is_symlink())
 
     def contents(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, bytes]]:
-        """Yield the contents of objects, in order.
+        """Yields the contents of objects, in order.
 
         Raises:
             UsageError: one is missing, as in a partial clone.

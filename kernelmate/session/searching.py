@@ -115,14 +115,15 @@ class Search:
         """Ask each suggester in turn, judge its candidates, and rank all of them.
 
         Raises:
-            InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: the reference cannot be used.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(
             self.objective, self.baseline, self.baselines[0].prepared.compiled, self.context.contract
         ):
             words = ", ".join(one.words for one in self.objective.constraints)
-            why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
+            why_not = f"The kernel already meets what was asked for ({words}), so nothing was tried."
         if why_not is not None:
             self._ahead().close()
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
@@ -178,7 +179,7 @@ class Search:
         return best_first(tuple(self._judged.values()), self.objective, self.context.kernel, self.context.contract)
 
     def judge(self, candidate: Candidate) -> Judged:
-        """Return a candidate's verdict over all instances.
+        """Returns a candidate's verdict over all instances.
 
         A version judged before, or equal to the baseline, costs nothing.
 
@@ -383,9 +384,7 @@ class Search:
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
         if self.against and not again:
-            self.notes.append(
-                "No version was timed again at the end, so none stands beside a library's time (--against)."
-            )
+            self.notes.append("No version was timed again at the end, so none was compared with a library (--against).")
         if again and context.seed != self.context.seed:
             self.notes.append(
                 "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
@@ -406,7 +405,7 @@ class Search:
         return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        """Return True if there is no time to evaluate another version, judge it and, as the best, time it again.
+        """Returns True if there is no time to evaluate another version, judge it and, as the best, time it again.
 
         At least one version is always evaluated, and judged if it promises a gain.
         """
@@ -421,7 +420,7 @@ class Search:
             if not tried and one.kind not in ("block", "launch"):
                 continue
             if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
-                self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
+                self.notes.append(f"No proposed version meets: {one.words}.")
         authors = [found.candidate.author for found in tried]
         for preference in self.objective.preferences:
             if not preference.avoid and not any(re.search(preference.authors, author) for author in authors):
@@ -432,7 +431,7 @@ class Search:
         passed = len(self._evaluated_quickly.keys() - self._judged.keys() - self._twins.keys())
         if passed:
             self.notes.append(
-                f"{passed} more were tried at the headline size alone, and left there: they gained nothing, or less than others."
+                f"{passed} more were tried at the headline size only, and not judged further: they gained nothing, or less than others."
             )
         if self._twins:
             self.notes.append(

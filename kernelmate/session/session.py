@@ -51,8 +51,7 @@ Sizes = Sequence[Mapping[str, int]]
 QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
 """Time limit of a quick evaluation on a GPU.
 
-A minimum in seconds, and a multiple of the kernel's own verdict, which may have included starting the worker and
-computing the reference.
+A minimum in seconds, and a multiple of the duration of the kernel's own verdict, the start of the worker included.
 """
 
 
@@ -107,7 +106,8 @@ class Session:
         For a GPU of another machine that was not named, reading this connects to the machine.
 
         Raises:
-            BackendUnavailable: there is no GPU there that can be used. WorkerUnavailable: there is no connection.
+            BackendUnavailable: there is no GPU there that can be used.
+            WorkerUnavailable: there is no connection.
         """
         if self._target is None:
             machine = cast(Worker, self._worker).machine()
@@ -148,7 +148,8 @@ class Session:
         With `keep_going`, an instance whose compilation did not end gets a verdict with that error.
 
         Raises:
-            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            ContractError: the written contract is wrong.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         seed, prepared = self._upcoming_seed(), self.prepare(kernel, keep_going=keep_going)
@@ -166,7 +167,8 @@ class Session:
             keep_going: True turns a compilation that did not end into an error of its instance.
 
         Raises:
-            ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
+            ContractError: the written contract is wrong.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         if contract is None:
@@ -194,7 +196,8 @@ class Session:
             contract: replaces the kernel's own; a notebook creates one from live objects.
 
         Raises:
-            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            InputError: contract, sizes or reference need a change.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._beside(replace(self._context(kernel, sizes, reference, contract), executed=True))
@@ -228,8 +231,9 @@ class Session:
             contract: replaces the kernel's own.
 
         Raises:
-            InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: a contract, sizes or the reference need a change.
+            CompileTimeout: the baseline's compilation did not end.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
@@ -272,8 +276,7 @@ class Session:
             on_judged: called with each candidate as soon as it is judged.
             stop: called between candidates; True ends the search with the results so far.
             budget_s: seconds for the whole call; work that is not expected to end in time is not started.
-            suggesters: sources of candidates; None for synthesis and the built-in recipes, or repairs if the objective
-                is a correct kernel.
+            suggesters: sources of candidates; None for synthesis and recipes, or repairs to make a kernel correct.
             reference: replaces the contract's and the settings'.
             objective: the metric's name; None reads it from the prompt.
             contract: replaces the kernel's own.
@@ -281,8 +284,9 @@ class Session:
             on_read: called with the interpreted objective before anything is tried.
 
         Raises:
-            InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are unavailable.
+            InputError: prompt, contract, sizes or reference need a change.
+            CompileTimeout: the baseline's compilation did not end.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
@@ -338,10 +342,11 @@ class Session:
         return judged, cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
-        """Return the graph of a contract's reference as text; for a contract without results, a description of the return values.
+        """Returns the graph of a contract's reference as text; for a contract without results, a description of the return values.
 
         Raises:
-            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are unavailable.
+            ReferenceFailed: it cannot be loaded, or raises.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._context_for(kernel, contract, self._preparer(kernel))
         return context.trace(self.prepare(kernel, contract=contract)[0])
@@ -349,7 +354,7 @@ class Session:
     def given(
         self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, contract: Contract | None = None
     ) -> JudgingInputs:
-        """Return all inputs of this session's judgement of a kernel, so that another machine can repeat it.
+        """Returns all inputs of this session's judgement of a kernel, so that another machine can repeat it.
 
         Args:
             kernel: what is judged.
@@ -358,7 +363,8 @@ class Session:
             contract: replaces the kernel's own.
 
         Raises:
-            InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
+            InputError: contract, sizes or reference need a change.
+            CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
         context = self._context(kernel, sizes, reference, contract)
@@ -377,7 +383,8 @@ class Session:
             on_judged: called with each version as soon as it is judged.
 
         Raises:
-            InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation
+            InputError: the carried kernel, its contract or reference cannot be used.
+            CompileTimeout: its compilation
             did
                 not end. EnvironmentFailed: compiler or worker are unavailable.
         """

@@ -34,7 +34,7 @@ SAYS_NOTHING = frozenset(
 
 
 def read_allowances(texts: Sequence[str], settings: Mapping[str, object] | None = None) -> dict[GateMetric, Allowance]:
-    """Return the defaults, overridden by the settings and then by the command line.
+    """Returns the defaults, overridden by the settings and then by the command line.
 
     Args:
         texts: `registers=+2`, `sectors=+5%`, `time=any`.
@@ -155,7 +155,7 @@ def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:
 def more_findings(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], *, guessed: bool
 ) -> tuple[list[str], list[Finding]]:
-    """Return reasons why a version's findings do not pass, and the findings that the earlier version does not have.
+    """Returns reasons why a version's findings do not pass, and the findings that the earlier version does not have.
 
     A new kernel with an inferred contract only has to compile, since generated sizes prove little.
     """

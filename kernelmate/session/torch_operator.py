@@ -37,7 +37,7 @@ class OperatorCode:
 def operator_module(
     plan: OperatorPlan, code: OperatorCode, origin: str, backward: BackwardPlan | None = None, *, folder: str = "judged"
 ) -> str:
-    """Return the text of the module that defines an operator.
+    """Returns the text of the module that defines an operator.
 
     Args:
         plan: the operator.

@@ -208,7 +208,7 @@ def sweep(
 
 
 def sweep_sizes(base: Mapping[str, int], name: str, first: int, last: int) -> tuple[dict[str, int], ...]:
-    """Return sizes that differ in one name: its first and last value and every power of two between them.
+    """Returns sizes that differ in one name: its first and last value and every power of two between them.
 
     Raises:
         UsageError: there is no size of that name, or no value in the range.
@@ -275,7 +275,7 @@ def _key(size: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str) -> str:
-    """Return a CUDA file with the versions of the rule and a host function that launches the right one.
+    """Returns a CUDA file with the versions of the rule and a host function that launches the right one.
 
     Args:
         tuned: with a rule.
@@ -284,8 +284,8 @@ def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str
         heading: comment above the host function, one line.
 
     Raises:
-        UsageError: there is no rule, or one version is the best at every size. SourceError: a version cannot be launched
-            from host code.
+        UsageError: there is no rule, or one version is the best at every size.
+        SourceError: a version cannot be launched from host code.
     """
     rule = tuned.rule
     if rule is None:

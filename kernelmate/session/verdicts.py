@@ -51,7 +51,7 @@ OF_THE_EMULATOR = {
 
 
 def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
-    """Return the verdict on a version that has not run yet."""
+    """Returns the verdict on a version that has not run yet."""
     compiled = prepared.compiled
     return Verdict(
         kernel=prepared.kernel.label,

@@ -81,7 +81,8 @@ def write_kernel(
         on_trying: called with each schedule before it is judged.
 
     Raises:
-        InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are unavailable.
+        InputError: the function raises, or an example needs a change.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):
@@ -95,7 +96,7 @@ def write_kernel(
 
 
 def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool = False) -> str:
-    """Return why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
+    """Returns why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
 
     Args:
         session: traces.

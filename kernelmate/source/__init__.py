@@ -68,7 +68,7 @@ __all__ = [
 
 
 def contract_for(kernel: Kernel) -> Contract:
-    """Return the contract written for a kernel, else one inferred from its signature.
+    """Returns the contract written for a kernel, else one inferred from its signature.
 
     Raises:
         ContractError: the written one is wrong, or none can be inferred.

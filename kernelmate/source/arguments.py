@@ -174,7 +174,7 @@ class PassingReader:
         arrays = [one for one in self.args if one.shape is not None]
         found = next((one for one in arrays if one.name == name), None)
         if found is None:
-            said = f"{name!r} is no array that stands before it." if name else f"{word} needs an array."
+            said = f"{name!r} is not an array of an earlier entry." if name else f"{word} needs an array."
             hint = nearest_hint(name, [one.name for one in arrays]) if arrays else "No array has an entry before it."
             self.document.fail(path, f"{parameter.name}: {said}", hint, offset=at)
         return found
@@ -183,7 +183,7 @@ class PassingReader:
         match = _POINTERS.match(entry)
         assert match is not None
         if parameter.base.count("*") != 1 or not parameter.pointer:
-            message = f"{parameter.name} ({parameter.type}) is no pointer to pointers."
+            message = f"{parameter.name} ({parameter.type}) is not a pointer to pointers."
             self.document.fail(path, message, "Write one shape without the star.")
         inner = c_type_dtype(parameter.base.replace("*", "").strip())[0]
         one = _parameter_of(parameter.name, pointer=True, dtype=inner)
@@ -262,7 +262,7 @@ class PassingReader:
         return start + (-(-end // align) * align if isinstance(entry, dict) else end), align
 
     def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:
-        """Reads an entry that is no parameter of its own, under its own name, or under its full name where two have it."""
+        """Reads an entry that is not a parameter of its own, under its own name, or under its full name where two have it."""
         last = leaf.names[-1]
         short = self._names[last] == 1 and not last.isdecimal()
         name = last if short else "_".join(leaf.names[-2:] if last.isdecimal() and len(leaf.names) > 2 else leaf.names)
@@ -330,7 +330,7 @@ def _leaves(entry: object, names: tuple[str, ...], path: Path) -> Iterator[_Leaf
 
 
 def struct_members(text: str, name: str) -> dict[str, str] | None:
-    """Return the types of a struct's fields by name, a pointer's with a trailing `*`.
+    """Returns the types of a struct's fields by name, a pointer's with a trailing `*`.
 
     The result is None where the text defines no struct of this name, or one that has more than plain fields.
     """
@@ -426,7 +426,7 @@ def check_compared(document: Document, args: Sequence[Argument], sizes: Sequence
                 continue
             if name not in arrays or name == one.name:
                 others = [other for other in arrays if other != one.name]
-                document.fail(("args", one.name), f"{name!r} is no other array.", nearest_hint(name, others))
+                document.fail(("args", one.name), f"{name!r} is not another array.", nearest_hint(name, others))
             _check_named(document, one, arrays[name])
 
 

@@ -33,7 +33,8 @@ class ContractBlock:
     """One contract block.
 
     Attributes:
-        lines: the TOML lines, markers excluded. opening: the line of `/// kernelmate`.
+        lines: the TOML lines, markers excluded.
+        opening: the line of `/// kernelmate`.
         span: offsets of the whole lines in the unit's text; None for a block above a Python statement.
         closed: whether `/// ` ends it.
     """
@@ -188,7 +189,7 @@ def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
 
 @text_cache(64)
 def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
-    """Return the kernels of a unit in order, each with its signature, launches and contract block.
+    """Returns the kernels of a unit in order, each with its signature, launches and contract block.
 
     Incomplete code yields the kernels that can be recognised; `parse_contract` reports invalid contracts.
     """

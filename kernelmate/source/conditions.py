@@ -280,7 +280,7 @@ _OPERATIONS: dict[str, Callable[[int | float, int | float], Value]] = {
 
 
 def conditions_of(text: str, defines: Iterable[str] = ()) -> tuple[Condition, ...]:
-    """Return all conditions of a CUDA text, and assumptions stated to the compiler, in order.
+    """Returns all conditions of a CUDA text, and assumptions stated to the compiler, in order.
 
     Args:
         text: the unit's text.

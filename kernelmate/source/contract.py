@@ -36,7 +36,7 @@ from kernelmate.source.triton_contract import completed, is_triton, read_options
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
-    """Return the contract written for a kernel, or None without one.
+    """Returns the contract written for a kernel, or None without one.
 
     Args:
         kernel: the kernel.
@@ -62,7 +62,7 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
 
 
 def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
-    """Return a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
+    """Returns a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
 
     A Triton kernel has its own constants too.
 
@@ -391,7 +391,7 @@ def _cluster(document: Document) -> tuple[int, ...] | None:
         document.fail(("cluster",), "cluster must be one to three whole numbers of at least 1.", "Write cluster = [2].")
     if math.prod(sides) > CLUSTER_LIMIT:
         message = f"A cluster of {math.prod(sides)} blocks is over the {CLUSTER_LIMIT} that any GPU allows."
-        document.fail(("cluster",), message, "Use 8 or fewer; 16 needs the kernel's consent.")
+        document.fail(("cluster",), message, "Use at most 8; 16 needs a kernel that allows non-portable cluster sizes.")
     return tuple(sides)
 
 

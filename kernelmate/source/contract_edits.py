@@ -17,14 +17,15 @@ from kernelmate.source.rewrite import apply_edits, same_kernel
 
 
 def write_contract(kernel: Kernel, contract: Contract, origins: Mapping[str, str] | None = None) -> Kernel:
-    """Return the kernel with this contract as its block, within its changed unit.
+    """Returns the kernel with this contract as its block, within its changed unit.
 
     An existing block is replaced in place; if only grid, block, shared or require differ, or a reference is added, only
     those values change, and comments and layout stay. A new block goes above the kernel and its template line, with the `origins` of
     an inferred contract's lines as comments.
 
     Raises:
-        ContractError: the existing block cannot be read. SourceError: the text cannot be written.
+        ContractError: the existing block cannot be read.
+        SourceError: the text cannot be written.
     """
     block = block_of(kernel)
     if block is None:

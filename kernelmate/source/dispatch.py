@@ -25,7 +25,7 @@ class DispatchedVersion:
 
 
 def dispatch_text(kernel: Kernel, versions: Sequence[DispatchedVersion], rule: DispatchRule, heading: str) -> str:
-    """Return the file's text.
+    """Returns the file's text.
 
     Args:
         kernel: the baseline, whose parameters the host function takes, followed by sizes that are none of them, and a

@@ -45,7 +45,7 @@ def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distrib
         names: the sizes that its expressions may use; None skips the check of names.
 
     Raises:
-        ContractError: unknown name, wrong number of arguments, or an argument that is no expression.
+        ContractError: unknown name, wrong number of arguments, or an argument that is not an expression.
     """
     known = None if names is None else tuple(names)
     stripped = text.strip()
@@ -65,9 +65,7 @@ def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distrib
         return Distribution(name, (), _quoted(inner, shift))
     parts = split_commas(inner) if inner.strip() else []
     if len(parts) not in _ARGUMENTS[name]:
-        raise ExpressionError(
-            f"{name} with {len(parts)} arguments is not a form.", offset=shift, hint=f"Forms: {_FORMS}."
-        )
+        raise ExpressionError(f"{name} does not take {len(parts)} arguments.", offset=shift, hint=f"Forms: {_FORMS}.")
     for offset, part in parts:
         start = shift + stripped.index("(") + 1 + offset
         try:

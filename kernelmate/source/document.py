@@ -87,7 +87,7 @@ class Document:
         return found
 
     def required(self, key: str, hint: str) -> Any:
-        """Return the value of a required key.
+        """Returns the value of a required key.
 
         Raises:
             ContractError: the key is missing; the error is at the block's first line.

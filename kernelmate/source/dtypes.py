@@ -150,7 +150,7 @@ _BASIC = frozenset(["unsigned", "signed", "int", "long", "short", "char", "doubl
 
 @lru_cache(maxsize=64)
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return NumPy's dtype of a contract's dtype name, including those of ml_dtypes.
+    """Returns NumPy's dtype of a contract's dtype name, including those of ml_dtypes.
 
     Raises:
         ContractError: no such dtype; the hint names the nearest one.
@@ -176,7 +176,7 @@ def dtype_hint(name: str) -> str:
 
 
 def c_type_dtype(base: str) -> tuple[str | None, int]:
-    """Return the element dtype, and the number of elements, of a C type without qualifiers.
+    """Returns the element dtype, and the number of elements, of a C type without qualifiers.
 
     Example: `float4` gives `("float32", 4)`; a type that has no NumPy counterpart gives `(None, 1)`. `long` has the 64
     bits of Linux. `enum int` is an enumeration with the values of an `int`.

@@ -79,7 +79,7 @@ class _EntryReader:
     def read(self) -> Argument:
         match = _ENTRY.match(self.text)
         if match is None:
-            self.fail(f"{self.text!r} says no dtype.", self.example())
+            self.fail(f"{self.text!r} has no dtype.", self.example())
         direction = self.direction(match)
         dtype = self.dtype(match)
         rest = self.text[match.end() :]
@@ -166,7 +166,7 @@ class _EntryReader:
         """Refuses what only a compared array may have."""
         if made.direction not in ("out", "inout"):
             hint = "Remove it, or write out or inout."
-            self.fail(f"{made.name} is {made.direction}, which is not compared, so {what} says nothing.", hint, at)
+            self.fail(f"{made.name} is {made.direction}, which is not compared, so {what} has no effect.", hint, at)
 
     def axis(self, made: Argument, extent: re.Match[str], start: int) -> int:
         """Returns the axis that an extent such as `[:, :count]` limits."""
@@ -242,7 +242,9 @@ class _EntryReader:
             offset = start if rest.startswith("[") else match.start("direction")
             self.fail(f"{name} is a scalar ({self.parameter.type}), not an array.", self.example(), offset)
         if self.parameter.vector > 1 or "&" in self.parameter.type:
-            message = f"{name} ({self.parameter.type}) is no plain number, which is all a contract can pass by value."
+            message = (
+                f"{name} ({self.parameter.type}) is not a plain number; a contract passes only plain numbers by value."
+            )
             self.fail(message, "Pass its parts as scalars, or pass it by pointer.")
         if re.match(r"fixed\s*\Z", rest):
             follows = f"takes the value of the size {self.size}" if self.size in self.sizes else "has no value"
@@ -276,7 +278,7 @@ def _closing_bracket(text: str) -> int | None:
 
 
 def fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
-    """Return True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+    """Returns True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
     Byte types fit any dtype, unsigned integers of the same width may store a floating format without a C type, and two
     floats may form a complex number.

@@ -72,10 +72,11 @@ class Examples:
 
 
 def load_python_function(spec: str) -> PythonFunction:
-    """Return the function that `path.py:function` names.
+    """Returns the function that `path.py:function` names.
 
     Raises:
-        UsageError: `spec` has another form. SourceError: the file or function does not exist, or the file is not
+        UsageError: `spec` has another form.
+        SourceError: the file or function does not exist, or the file is not
         Python.
     """
     path, colon, name = spec.rpartition(":")
@@ -229,7 +230,7 @@ class _ExampleReader:
         self._unnamed: dict[int, str] = {}
 
     def argument(self, name: str, text: str) -> Argument:
-        """Return the argument that an entry describes.
+        """Returns the argument that an entry describes.
 
         Raises:
             UsageError: the entry is invalid.

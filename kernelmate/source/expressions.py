@@ -64,7 +64,7 @@ class ExpressionError(ContractError):
 
 
 def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
-    """Return the value of an expression; comparisons give a bool.
+    """Returns the value of an expression; comparisons give a bool.
 
     Raises:
         ContractError: it is invalid, uses an unknown name, divides by zero, or exceeds 64 bits.
@@ -75,7 +75,7 @@ def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
 
 
 def evaluate_integer(expression: str, names: Mapping[str, int], what: str) -> int:
-    """Return the value of an expression that must be an integer; `what` names it in the error.
+    """Returns the value of an expression that must be an integer; `what` names it in the error.
 
     Raises:
         ContractError: as `evaluate`, or the value is not whole.
@@ -93,7 +93,7 @@ def evaluate_integer(expression: str, names: Mapping[str, int], what: str) -> in
 
 @lru_cache(maxsize=1024)
 def parse_expression(expression: str) -> ast.expr:
-    """Return the syntax tree of an expression, checked to contain only arithmetic.
+    """Returns the syntax tree of an expression, checked to contain only arithmetic.
 
     Raises:
         ExpressionError: it contains something else, or is not an expression.
@@ -123,10 +123,10 @@ def parse_expression(expression: str) -> ast.expr:
 
 @lru_cache(maxsize=1024)
 def names_in(expression: str) -> tuple[tuple[str, int], ...]:
-    """Return the names that an expression uses, each with its offset in characters, in order.
+    """Returns the names that an expression uses, each with its offset in characters, in order.
 
     Raises:
-        ExpressionError: it is no expression.
+        ExpressionError: it is not an expression.
     """
     tree = parse_expression(expression)
     shift = len(expression) - len(expression.lstrip())

@@ -35,7 +35,7 @@ LARGEST_FILE = 5_000_000
 
 
 def read_units(path: Path) -> tuple[Unit, ...]:
-    """Return the CUDA text of a file.
+    """Returns the CUDA text of a file.
 
     One unit for .cu and the like; for a .py file one per RawKernel or RawModule string, and the file itself if it has Triton
     functions.
@@ -51,7 +51,7 @@ def read_units(path: Path) -> tuple[Unit, ...]:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text with its own line ends and byte order mark.
+    """Returns a file's text with its own line ends and byte order mark.
 
     Raises:
         SourceError: as `read_units`.
@@ -125,7 +125,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
-    """Return every kernel of a file in order, then its pipelines; kernels of one name (overloads, `#if`) are told apart.
+    """Returns every kernel of a file in order, then its pipelines; kernels of one name (overloads, `#if`) are told apart.
 
     Raises:
         SourceError: the file cannot be used or has no kernel.
@@ -158,7 +158,7 @@ def _types(kernel: Kernel) -> str:
 
 
 def load_kernel(spec: str) -> Kernel:
-    """Return the kernel or pipeline that `FILE` or `FILE::KERNEL` names.
+    """Returns the kernel or pipeline that `FILE` or `FILE::KERNEL` names.
 
     `FILE` alone means its only kernel, or the only one, or pipeline, that has a contract. `KERNEL` may leave namespaces out.
 
@@ -188,7 +188,7 @@ def load_kernel(spec: str) -> Kernel:
 
 
 def load_single_kernel(spec: str, command: str) -> Kernel:
-    """Return the kernel that `FILE` or `FILE::KERNEL` names, for a command that takes no pipeline.
+    """Returns the kernel that `FILE` or `FILE::KERNEL` names, for a command that takes no pipeline.
 
     Raises:
         SourceError: as `load_kernel`, or it is a pipeline.
@@ -238,7 +238,7 @@ def _only(path: Path, kernels: tuple[Kernel, ...]) -> Kernel:
 
 
 def unread_kernels(path: Path) -> tuple[str, ...]:
-    """Return one sentence, with its place, for each computed string and each macro that has kernels which are not read.
+    """Returns one sentence, with its place, for each computed string and each macro that has kernels which are not read.
 
     Raises:
         SourceError: the file cannot be read.

@@ -432,10 +432,10 @@ def _grouped(side: str) -> str:
 
 
 def divided(nbytes: str, item: int, sizes: Sequence[str]) -> Shape | None:
-    """Return the sides of an array of a number of bytes.
+    """Returns the sides of an array of a number of bytes.
 
     A product of sizes and one number becomes one side each, in the order that the host code has them; another expression is one
-    side. None if the bytes are no whole number of elements.
+    side. None if the bytes are not a whole number of elements.
 
     Args:
         nbytes: a contract expression.

@@ -28,7 +28,7 @@ def refuse_fractions(tokens: Sequence[Token], place: HostPlace) -> None:
         return
     outer = [sign for depth, sign in steps[:at] if depth <= steps[at][0] and (sign == "-" or depth < steps[at][0])]
     if {"-", "*", "//", "%"} & set(outer) or {"/", "*", "//", "%"} & {sign for _, sign in steps[at + 1 :]}:
-        raise Untranslatable("a fraction is beyond plain arithmetic")
+        raise Untranslatable("a fraction is not supported in a launch")
 
 
 def divides(tokens: Sequence[Token], place: HostPlace) -> bool:
@@ -109,4 +109,4 @@ def ceiling(text: str) -> str:
     tree = parse_expression(text)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
         return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
-    raise Untranslatable("the argument of ceil() is no quotient")
+    raise Untranslatable("the argument of ceil() is not a quotient")

@@ -107,7 +107,7 @@ class HostPlace:
         return state
 
     def _is_namespace(self, brace: int) -> bool:
-        """Returns True for the brace of a namespace, of a list of values, or of anything else that is no block of its own."""
+        """Returns True for the brace of a namespace, of a list of values, or of anything else that is not a block of its own."""
         before = [token.text for token in self.host.tokens[max(brace - 4, 0) : brace]]
         if "namespace" in before or before[-2:] == ["extern", '"C"'] or "enum" in before:
             return True
@@ -153,7 +153,7 @@ def _bound(parameters: tuple[HostParameter, ...], arguments: list[str]) -> Itera
 
 
 def _call_arguments(host: HostText, index: int) -> list[str] | None:
-    """Returns the arguments of the call that a name begins; None if it is no call but a declaration or something else."""
+    """Returns the arguments of the call that a name begins; None if it is not a call but a declaration or something else."""
     opening = index + 1
     if opening < len(host.tokens) and host.tokens[opening].text == "<":
         end = closing_angle(host.tokens, opening)

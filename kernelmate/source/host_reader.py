@@ -93,10 +93,10 @@ class HostReader:
         self._products = sorted(products, key=lambda product: -len(product[0]))
 
     def sides(self, text: str) -> tuple[str, ...]:
-        """Return a grid or a block as one to three contract expressions.
+        """Returns a grid or a block as one to three contract expressions.
 
         Raises:
-            Untranslatable: something in it is beyond plain arithmetic over known names.
+            Untranslatable: something in it is not arithmetic over known names.
         """
         return self._sides(lex(text).tokens, self.depth)
 
@@ -276,7 +276,7 @@ class HostReader:
         )
         if name not in self.reading.free:
             if not usable or len(self.reading.free) >= self.most_free:
-                raise Untranslatable(f"the value of {name} is not plain to see")
+                raise Untranslatable(f"the value of {name} cannot be determined")
             self.reading.free.append(name)
         return name
 
@@ -329,12 +329,12 @@ class HostReader:
         """Returns the power of two to whose multiples a mask such as `~255` rounds down."""
         one = len(mask) == 2 or (len(mask) > 2 and mask[1].text == "(" and closing(mask, 1) == len(mask) - 1)
         if not one or mask[0].text != "~":
-            raise Untranslatable("& is beyond plain arithmetic")
+            raise Untranslatable("& is not supported in a launch")
         low = strip_parentheses(self._convert(mask[1:], depth))
         if not low.isdigit():
             return f"({low} + 1)"
         if int(low) & (int(low) + 1):
-            raise Untranslatable("the mask is no power of two")
+            raise Untranslatable("the mask is not a power of two")
         return str(int(low) + 1)
 
     def _condition(self, tokens: Sequence[Token], depth: int) -> str:
@@ -371,7 +371,7 @@ class HostReader:
             return f" {token.text} " if token.text in "+-*%" else token.text, index + 1
         if token.text == "/":
             return " // ", index + 1
-        raise Untranslatable(f"{token.text} is beyond plain arithmetic")
+        raise Untranslatable(f"{token.text} is not supported in a launch")
 
     def _product(self, tokens: Sequence[Token], index: int) -> tuple[str, int] | None:
         """Returns the size that a part of a product stands for: `B * T` in `B * T * C`, where `B * T` is passed."""
@@ -443,14 +443,14 @@ class HostReader:
                 return known
         if last == "multiProcessorCount":
             return self._freed(last)
-        raise Untranslatable(f"the value of {spell(chain)} is not plain to see")
+        raise Untranslatable(f"the value of {spell(chain)} cannot be determined")
 
     def _element(self, name: str, depth: int) -> str:
         """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
         value = self._value_of(name)
         listed = constructed(value.tokens, most=64) if value is not None else None
         if value is None or not listed:
-            raise Untranslatable(f"the elements of {name} are not plain to see")
+            raise Untranslatable(f"the elements of {name} cannot be determined")
         reader = self._where(value)
         values = [strip_parentheses(reader._convert(part, depth + 1)) for part in listed]
         return "256" if "256" in values else values[0]

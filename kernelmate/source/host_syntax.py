@@ -166,9 +166,9 @@ def read_number(text: str) -> str:
     try:
         number = float(plain.rstrip("fF"))
     except ValueError:
-        raise Untranslatable(f"{text} is no number") from None
+        raise Untranslatable(f"{text} is not a number") from None
     if not number.is_integer():
-        raise Untranslatable(f"{text} is no whole number")
+        raise Untranslatable(f"{text} is not a whole number")
     return str(int(number))
 
 

@@ -66,7 +66,7 @@ class Inference:
 
 
 def infer_contract(kernel: Kernel) -> Contract:
-    """Return a contract for a kernel that has none, with `inferred` set.
+    """Returns a contract for a kernel that has none, with `inferred` set.
 
     Raises:
         ContractError: as `inference`.

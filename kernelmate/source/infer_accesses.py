@@ -55,7 +55,7 @@ class ArrayAccesses:
 def array_accesses(
     kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str] | None = None
 ) -> Mapping[str, ArrayAccesses]:
-    """Return the shape and direction that the subscripts of each pointer show; None where they do not decide.
+    """Returns the shape and direction that the subscripts of each pointer show; None where they do not decide.
 
     Args:
         kernel: the kernel.

@@ -156,7 +156,7 @@ class _LaunchReader:
         return tuple(name for name in self.extents if name not in self.found.derived)
 
     def _others(self) -> list[str]:
-        """Whole-number parameters that are no sizes by their names, and may be by their use in the launch."""
+        """Whole-number parameters that are not sizes by their names, and may be by their use in the launch."""
         return [
             name
             for name, (parameter, text) in self.passed.items()

@@ -33,7 +33,7 @@ class LaunchGuess:
 
 
 def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> LaunchGuess | None:
-    """Return the launch that host code says, completed by the kernel's own indices; None if its grid is not known.
+    """Returns the launch that host code says, completed by the kernel's own indices; None if its grid is not known.
 
     Args:
         kernel: the kernel.
@@ -107,7 +107,7 @@ def _at(text: str, size: str, value: int) -> int | None:
 
 
 def launch_by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
-    """Return a launch by the axes that the kernel reads; x runs along the innermost extent.
+    """Returns a launch by the axes that the kernel reads; x runs along the innermost extent.
 
     A grid axis without a matching extent among the parameters gets a size of its own.
     """
@@ -132,7 +132,7 @@ def launch_by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
 
 
 def _grid(inner: Sequence[str], block: Sequence[str], block_axes: set[str]) -> tuple[str, ...]:
-    """Return one grid expression per axis, divided by the block's if it has one.
+    """Returns one grid expression per axis, divided by the block's if it has one.
 
     The last axis covers the remaining extents.
 

@@ -157,7 +157,7 @@ def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[st
 
 
 def counted(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:
-    """Returns the number of elements at each size; None if a side is no positive number at one of them."""
+    """Returns the number of elements at each size; None if a side is not a positive number at one of them."""
     counts = []
     for size in sizes:
         try:

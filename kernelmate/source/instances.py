@@ -26,7 +26,7 @@ BOUND = re.compile(r"(?:(?<=[<,])|(?<=[<,]\s))\{([^{}]*[^{}\s][^{}]*)\}(?=\s*[,>
 
 
 def concrete_instances(contract: Contract) -> tuple[str, ...]:
-    """Return the instances of a contract: those it names, and one for each value that its listed sizes give an argument.
+    """Returns the instances of a contract: those it names, and one for each value that its listed sizes give an argument.
 
     Raises:
         ContractError: an argument has no whole number as its value at a size.
@@ -39,7 +39,7 @@ def concrete_instances(contract: Contract) -> tuple[str, ...]:
 
 
 def at_instance(contract: Contract, instance: str | None) -> Contract:
-    """Return the contract under which one of the concrete instances is judged: at its own sizes, and at none that select another.
+    """Returns the contract under which one of the concrete instances is judged: at its own sizes, and at none that select another.
 
     The same contract if no argument follows sizes.
 
@@ -95,7 +95,7 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
     """Check a contract's instances against the kernel's template.
 
     Raises:
-        ContractError: instances on a kernel that is no template, a template without, a wrong name, too many template
+        ContractError: instances on a kernel that is not a template, a template without, a wrong name, too many template
             arguments, a dtype that an instance contradicts.
     """
     parameters = kernel.signature.template_parameters
@@ -160,7 +160,7 @@ def _has_pack(kernel: Kernel) -> bool:
 
 
 def used_instances(kernel: Kernel) -> tuple[str, ...]:
-    """Return the instances in a file's launches and explicit instantiations, without duplicates.
+    """Returns the instances in a file's launches and explicit instantiations, without duplicates.
 
     Instances whose arguments are template parameters or host variables are left out.
     """

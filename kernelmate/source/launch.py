@@ -62,7 +62,7 @@ def _located(path: Path, size: Size, line: int | None) -> Iterator[None]:
 
 
 def launch_shape(contract: Contract, size: Size) -> LaunchShape:
-    """Return the launch at one size; of a pipeline, a launch of one thread, if all its stages can be launched.
+    """Returns the launch at one size; of a pipeline, a launch of one thread, if all its stages can be launched.
 
     Raises:
         ContractError: a side is not a whole number of at least 1, or over what every GPU allows.
@@ -128,7 +128,7 @@ def _check_cluster(contract: Contract, size: Size, grid: tuple[int, int, int]) -
 
 
 def argument_shapes(contract: Contract, size: Size) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every array, by argument, in parameter order.
+    """Returns the shape of every array, by argument, in parameter order.
 
     Raises:
         ContractError: a dimension is not a whole number of at least 0.
@@ -137,7 +137,7 @@ def argument_shapes(contract: Contract, size: Size) -> dict[str, tuple[int, ...]
 
 
 def argument_shape(argument: Argument, size: Size, line: int | None = None) -> tuple[int, ...]:
-    """Return the shape of one array.
+    """Returns the shape of one array.
 
     Raises:
         ContractError: a dimension is not a whole number of at least 0.
@@ -163,7 +163,7 @@ def _shape(argument: Argument, sizes: tuple[tuple[str, int], ...], line: int | N
 
 
 def scalar_values(contract: Contract, size: Size) -> dict[str, int | float]:
-    """Return the value of every scalar argument by name, in parameter order; integers for integer dtypes.
+    """Returns the value of every scalar argument by name, in parameter order; integers for integer dtypes.
 
     Raises:
         ContractError: an expression has no value, or the value does not fit the dtype.
@@ -172,7 +172,7 @@ def scalar_values(contract: Contract, size: Size) -> dict[str, int | float]:
 
 
 def scalar_value(argument: Argument, size: Size, line: int | None = None) -> int | float:
-    """Return the value of one scalar argument.
+    """Returns the value of one scalar argument.
 
     Raises:
         ContractError: its expression has no value, or the value does not fit its dtype.
@@ -205,7 +205,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 
 def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
-    """Return the first element of an alias in its array; 0 for what is no alias.
+    """Returns the first element of an alias in its array; 0 for what is not an alias.
 
     Raises:
         ContractError: it is not a whole number, or outside of the array.
@@ -223,7 +223,7 @@ def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
 
 
 def is_first_use(contract: Contract, passed: Passed) -> bool:
-    """Return True if no earlier parameter passes the array of a tensor map, a texture or a surface."""
+    """Returns True if no earlier parameter passes the array of a tensor map, a texture or a surface."""
     name = passed.members[0].argument
     return next(one for one in contract.passing if any(part.argument == name for part in one.members)) is passed
 
@@ -256,7 +256,7 @@ def check_shown(contract: Contract, size: Size) -> None:
 
 
 def size_allowed(contract: Contract, size: Size) -> bool:
-    """Return True if a size meets all conditions of the contract's `require`, and its tensor maps and textures are possible.
+    """Returns True if a size meets all conditions of the contract's `require`, and its tensor maps and textures are possible.
 
     Raises:
         ContractError: a requirement has no value at this size.
@@ -271,7 +271,7 @@ def size_allowed(contract: Contract, size: Size) -> bool:
 
 
 def meets_requirements(contract: Contract, size: Size) -> bool:
-    """Return True if a size meets all conditions of the contract's `require`.
+    """Returns True if a size meets all conditions of the contract's `require`.
 
     Raises:
         ContractError: a requirement has no value at this size.

@@ -29,7 +29,7 @@ def change_launch(
     shared: str | None = None,
     contract: Contract | None = None,
 ) -> Kernel:
-    """Return the kernel with another launch: in its contract block, and in every `<<<>>>` of it in the unit.
+    """Returns the kernel with another launch: in its contract block, and in every `<<<>>>` of it in the unit.
 
     Args:
         kernel: the kernel.
@@ -219,7 +219,9 @@ class SideDeclared:
     """The declaration of a variable that a launch has as its grid or block.
 
     Attributes:
-        head: the offset of the declaration. start, end: offsets of the initialiser. vector: True for a `dim3`.
+        head: the offset of the declaration.
+        start, end: offsets of the initialiser.
+        vector: True for a `dim3`.
     """
 
     head: int
@@ -333,7 +335,7 @@ def _column(text: str, offset: int) -> int:
 
 
 def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
-    """Return the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
+    """Returns the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
 
     The result is None unless the block is a constant that is defined once and used by this kernel alone.
     """

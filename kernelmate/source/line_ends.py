@@ -14,7 +14,7 @@ def normal_text(file_text: str) -> str:
 
 
 def restored(file_text: str, text: str) -> str:
-    """Return a changed text with the line ends and the byte order mark of its file.
+    """Returns a changed text with the line ends and the byte order mark of its file.
 
     Lines that did not change keep their own line end; changed and new ones get the file's more frequent one.
     """

@@ -164,7 +164,7 @@ def _predicted(anchor: Anchor, line: int, column: int) -> tuple[int, int]:
 
 
 def replace_literal(text: str, literal: Literal, value: str) -> str:
-    """Return the file's text with the literal changed so that its value is `value`.
+    """Returns the file's text with the literal changed so that its value is `value`.
 
     Only changed parts are rewritten, in the style of their piece; if that is impossible (a raw string cannot contain
     its own quotes), the whole literal is replaced.

@@ -273,7 +273,7 @@ class _StageReader:
         at = (*path, parameter.name) if (*path, parameter.name) in self.document.spans else path[:-1]
         source = arrays.get(str(value))
         if source is None:
-            message = f"{value!r}, which {parameter.name} takes, is no array of the pipeline."
+            message = f"{value!r}, which {parameter.name} takes, is not an array of the pipeline."
             hint = nearest_hint(str(value), arrays)
             self.document.fail(at, message, f'{hint} Write args = {{ {parameter.name} = "array" }}.')
         if parameter.dtype is not None and not fits(source.dtype, parameter.dtype, parameter):
@@ -317,7 +317,7 @@ class _StageReader:
         path, arguments = (*at, name), self.arguments
         arrays = [one.name for one in arguments.values() if one.shape is not None and one.direction != "in"]
         if name not in arrays:
-            message = f"{name!r} is no array that a stage can write."
+            message = f"{name!r} is not an array that a stage can write."
             document.fail(path, message, nearest_hint(name, arrays), key=True)
         if not isinstance(text, str) or not text.strip():
             document.fail(path, f"The expression for {name} must be a string.", f'Write {name} = "q @ k.T".')

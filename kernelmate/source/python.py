@@ -121,7 +121,7 @@ class PythonFile:
         return None
 
     def values(self, node: ast.expr) -> list[ast.expr]:
-        """Return the possible values of an expression: itself, or for a name its assignments above.
+        """Returns the possible values of an expression: itself, or for a name its assignments above.
 
         The last assignment in the innermost scope with one counts; if it is in a branch or a loop, earlier ones count
         too. A name that is bound otherwise (a parameter, an unpacking, `+=`) gives a non-literal node; a name without
@@ -233,7 +233,7 @@ class _Found:
 
 
 def read_python(path: str, file_text: str) -> tuple[Unit, ...]:
-    """Return one unit per literal that is passed to RawKernel or RawModule, in order.
+    """Returns one unit per literal that is passed to RawKernel or RawModule, in order.
 
     Raises:
         SourceError: the file is not Python.
@@ -258,7 +258,7 @@ def read_python(path: str, file_text: str) -> tuple[Unit, ...]:
 
 
 def refused_strings(path: str, file_text: str) -> tuple[RefusedString, ...]:
-    """Return the calls of RawKernel and RawModule whose code is computed.
+    """Returns the calls of RawKernel and RawModule whose code is computed.
 
     Raises:
         SourceError: the file is not Python.
@@ -267,7 +267,7 @@ def refused_strings(path: str, file_text: str) -> tuple[RefusedString, ...]:
 
 
 def with_python_text(unit: Unit, value: str) -> Unit:
-    """Return the unit with changed CUDA text, and its whole file with it; the rest of the file is unchanged.
+    """Returns the unit with changed CUDA text, and its whole file with it; the rest of the file is unchanged.
 
     Raises:
         SourceError: the literal cannot be found again or cannot hold the text.
@@ -298,7 +298,7 @@ def with_python_text(unit: Unit, value: str) -> Unit:
 
 
 def with_python_file(unit: Unit, text: str) -> Unit:
-    r"""Return the unit of a changed file at the same position among its kernel strings; `text` has `\n` line ends.
+    r"""Returns the unit of a changed file at the same position among its kernel strings; `text` has `\n` line ends.
 
     Raises:
         SourceError: the changed file is not Python, or no longer has the string.
@@ -311,7 +311,7 @@ def with_python_file(unit: Unit, text: str) -> Unit:
 
 
 def unit_literal(unit: Unit) -> Literal:
-    """Return the string literal of a unit.
+    """Returns the string literal of a unit.
 
     Raises:
         SourceError: the file no longer has it.

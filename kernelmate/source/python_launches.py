@@ -44,7 +44,7 @@ class PythonLaunch:
 
 
 def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[PythonLaunch, ...]]:
-    """Return the calls in a unit's file that launch the kernel `name` of its string, and the file.
+    """Returns the calls in a unit's file that launch the kernel `name` of its string, and the file.
 
     A kernel that is passed on, stored in a container or called in another file is not followed.
 
@@ -61,7 +61,7 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
 
 
 def calls_of(file: PythonFile, name: str) -> tuple[PythonLaunch, ...]:
-    """Return the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
+    """Returns the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
 
     Args:
         file: a Python file, or the cells of a notebook one below the other.
@@ -211,7 +211,7 @@ class PythonReader:
         """Translate a tuple of one to three integers.
 
         Raises:
-            Untranslatable: something in it is beyond plain arithmetic over known names.
+            Untranslatable: something in it is not arithmetic over known names.
         """
         node = None if node is None else self._followed(node, 0)
         elements = node.elts if isinstance(node, ast.Tuple | ast.List) else [node] if node is not None else []
@@ -236,7 +236,7 @@ class PythonReader:
             return node
         values = self.file.values(node)
         if len(values) != 1:
-            raise Untranslatable(f"the value of {node.id} is not plain to see")
+            raise Untranslatable(f"the value of {node.id} cannot be determined")
         return self._followed(values[0], depth + 1)
 
     def _text(self, node: ast.expr, depth: int) -> str:
@@ -264,4 +264,4 @@ class PythonReader:
                 known = self.side(node, self.names)
                 if known is not None:
                     return known
-        raise Untranslatable(f"{written} is beyond plain arithmetic")
+        raise Untranslatable(f"{written} is not supported in a launch")

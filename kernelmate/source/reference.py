@@ -22,7 +22,7 @@ _FUNCTION = re.compile(r"(?P<path>[^\x00-\x1f]*\.py):(?P<function>[^\W\d]\w*)\Z"
 def read_reference(
     document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str], path: Path = ("reference",)
 ) -> tuple[str | None, Literal["function", "kernel", "expression"] | None]:
-    """Return the value of the key `reference` and its kind; a pair of None if it is absent.
+    """Returns the value of the key `reference` and its kind; a pair of None if it is absent.
 
     Args:
         document: the block.
@@ -65,7 +65,7 @@ def check_array_expression(
     """Check a NumPy expression over arguments and sizes, and return the names that it uses, as the contract writes them.
 
     Raises:
-        ContractError: it is no expression, or uses another name.
+        ContractError: it is not an expression, or uses another name.
     """
     spelled = {f"{a.name}_" if keyword.iskeyword(a.name) else a.name for a in args}
     try:
@@ -91,7 +91,7 @@ def check_array_expression(
 
 
 def with_functions(document: Document, contract: Contract) -> Contract:
-    """Return a contract with the Python functions of its keys `inputs` and `torch`.
+    """Returns a contract with the Python functions of its keys `inputs` and `torch`.
 
     Raises:
         ContractError: one of them is not path:function.

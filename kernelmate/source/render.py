@@ -26,7 +26,7 @@ def render_contract(
     indent: str = "",
     origins: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the block's text, each line terminated; parsing it gives the contract again.
+    """Returns the block's text, each line terminated; parsing it gives the contract again.
 
     Args:
         contract: the contract.

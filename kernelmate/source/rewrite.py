@@ -16,7 +16,7 @@ Edit = tuple[int, int, str]
 
 
 def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
-    """Return the same kernel after edits of its unit's text.
+    """Returns the same kernel after edits of its unit's text.
 
     Args:
         kernel: the kernel to find again.
@@ -41,7 +41,7 @@ def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
 
 
 def with_text(unit: Unit, text: str) -> Unit:
-    """Return the unit with another text, its whole file changed accordingly.
+    """Returns the unit with another text, its whole file changed accordingly.
 
     Raises:
         SourceError: the unit is a Python string that cannot hold the text.
@@ -53,7 +53,7 @@ def with_text(unit: Unit, text: str) -> Unit:
 
 
 def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
-    """Return the kernel of a changed unit that has this kernel's name; of several, the one with the same number.
+    """Returns the kernel of a changed unit that has this kernel's name; of several, the one with the same number.
 
     Raises:
         SourceError: the unit has no such kernel.
@@ -72,7 +72,7 @@ def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
 
 
 def file_text(kernel: Kernel) -> str:
-    """Return the user's whole file with the unit's text in it; line ends and byte order mark are kept.
+    """Returns the user's whole file with the unit's text in it; line ends and byte order mark are kept.
 
     Raises:
         SourceError: the unit is a Python string that cannot hold its text.

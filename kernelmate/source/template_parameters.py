@@ -73,7 +73,7 @@ def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
 
 
 def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
-    """Return instances by the kinds and names of the template parameters, for a template that nothing uses."""
+    """Returns instances by the kinds and names of the template parameters, for a template that nothing uses."""
     parameters = template_parameters(kernel)
     if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
         return ()

@@ -84,7 +84,7 @@ _FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16
 
 
 def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
-    """Return the instances of a template that its file, else its project, uses, the most used first.
+    """Returns the instances of a template that its file, else its project, uses, the most used first.
 
     All of them are tried against a compiler before anything is said of them. Runs nothing.
     """

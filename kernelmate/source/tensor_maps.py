@@ -80,10 +80,13 @@ class _BoxReader:
         box = self.numbers("box", self.match["box"] or "", _MOST_BOX)
         step = self.numbers("step", words["step"], _MOST_STEP) if words["step"] else (1,) * self.rank
         if step[-1] != 1:
-            self.fail("The last dimension has no step.", f"Write step [{', '.join(['2'] * (self.rank - 1) + ['1'])}].")
+            self.fail(
+                "The step of the last dimension must be 1.",
+                f"Write step [{', '.join(['2'] * (self.rank - 1) + ['1'])}].",
+            )
         swizzle = self.swizzle(words["swizzle"] or "none", box[-1] * self.item)
         if words["fill"] not in ("", "zero", "nan"):
-            self.fail(f"{words['fill']!r} is no fill.", "Write fill zero or fill nan.")
+            self.fail(f"{words['fill']!r} is not a fill value.", "Write fill zero or fill nan.")
         if words["fill"] == "nan" and "float" not in self.array.dtype:
             self.fail(f"{self.array.dtype} has no NaN.", "Write fill zero.")
         return TensorBox(box, step, swizzle, words["fill"] == "nan")
@@ -103,7 +106,7 @@ class _BoxReader:
     def swizzle(self, text: str, inner: int) -> int:
         """Returns the swizzle of a box whose rows have `inner` bytes."""
         if text not in _SWIZZLES:
-            self.fail(f"{text!r} is no swizzle.", f"Write one of {', '.join(_SWIZZLES)}.")
+            self.fail(f"{text!r} is not a swizzle.", f"Write one of {', '.join(_SWIZZLES)}.")
         if inner % MAP_ALIGNMENT:
             self.fail(f"A row of the box has {inner} bytes.", f"Make it a multiple of {MAP_ALIGNMENT} bytes.")
         if _SWIZZLES[text] and inner > _SWIZZLES[text]:

@@ -122,7 +122,7 @@ class _ViewReader:
         while tokens:
             word = tokens.pop(0)
             if word not in known:
-                self.fail(f"{word!r} says nothing about a {self.kind}.", nearest_hint(word, known))
+                self.fail(f"{word!r} does not apply to a {self.kind}.", nearest_hint(word, known))
             if word in words:
                 self.fail(f"{word} is given twice.", "Leave one of them out.")
             if word in _VALUED and (not tokens or tokens[0] in known):

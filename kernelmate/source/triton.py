@@ -21,7 +21,7 @@ from kernelmate.source.tokens import line_starts
 
 DEFAULTS = {"num_warps": "4", "num_stages": "3"}
 SETTINGS = (*DEFAULTS, "maxnreg")
-"""Options of a launch that are no parameters, and Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
+"""Options of a launch that are not parameters, and Triton's defaults (triton/backends/nvidia/compiler.py, CUDAOptions)."""
 
 _ADDRESSES = {
     "load": ("read",),

@@ -39,7 +39,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     parameter's default, else from a `heuristics` decorator that asks if a parameter is None.
 
     Raises:
-        ContractError: an entry is no value of a constant, or a constant has none.
+        ContractError: an entry is not a value of a constant, or a constant has none.
     """
     function = function_of(kernel)
     names = [one.name for one in function.parameters if one.constexpr]
@@ -50,15 +50,15 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
         match = _OPTION.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             document.fail(
-                path, f"{text!r} is no value of a constant.", 'Write options = ["BLOCK=1024", "num_warps=4"].'
+                path, f"{text!r} is not a value of a constant.", 'Write options = ["BLOCK=1024", "num_warps=4"].'
             )
         if match["name"] in others and match["value"].strip() == "None":
             names.append(match["name"])
         if match["name"] not in (*names, *SETTINGS):
-            message = f"{match['name']} is no constexpr parameter of {kernel.name}."
+            message = f"{match['name']} is not a constexpr parameter of {kernel.name}."
             document.fail(path, message, nearest_hint(match["name"], (*names, *SETTINGS)))
         if not _VALUE.fullmatch(match["value"].strip()):
-            message = f"{match['value']!r} is no number, text, truth value or type of triton.language."
+            message = f"{match['value']!r} is not a number, text, truth value or type of triton.language."
             document.fail(path, message, f"Write {match['name']}=128, or {match['name']}=tl.float32.")
         found[match["name"]] = match["value"].strip()
     for name, parameter, value in function.presence:
@@ -77,7 +77,7 @@ def _check_settings(document: Document, found: Mapping[str, str]) -> None:
     if warps not in ("1", "2", "4", "8", "16", "32"):
         document.fail(
             ("options",),
-            f"The setting num_warps is {warps}, which is no power of two up to 32.",
+            f"The setting num_warps is {warps}, which is not a power of two up to 32.",
             "Write num_warps=4.",
             key=True,
         )
@@ -154,7 +154,7 @@ def refuse_keys(document: Document) -> None:
 def completed(contract: Contract) -> Contract:
     """Returns a Triton kernel's contract with the block of its `num_warps`, constants in its grid, and aligned arrays.
 
-    A scalar that is always 1 is no parameter of the compiled code (triton/runtime/jit.py, specialisation of 1).
+    A scalar that is always 1 is not a parameter of the compiled code (triton/runtime/jit.py, specialisation of 1).
     """
     values = values_of(contract)
     grid = tuple(_with_values(side, values) for side in contract.grid)

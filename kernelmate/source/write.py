@@ -58,7 +58,7 @@ def write_back(before: Kernel, after: Kernel) -> Path:
         raise SourceError(
             f"The file cannot be written: {error.strerror or error}; it is as it was.",
             file=str(path),
-            hint=f"Make room in {target.parent} or make it writable, or copy the change by hand.",
+            hint=f"Free disk space in {target.parent} or make it writable, or copy the change by hand.",
         ) from None
     return backup
 

@@ -98,11 +98,11 @@ def check_characters(text: str, extra: int = 0) -> None:
     odd = _ODD.search(text)
     if odd is not None:
         raise ForbiddenText(
-            f"The text holds the character U+{ord(odd.group()):04X}, which hides or steers what is read."
+            f"The text holds the character U+{ord(odd.group()):04X}, which is invisible or changes how text is displayed."
         )
     spelling = _SPELLINGS.search(text)
     if spelling is not None:
-        raise ForbiddenText(f"The text holds {spelling.group()!r}, another spelling of what could stand there plainly.")
+        raise ForbiddenText(f"The text holds {spelling.group()!r}, an alternative spelling of a plain token.")
 
 
 def check_words(text: str, baseline: str, kernel: str) -> None:
@@ -118,7 +118,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     """
     split = next((match for match in _SPLIT.finditer(text) if match.group() not in baseline), None)
     if split is not None:
-        raise ForbiddenText(f"The text has {split.group()!r}, a word in two lines.")
+        raise ForbiddenText(f"The text has {split.group()!r}, a token that is split over two lines.")
     covered = next((match for match in _COVERED_SPLICE.finditer(text) if match.group() not in baseline), None)
     if covered is not None:
         raise ForbiddenText("The text has a backslash before blanks at the end of a line.")
@@ -149,7 +149,7 @@ def _check_hidden(tokens: Sequence[Token], known: Sequence[Token]) -> None:
     """Checks that digraphs and assembly, except those of the user's file, hide no brackets."""
     digraphs = set(_digraphs(tokens)) - set(_digraphs(known))
     if digraphs:
-        raise ForbiddenText(f"The text holds {min(digraphs)!r}, another spelling of what could stand there plainly.")
+        raise ForbiddenText(f"The text holds {min(digraphs)!r}, an alternative spelling of a plain token.")
     assembly = Counter(_assembly(known))
     for template, count in Counter(_assembly(tokens)).items():
         if count > assembly[template]:
@@ -199,7 +199,7 @@ def _check_word(tokens: Sequence[Token], index: int) -> None:
     """Checks a word that the user's file does not contain."""
     text = tokens[index].text
     if text in READS_FILES:
-        raise ForbiddenText(f"The text reaches for files by {text}.")
+        raise ForbiddenText(f"The text accesses files by {text}.")
     if text == "friend":
         raise ForbiddenText("The text declares a friend, a function outside of its type.")
     if tokens[index].kind == "word" and not text.isascii():
@@ -223,7 +223,7 @@ def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Cou
     own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
     whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
     if sorted(found) not in ([], sorted(own), sorted(whole)):
-        raise ForbiddenText("The text takes only some of the conditions that the file has.")
+        raise ForbiddenText("The text keeps only some of the conditions that the file has.")
 
 
 def macros_added(text: str, baseline: str) -> tuple[str, ...]:

@@ -268,7 +268,7 @@ class _Reading:
         threading.Thread(target=self._read, name="kernelmate-claude", daemon=True).start()
 
     def message(self) -> Any:
-        """Return the whole answer.
+        """Returns the whole answer.
 
         Raises:
             Exception: the SDK's error, if the call failed.
@@ -336,7 +336,7 @@ def _never() -> bool:
 
 
 def _text(message: Any) -> str:
-    """Return the text of a finished answer.
+    """Returns the text of a finished answer.
 
     Raises:
         AuthorFailed: the answer was refused or truncated.

@@ -153,7 +153,7 @@ class Composition:
             best = frontier[0]
 
     def _order(self, request: SuggestRequest, step: RecipeStep, known: _SearchFacts) -> list[Recipe]:
-        """Return the recipes to try on a version: applicable ones not yet in it, the most helpful so far first.
+        """Returns the recipes to try on a version: applicable ones not yet in it, the most helpful so far first.
 
         For the original kernel the launch is one of them; later versions are tuned once the best one is known.
         """

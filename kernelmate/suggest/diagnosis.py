@@ -38,7 +38,7 @@ SHORT_US = 4.0
 
 
 def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
-    """Return all limiters: those of lines by estimated time, then those of the launch, then minor ones of lines."""
+    """Returns all limiters: those of lines by estimated time, then those of the launch, then minor ones of lines."""
     lines = [line for line in verdict.lines or () if line.line is not None]
     total = sum(map(line_cost, verdict.lines or ())) or 1.0
     limiter = "" if verdict.roofline is None else verdict.roofline.work.limiter
@@ -199,7 +199,7 @@ def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None])
 def _barrier(line: LineCounters, share: float) -> _LineCause:
     cause = Cause(
         "barriers",
-        f"blocks come to a barrier here {line.barriers:,} times",
+        f"blocks arrive at a barrier here {line.barriers:,} times",
         "every warp waits for the slowest one",
         "exchange within warps by shuffles where 32 threads are enough, or do more work between barriers",
         line.line,

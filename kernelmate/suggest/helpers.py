@@ -14,7 +14,7 @@ _ASKS = re.compile(r"threadIdx|blockIdx|blockDim|gridDim|__sync|__shfl|__ballot|
 
 
 def plain_helpers(kernel: Kernel) -> frozenset[str]:
-    """Return device functions of the unit that only compute from their arguments.
+    """Returns device functions of the unit that only compute from their arguments.
 
     They take no pointers or references, and do not depend on thread indices or other threads.
     """

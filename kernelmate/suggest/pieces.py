@@ -46,7 +46,7 @@ def without_kernel(kernel: Kernel) -> str:
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
 ) -> Iterator[FilePiece]:
-    """Yield the parts at the outermost level, or within nodes of the types `opened` there.
+    """Yields the parts at the outermost level, or within nodes of the types `opened` there.
 
     `numbers` are names whose values are launch parameters.
     """
@@ -64,7 +64,7 @@ def pieces_of(
 
 
 def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
-    """Return the names of device functions and constants in the kernel's file that only the kernel uses.
+    """Returns the names of device functions and constants in the kernel's file that only the kernel uses.
 
     A part that only such parts use is included. `pieces` are the file's parts except the kernel.
     """
@@ -79,7 +79,7 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 
 
 def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Pattern[str]]:
-    """Return the includes of limits whose names only the kernel or its own helpers use, each with its names.
+    """Returns the includes of limits whose names only the kernel or its own helpers use, each with its names.
 
     The result is empty if the file includes files of the user, which may need these headers. `pieces` are the file's
     parts except the kernel.
@@ -94,7 +94,7 @@ def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Patt
 
 
 def own_numbers(pieces: Sequence[FilePiece]) -> frozenset[str]:
-    """Return the macros with a number, `#define BLOCK 256`, that only the kernel and its own helpers use.
+    """Returns the macros with a number, `#define BLOCK 256`, that only the kernel and its own helpers use.
 
     The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts except
     the kernel.
@@ -109,7 +109,7 @@ def own_numbers(pieces: Sequence[FilePiece]) -> frozenset[str]:
 
 
 def own_macros(pieces: Sequence[FilePiece]) -> Mapping[str, FilePiece]:
-    """Return the macros that only the kernel, its own helpers and other such macros use, by name.
+    """Returns the macros that only the kernel, its own helpers and other such macros use, by name.
 
     The result is empty if the file includes files of the user, which may use them. `pieces` are the file's parts except
     the kernel.

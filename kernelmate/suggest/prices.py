@@ -97,7 +97,7 @@ class SpendingBudget:
         return (characters / CHARACTERS_PER_TOKEN * price.cache_write + output_tokens * price.output) / 1e6
 
     def check(self, model: str, characters: int, output_tokens: int) -> float:
-        """Return an upper estimate of a call's cost in USD after checking it against the budget.
+        """Returns an upper estimate of a call's cost in USD after checking it against the budget.
 
         Raises:
             OverBudget: the budget does not suffice.

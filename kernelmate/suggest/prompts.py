@@ -77,7 +77,7 @@ def kernel_part(request: SuggestRequest) -> str:
 
 
 def versions_part(versions: Sequence[Judged], request: SuggestRequest) -> str:
-    """Return the best versions of this search and of earlier ones, each with its standing, and the best rejected one.
+    """Returns the best versions of this search and of earlier ones, each with its standing, and the best rejected one.
 
     Versions of earlier searches are ranked together with those of this one.
     """
@@ -124,7 +124,7 @@ def _marked(name: str, text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text with special tokens of chat templates broken by a space.
+    """Returns the text with special tokens of chat templates broken by a space.
 
     A server recognises special tokens anywhere in a prompt, so a comment in a kernel could end the user's message and
     start one of another role. The space does not change the meaning of C++ code.

@@ -157,7 +157,7 @@ MOST_WHY = 2000
 def proposed(
     request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost | None = None
 ) -> Candidate:
-    """Return a proposal as a candidate; a proposal that is a candidate already gets its cost.
+    """Returns a proposal as a candidate; a proposal that is a candidate already gets its cost.
 
     Text that is forbidden but contains the kernel also becomes a candidate. It is rejected with a finding that the
     user, the history and repair prompts show.
@@ -199,7 +199,7 @@ def proposed(
 
 
 def borne_out(candidate: Candidate, before: Verdict, after: Verdict) -> Candidate:
-    """Return the candidate without the claims that its figures contradict; an unknown figure contradicts none.
+    """Returns the candidate without the claims that its figures contradict; an unknown figure contradicts none.
 
     Args:
         candidate: the candidate.

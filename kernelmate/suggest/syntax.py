@@ -30,9 +30,11 @@ class DeclaredVariable:
     Attributes:
         name: as written.
         type: its type without qualifiers, pointers and arrays: `float`, `unsigned int`.
-        pointers: levels of pointer. dims: the texts of its array sizes, outermost first (empty text for `[]`).
+        pointers: levels of pointer.
+        dims: the texts of its array sizes, outermost first (empty text for `[]`).
         qualifiers: `const`, `__shared__`, `volatile`, `extern`, ...
-        node: the declarator. declaration: the whole declaration or parameter.
+        node: the declarator.
+        declaration: the whole declaration or parameter.
         value: what it is initialised with, or None.
     """
 

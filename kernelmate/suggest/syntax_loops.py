@@ -23,7 +23,8 @@ class CountingLoop:
     """`for (type name = start; name < bound; name += step) body`, or an equivalent while loop.
 
     Attributes:
-        node: the whole statement. name: the loop variable, which the body does not change.
+        node: the whole statement.
+        name: the loop variable, which the body does not change.
         declared: the variable's type if the loop declares it, else an empty text.
         start, bound: expressions; the variable stays below the bound.
         inclusive: True if the comparison is `<=`.

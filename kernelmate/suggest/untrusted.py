@@ -293,7 +293,7 @@ def _check_node(node: tree_sitter.Node) -> None:
     if node.type in {"function_definition", "declaration"}:
         name = _defined_name(node)
         if name.startswith("__"):
-            raise ForbiddenText(f"The text defines {name}, which is the compiler's own.")
+            raise ForbiddenText(f"The text defines {name}, which is reserved for the compiler.")
         if "asm" in {word.strip("_") for word in words} and (words.count("__host__") or "__device__" not in words):
             raise ForbiddenText(f"The text has assembly that affects more than the device: {start} ...")
         if _ON_DEVICE & set(words) and "__managed__" not in words:

@@ -161,7 +161,7 @@ class Builder:
 
         for output in outputs:
             if output.loops:
-                raise Untraceable("a result of a loop's last turn")
+                raise Untraceable("a result of a loop's last iteration")
         keys = [(output.node, frozenset[int]()) for output in outputs]
         # Without recursion: a sum of hundreds of terms is as deep.
         stack = [(key, False) for key in reversed(keys)]
@@ -221,7 +221,7 @@ class Array(NDArrayOperatorsMixin):
                 read a partial sum.
         """
         if any(loop in self.builder.open for loop in self.adding):
-            raise Untraceable("a loop over a size in which a turn needs what another one has left")
+            raise Untraceable("a loop over a size in which an iteration needs a value of another one")
         return self.recorded
 
     @property
@@ -549,7 +549,7 @@ def _sign_of(a: Array) -> Any:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the broadcast shape by NumPy's rules, if it does not depend on the sizes.
+    """Returns the broadcast shape by NumPy's rules, if it does not depend on the sizes.
 
     Raises:
         Untraceable: the shape depends on the sizes, or the shapes are incompatible.

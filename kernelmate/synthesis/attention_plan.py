@@ -45,15 +45,16 @@ class Attention(Plan):
     1.
 
     Attributes:
-        contract: the contract of the sizes. along: the axis of the domain that each reduction runs along.
-        total: the weighted sum of values; `values` are the factors other than the weights. largest, summed: maximum and
-            sum of the softmax.
+        contract: the contract of the sizes.
+        along: the axis of the domain that each reduction runs along.
+        total: the weighted sum of values; `values` are the factors other than the weights.
+        largest, summed: maximum and sum of the softmax.
         score: the argument of the softmax.
         normalised: True if weights are divided by their sum before the weighted sum.
         product: the product of queries and keys; None if the scores are given.
         left, right: the factors of that product; `right` has those with the keys' axis.
-        query: the axis along which a block may take several queries; None if there is none. column: the axis that only
-            the values have.
+        query: the axis along which a block may take several queries; None if there is none.
+        column: the axis that only the values have.
     """
 
     contract: Contract | None = None

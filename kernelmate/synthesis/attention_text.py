@@ -26,7 +26,8 @@ class AttentionText:
         columns: columns of the values that a block computes.
 
     Attributes:
-        opening: declarations at the start of the kernel. at: the text of the position along each axis.
+        opening: declarations at the start of the kernel.
+        at: the text of the position along each axis.
         low: the text of the score for masked keys.
         several: True if several blocks share the columns of a result.
     """
@@ -80,7 +81,7 @@ class AttentionText:
         return self._lengths[text]
 
     def blocks(self, tiles: str, query: int | None = None) -> tuple[list[str], str]:
-        """Return lines that declare a block's positions along batch axes, and the grid's size.
+        """Returns lines that declare a block's positions along batch axes, and the grid's size.
 
         Args:
             tiles: expression of the number of blocks that share these positions; empty if each block has its own.

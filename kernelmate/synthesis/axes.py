@@ -20,7 +20,7 @@ The first entry may be `@7`: a row index that is the value of node 7. `#1/3` is 
 
 
 def order_of(index: Index) -> Order:
-    """Return the memory order in which an array has the axes of a domain.
+    """Returns the memory order in which an array has the axes of a domain.
 
     Raises:
         Refused: it is indexed by something other than positions along axes.

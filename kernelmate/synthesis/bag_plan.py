@@ -103,7 +103,7 @@ class Bags(Elements):
 
 
 def bags_of(graph: Graph) -> Bags:
-    """Return the plan of a graph.
+    """Returns the plan of a graph.
 
     Raises:
         Refused: results have different shapes, or reductions run along several axes or have fewer axes than the
@@ -124,7 +124,7 @@ def bags_of(graph: Graph) -> Bags:
         for node in reductions
     }
     if len(sides) != 1 or any(node.data[0] not in START for node in reductions):
-        raise Refused("it reduces what it takes by number along several axes")
+        raise Refused("it reduces elements selected by index along several axes")
     if between and any(node.op == "reduce" for node in reductions):
         raise Refused("it reduces rows between offsets along other axes besides")
     summed = len(domain)
@@ -134,9 +134,9 @@ def bags_of(graph: Graph) -> Bags:
     sums = sums_of(plan)
     whole = [key for key in sums if axes_in(key[1]) == {*range(len(domain))}]
     if any(plan.node(one).op in REDUCING for key in sums for one in inside(plan, [key])[:-1]) or not whole:
-        raise Refused("it reduces what it takes by number, and uses it for more than one result")
+        raise Refused("it reduces elements selected by index, and uses them for more than one result")
     if not between and not any(plan.node(one).op in BY_NUMBER for one in inside(plan, whole)):
-        raise Refused("it takes rows of an array by their numbers")
+        raise Refused("it selects rows of an array by index")
     return plan
 
 

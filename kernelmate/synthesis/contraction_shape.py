@@ -30,11 +30,15 @@ class ContractionShape:
     """Roles of axes: those of the results, and the summation axis of all sums.
 
     Attributes:
-        m: the axis that only the first operand has. n: the axis that only the second operand has.
-        k: the summation axis, which both operands have. batch: the results' other axes; an operand that lacks one of
-            them is broadcast along it.
-        reductions: the sums. roots: the summed values. reduction, root: the first of each.
-        left: axis orders of the summed arrays with `m`. right: axis orders of those with `n`.
+        m: the axis that only the first operand has.
+        n: the axis that only the second operand has.
+        k: the summation axis, which both operands have.
+        batch: the results' other axes; an operand that lacks one of them is broadcast along it.
+        reductions: the sums.
+        roots: the summed values.
+        reduction, root: the first of each.
+        left: axis orders of the summed arrays with `m`.
+        right: axis orders of those with `n`.
         rest: axis orders of further arrays that the results depend on.
         beside: those of `rest` that are factors of all terms of a sum.
     """
@@ -70,7 +74,7 @@ class ContractionShape:
         self.right = {name: order for name, order in terms.items() if self.m not in order}
         self.beside = {name: order for name, order in merged.items() if name not in terms}
         if any(self.rest.get(name, order) != order for name, order in self.beside.items()):
-            raise Refused("it meets a factor of a product along other axes elsewhere")
+            raise Refused("it reads a factor of a product along other axes elsewhere")
         self.rest |= self.beside
         if not self.left or not self.right or {*self.left, *self.right} != {*terms} or {*self.left} & {*self.right}:
             raise Refused("it sums products of arrays that have all axes, or only one")
@@ -128,11 +132,11 @@ class ContractionShape:
         for key in self._without_reduction(roots):
             node = self.plan.node(key)
             if node.op == "take" or (node.op == "iota" and {*self.roots} & {*roots}):
-                raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
+                raise Refused("it uses positions, or rows selected by index, in the terms of a matrix product")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
-                    raise Refused(f"it meets {name} along different axes")
+                    raise Refused(f"it reads {name} along different axes")
         return found
 
     def position(self, key: Key) -> int:
@@ -176,7 +180,7 @@ class Factors:
 
     @staticmethod
     def of(shape: ContractionShape, number: int = 0) -> Factors:
-        """Return the factors of a sum's terms; of the first sum by default.
+        """Returns the factors of a sum's terms; of the first sum by default.
 
         Raises:
             Refused: a term is not a product of two arrays, or has another dtype than the sum.

@@ -27,8 +27,10 @@ class Spatial:
     """An axis along which windows move.
 
     Attributes:
-        variable: the variable of the result's position. axis: the axis of the input.
-        stride: the distance between adjacent windows. first: the position of the earliest tap in the first window.
+        variable: the variable of the result's position.
+        axis: the axis of the input.
+        stride: the distance between adjacent windows.
+        first: the position of the earliest tap in the first window.
         span: the distance from the earliest to the last tap.
         steps: the distance between adjacent taps, for each axis of the taps.
     """
@@ -51,12 +53,15 @@ class Convolution:
     """A sum over channels and taps.
 
     Attributes:
-        root: the key of the sum in the plan. rest: further values that are added to it.
-        source: the key of the input. weights: the key of the weights.
-        channel: the input's axis of channels. out: the variable of the results' channels.
+        root: the key of the sum in the plan.
+        rest: further values that are added to it.
+        source: the key of the input.
+        weights: the key of the weights.
+        channel: the input's axis of channels.
+        out: the variable of the results' channels.
         batch: variables of the results along which each result has its own input.
-        spatial: the axes along which windows move, in the input's order. taps: the number of taps along each of their
-            axes.
+        spatial: the axes along which windows move, in the input's order.
+        taps: the number of taps along each of their axes.
         at: the index of the weights, as sums of `__c`, result variables and tap numbers.
     """
 
@@ -82,7 +87,7 @@ class _Read:
 
 
 def convolution_of(plan: Windows) -> Convolution:
-    """Return the convolution that a plan's outputs are computed from.
+    """Returns the convolution that a plan's outputs are computed from.
 
     Raises:
         Refused: there is none, or there are several, or its taps are not a regular grid.
@@ -214,7 +219,7 @@ def _is_zero(plan: Windows, key: Key) -> bool:
 
 
 def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tuple[_Read, _Read]]) -> Convolution:
-    """Return the convolution of products whose first factors come from the input.
+    """Returns the convolution of products whose first factors come from the input.
 
     Raises:
         Refused: the factors are not elements of an input and of weights.
@@ -291,9 +296,9 @@ def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
             continue
         (first, *_) = terms
         if len(terms) > 1 or len(first) != 1 or first[0][1] < 1 or first[0][0] not in {*own, CHANNEL}:
-            raise Refused("it meets its input other than along windows")
+            raise Refused("it reads its input other than along windows")
         if first[0][0] in {name for name, _ in found.values()}:
-            raise Refused("it meets its input along a diagonal")
+            raise Refused("it reads its input along a diagonal")
         found[axis] = first[0]
     return found
 
@@ -343,7 +348,7 @@ def _spatial(
     steps = tuple(known[tuple(int(one == place) for one in range(len(taps)))] - start for place in range(len(taps)))
     for place, offset in zip(places, offsets, strict=True):
         if offset != start + sum(step * one for step, one in zip(steps, place, strict=True)):
-            raise Refused("its taps do not lie at even distances")
+            raise Refused("its taps are not evenly spaced")
     ends = [step * (count - 1) for step, count in zip(steps, taps, strict=True)]
     span = sum(map(abs, ends))
     return Spatial(side[0], axis, side[1], start + sum(min(0, end) for end in ends), span, steps)

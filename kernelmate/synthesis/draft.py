@@ -58,10 +58,11 @@ class KernelRequest:
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
-    """Return an empty kernel without results, with which the worker determines the reference's results.
+    """Returns an empty kernel without results, with which the worker determines the reference's results.
 
     Raises:
-        UsageError: an argument's dtype is not supported. ContractError: a shape or `require` is invalid.
+        UsageError: an argument's dtype is not supported.
+        ContractError: a shape or `require` is invalid.
     """
     names = list(asked.examples.size)
     scalars = [one for one in asked.examples.arguments if one.shape is None and one.name not in names]
@@ -87,7 +88,7 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
 
 
 def with_results(asked: KernelRequest, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
-    """Return the empty kernel with an argument for each result, after its input arrays.
+    """Returns the empty kernel with an argument for each result, after its input arrays.
 
     Raises:
         UsageError: a result's dtype is not supported.
@@ -263,9 +264,9 @@ FUSED_BLOCK = "256"
 
 
 def fusion_draft(pipeline: Kernel, contract: Contract) -> tuple[Kernel, Contract]:
-    """Return an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
+    """Returns an empty kernel with the pipeline's outer parameters, below the kernels that the pipeline launches.
 
-    Sizes that are no parameters of the pipeline become parameters, since a kernel needs them.
+    Sizes that are not parameters of the pipeline become parameters, since a kernel needs them.
 
     Args:
         pipeline: the pipeline, whose file gets the kernel and a contract above it.

@@ -111,7 +111,7 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
         summands = node.args if node.op == "scatter" else node.args[1:]
         return tuple((one, _of_summand(graph.nodes[one], (summed, *index[1:]))) for one in summands)
     if node.op not in ("input", "scalar", "size", "constant", "iota"):
-        raise Refused(f"it has elements by number, and another operation besides ({node.op})")
+        raise Refused(f"it selects elements by index beside another operation ({node.op})")
     return ()
 
 

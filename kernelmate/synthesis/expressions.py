@@ -71,7 +71,8 @@ class Expressions:
         varying: accesses that differ between the elements of a row; all other values are hoisted to `outer`.
 
     Attributes:
-        known: the locals of values that are already computed. hints: the reference's names for values.
+        known: the locals of values that are already computed.
+        hints: the reference's names for values.
         outer: lines to be written before the loop over elements.
         at: the text of the position of each gather.
     """
@@ -215,7 +216,7 @@ class Expressions:
         if node.op in ("take", "pick", "along"):  # the schedule has loaded the number
             operands = self.plan.operands(key)
             if not operands:
-                raise Refused("it has elements by number beside parts of arrays, or beside what it reduces")
+                raise Refused("it selects elements by index beside parts of arrays or reductions")
             return self._text(operands[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
@@ -617,7 +618,7 @@ class Expressions:
         source = self.plan.graph.nodes[node.args[0]].dtype
         if node.dtype == "float16" and source != "bool":
             if not source.startswith("float"):
-                raise Refused(f"it converts {source} to {node.dtype} in between")
+                raise Refused(f"it converts intermediate values from {source} to {node.dtype}")
             narrow = f"{'__double2half' if self.real == 'double' else '__float2half'}({arg[0]})"
             wide = f"__half2float({narrow})"
             return (f"static_cast<double>({wide})" if self.real == "double" else wide), ATOM

@@ -263,7 +263,7 @@ def trapezoid(y: Array, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
         dx = diff(x, axis=0 if x.ndim == 1 else place)
         dx = dx[(slice(None), *[None] * (y.ndim - place - 1))] if dx.ndim == 1 else dx
     elif x is not None:
-        raise Untraceable("np.trapezoid along positions that are no array")
+        raise Untraceable("np.trapezoid along positions that are not an array")
     return reduced(dx * (y[tuple(above)] + y[tuple(below)]) / 2.0, "sum", place)
 
 

@@ -104,7 +104,7 @@ def existing(side: str) -> Linear:
 
 
 def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) -> bool:
-    """Return True if a sum is provably at least zero.
+    """Returns True if a sum is provably at least zero.
 
     Args:
         value: the sum; sizes are at least zero.
@@ -124,7 +124,7 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
 
 
 def _adds_up(value: Linear, *, exact: bool) -> bool:
-    """Return True if no term of a sum is negative.
+    """Returns True if no term of a sum is negative.
 
     Quotients are replaced by their bounds in real division. Unless `exact`, added quotients are also taken to be at
     least zero.

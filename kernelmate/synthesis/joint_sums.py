@@ -33,7 +33,7 @@ class JointSums(Plan):
 
 
 def joint_sums(graph: Graph, taken: Sequence[str]) -> tuple[JointSums, dict[str, str]]:
-    """Return the plan of a graph with joint sums, and the array that each additional name stands for.
+    """Returns the plan of a graph with joint sums, and the array that each additional name stands for.
 
     Args:
         graph: the graph as traced.

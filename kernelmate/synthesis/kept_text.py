@@ -73,7 +73,7 @@ def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
 
 
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
-    """Return a generated kernel and its helpers with named constants for the warp size and the full lane mask.
+    """Returns a generated kernel and its helpers with named constants for the warp size and the full lane mask.
 
     The file's own constants are used if it has them, else new ones are declared above the helpers.
     """

@@ -88,7 +88,7 @@ class WrittenKernel:
 def those_written(
     makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
 ) -> Iterator[WrittenKernel]:
-    """Yield the kernels that can be written; those of `others` are marked as variants to be measured.
+    """Yields the kernels that can be written; those of `others` are marked as variants to be measured.
 
     Raises:
         Refused: no kernel of `makers` can be written; the reason is the first one's.
@@ -208,7 +208,7 @@ class KernelText:
                 raise Refused(f"the parameter {name} is a {parameter.type} for {argument.dtype}")
 
     def size(self, expression: str) -> str:
-        """Return a size expression in C++: a parameter that always equals it, else arithmetic on parameters.
+        """Returns a size expression in C++: a parameter that always equals it, else arithmetic on parameters.
 
         Raises:
             Refused: no parameter holds a size that the expression needs.

@@ -16,7 +16,7 @@ _LETTERS = "xyz"
 
 
 def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKernel:
-    """Return a kernel whose grid has `kernel.launched` as sides, and one more side for the remaining blocks.
+    """Returns a kernel whose grid has `kernel.launched` as sides, and one more side for the remaining blocks.
 
     Args:
         written: a kernel that uses the sizes' names, with a grid of one side.

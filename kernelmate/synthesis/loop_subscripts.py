@@ -80,7 +80,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
         return row
     computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and _place(one) is None]
     if len(computed) > 1:
-        raise Untraceable("several computed numbers as indices, in a loop over a size")
+        raise Untraceable("several computed indices, in a loop over a size")
     if computed:
         (place,) = computed
         rest = a[(*keys[:place], slice(None), *keys[place + 1 :])]
@@ -133,7 +133,7 @@ def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: li
         first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
         last = (stop.offset, stop.step) if stop else None
         if last is None or first[1] != last[1] or key.step not in (None, 1):
-            raise Untraceable("a slice whose length differs between the turns of a loop over a size")
+            raise Untraceable("a slice whose length differs between the iterations of a loop over a size")
         assert stop is not None
         inner.append(last[0].plus(first[0], -1).text())
         return AxisMap(first[0].text(), ((at[stop.loop], first[1]), (axis, 1)))
@@ -142,7 +142,7 @@ def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: li
         negative = not place.offset.terms and place.offset.constant < 0
         return AxisMap(place.offset.text(), ((at[place.loop], place.step),), WRAP if negative else ORDINARY)
     if isinstance(key, Array):
-        raise Untraceable("several computed numbers as indices, in a loop over a size")
+        raise Untraceable("several computed indices, in a loop over a size")
     one = ranged(key, side)
     if one.dropped:
         return AxisMap(one.start.text(), ())
@@ -180,7 +180,7 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
             if other is a and (said != signature or number in late):
                 lags[number] = late.get(number) or (_lag(loop, a.builder, said, signature) if write else 0)
                 if not lags[number] or loop.others[number] != _others(loop, keys):
-                    raise Untraceable("a loop over a size in which a turn needs what another one has left")
+                    raise Untraceable("a loop over a size in which an iteration needs a value of another one")
         if lags:
             loop.carried.shift = _shift(a.builder, signature)
             loop.carried.lags |= lags
@@ -332,7 +332,7 @@ def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
     several = any([one is a for one, _ in loop.picks].count(True) > 1 for loop in loops)
     reads = [(loop, said) for loop in loops for one, said in (*loop.reads, *loop.writes) if one is a]
     if several or any(said != _signature_in(loop, keys) for loop, said in reads):
-        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
     _add_at(a, keys, Array(builder, second if first in picks else first), sign)
     a.whole.adding = tuple(loops)
     return True
@@ -346,14 +346,14 @@ def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> Non
     for key, place, side in zip(rest, places, a.shape[1:], strict=True):
         whole = key == slice(None) if place is None else (place.offset, place.step) == (Linear(), 1)
         if not whole or (place is not None and linear(text_of(place.loop.count)) != linear(text_of(side))):
-            raise Untraceable("an addition by a computed number to parts of an array, in a loop over a size")
+            raise Untraceable("an addition at a computed index to parts of an array, in a loop over a size")
     own = sum(place is None for place in places)
     if (
         any(place is None for place in places[: len(places) - own])
         or {*added.loops} - {*order}
         or len({*order}) < len(order)
     ):
-        raise Untraceable("an addition by a computed number to parts of an array, in a loop over a size")
+        raise Untraceable("an addition at a computed index to parts of an array, in a loop over a size")
     axes: Axes = [added.loops.index(loop) if loop in added.loops else None for loop in order]
     axes += [None] * (own - added.ndim) + [len(added.loops) + axis for axis in range(added.ndim)]
     values = view_of(a.builder, added.node, axes, ())
@@ -385,14 +385,14 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     if any(isinstance(one, Array) and place is None for one, place in zip(keys, places, strict=True)) or any(
         isinstance(one, slice) and depends([one]) for one in keys
     ):
-        raise Untraceable("an assignment by a computed number, or to a slice, in a loop over a size")
+        raise Untraceable("an assignment at a computed index, or to a slice, in a loop over a size")
     if any(place is not None and (place.step != 1 or place.loop in a.loops) for place in places):
-        raise Untraceable("an assignment by a number that grows by more than one a turn")
+        raise Untraceable("an assignment at an index that grows by more than one per iteration")
     value = _following(a, keys, a.builder.lift(value))
     known = {place.loop for place in places if place is not None} | {*a.loops}
     adding = _added_to(a, keys, value, known)
     if any(loop not in known for loop in value.loops):
-        raise Untraceable("a loop over a size in which each turn assigns to the same elements")
+        raise Untraceable("a loop over a size in which each iteration assigns to the same elements")
     plain: list[Any] = []
     order: list[TracedLoop | None] = []
     for key, place in zip(keys, places, strict=True):
@@ -449,7 +449,7 @@ def accumulated(target: Array, other: Any, kind: str) -> Any:
     if any(loop.rows is not None for loop in extra):
         raise Untraceable("a sum over the elements of all rows in loops over them")
     if any(one is target for loop in extra for one, _ in loop.reads):
-        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
     wide = broadcast_to(value, target.shape) if value.ndim < target.ndim else value
     kept = tuple(loop for loop in wide.loops if loop not in extra)
     places = [wide.loops.index(loop) for loop in (*kept, *extra)]

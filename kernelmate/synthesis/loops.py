@@ -28,15 +28,18 @@ class TracedLoop:
     """One loop: its position among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
-        builder: the graph's builder. first_number: the smallest index.
-        carried: facts that earlier traces have found about the loop. backwards: True if its index decreases.
+        builder: the graph's builder.
+        first_number: the smallest index.
+        carried: facts that earlier traces have found about the loop.
+        backwards: True if its index decreases.
         peeled: number of additional first iterations, at most two, that compute nothing.
         reads, writes: arrays that iterations read or assign to, with the indices that they use.
         others: the indices of each read that do not depend on the loop.
         late: reads of elements of earlier iterations, which the loop has not assigned so far: the array, the read's number,
             and the number of iterations.
         picks: arrays of which iterations read elements at computed indices, with the values read.
-        sums: arrays into which all iterations accumulate, with their nodes before and after. states: carried values.
+        sums: arrays into which all iterations accumulate, with their nodes before and after.
+        states: carried values.
         rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index
             then counts the elements of all rows.
     """
@@ -268,7 +271,7 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
                 made = builder.put(op, [source.node, index.node], sides, dtype, data, loops)
                 order = [*range(axis, axis + more), *range(axis), *range(axis + more, len(sides))]
                 return view_of(builder, made.node, order, loops)
-    raise Untraceable(f"{op} of values that differ between the turns of a loop over a size")
+    raise Untraceable(f"{op} of values that differ between the iterations of a loop over a size")
 
 
 def _in_elements(args: Sequence[Array]) -> Sequence[Array]:
@@ -289,7 +292,7 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
     """Returns the loops of some arrays, outermost first."""
     loops = sorted({loop for one in args for loop in one.loops}, key=lambda loop: loop.number)
     if any(loop.finished for loop in loops):
-        raise Untraceable("a value of a loop's last turn, after the loop")
+        raise Untraceable("a value of a loop's last iteration, after the loop")
     return tuple(loops)
 
 

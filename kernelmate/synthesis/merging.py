@@ -41,7 +41,7 @@ class _Merging:
         self._known: dict[tuple[int, int | None], int] = {}
 
     def merged(self) -> Graph:
-        """Return the graph whose results have their first two axes merged.
+        """Returns the graph whose results have their first two axes merged.
 
         Raises:
             _CannotMerge: an operation distinguishes them.

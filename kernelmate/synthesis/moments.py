@@ -20,7 +20,9 @@ class Centred:
     """A sum, and the sum of squared differences from the mean.
 
     Attributes:
-        total: the sum. squares: the sum of squared differences. value: the elements that both are computed from.
+        total: the sum.
+        squares: the sum of squared differences.
+        value: the elements that both are computed from.
     """
 
     total: Key
@@ -68,7 +70,8 @@ class Moments:
         ahead: name of the constant with the number of values that a thread loads before it uses the first.
 
     Attributes:
-        type: name of the type of moments. part: name of the function that computes the moments of some values.
+        type: name of the type of moments.
+        part: name of the function that computes the moments of some values.
         block: name of the function that combines the moments of all threads of a column.
     """
 

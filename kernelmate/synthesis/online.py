@@ -17,7 +17,7 @@ LOWEST = {"float": float(np.finfo(np.float32).min), "double": float(np.finfo(np.
 
 
 def online_of(plan: Plan, levels: Sequence[Sequence[Key]]) -> dict[int, int]:
-    """Return the maximum for each sum that can be computed in the same pass, as node indices.
+    """Returns the maximum for each sum that can be computed in the same pass, as node indices.
 
     Args:
         plan: a plan of rows.

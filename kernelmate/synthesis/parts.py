@@ -32,7 +32,7 @@ class _Part:
 
 
 def with_parts(graph: Graph, taken: Sequence[str], *, strided: bool = False) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with slices as views of arrays with one more axis, whose length is `#1/3` for part 1 of 3.
+    """Returns the graph with slices as views of arrays with one more axis, whose length is `#1/3` for part 1 of 3.
 
     The original axis is split into the new axis and an axis for the positions within a part.
 
@@ -75,7 +75,7 @@ def with_parts(graph: Graph, taken: Sequence[str], *, strided: bool = False) -> 
 
 
 def with_both_sides(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with two names for an array that is multiplied by itself, as in `x @ x.T`.
+    """Returns the graph with two names for an array that is multiplied by itself, as in `x @ x.T`.
 
     Args:
         graph: the graph as traced.
@@ -187,7 +187,7 @@ def _name(wanted: str, taken: set[str]) -> str:
 
 
 def slices_first(graph: Graph, contract: Contract) -> Graph | None:
-    """Return the graph with slices of arrays in place of slices of results; None if it has no such slices.
+    """Returns the graph with slices of arrays in place of slices of results; None if it has no such slices.
 
     Sizes are written as multiples of others where `require` says so, so that a slice is seen as a part of its array.
 
@@ -270,7 +270,7 @@ def _ranges(node: Node) -> dict[int, Range]:
     """Returns the range that a window takes along each axis.
 
     Raises:
-        Refused: it is no slice.
+        Refused: it is not a slice.
     """
     maps = [AxisMap.of(entry) for entry in node.data]
     if len(maps) != len(node.shape):

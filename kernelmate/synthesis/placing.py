@@ -19,7 +19,7 @@ from kernelmate.synthesis.names import without_comments
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
-    """Return the user's file with the generated kernel in place of its own, and with launches and contract adapted.
+    """Returns the user's file with the generated kernel in place of its own, and with launches and contract adapted.
 
     Raises:
         KernelmateError: a launch in the file cannot be adapted, or is invalid at a listed size.

@@ -38,7 +38,8 @@ class Plan:
     """A graph with the domain of rows and columns over which it is evaluated.
 
     Attributes:
-        domain: lengths of the axes, without those of length 1. split: the number of leading axes that are rows.
+        domain: lengths of the axes, without those of length 1.
+        split: the number of leading axes that are rows.
         outputs: the key at which each output is evaluated.
         gone: the axes that reductions remove.
         kind: `rows` if `gone` are the last axes (a single row if `split` is 0), `columns` if they are others, `map` if
@@ -111,7 +112,7 @@ class Plan:
 
 
 def plan_of(graph: Graph) -> Plan:
-    """Return the plan of a graph.
+    """Returns the plan of a graph.
 
     Raises:
         Refused: the graph is neither a map nor operations on rows or columns.
@@ -130,7 +131,7 @@ def plan_of(graph: Graph) -> Plan:
         if node.op == "iota" and plan.access(key) not in ("flat", "row", "part", "column", "once"):
             raise Refused("it uses positions along an axis that is merged with others")
         if node.op == "take" and plan.kind != "rows":
-            raise Refused("it takes rows of an array by their numbers")
+            raise Refused("it selects rows of an array by index")
         if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")
     _refuse_reuse(plan)
@@ -149,11 +150,11 @@ def _refuse_reuse(plan: Plan) -> None:
     slabs = any(plan.access(key) == "slab" and all(not isinstance(one, str) for one in key[1]) for key in met)
     parts = any(plan.node(key).op == "reduce" and not _is_whole_reduction(plan, key) for key in keys)
     if (slabs or parts) and not whole:
-        raise Refused("it meets an array in another order than its own, or along some axes of many")
+        raise Refused("it reads an array in another order than its own, or along some axes of many")
 
 
 def free_plan(graph: Graph) -> Plan:
-    """Return the plan of a map, or of one reduction followed by a map, with any axis order of its arrays.
+    """Returns the plan of a map, or of one reduction followed by a map, with any axis order of its arrays.
 
     The reduction removes the domain axes that its results do not have.
 
@@ -271,7 +272,7 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
         case "take":
             source, chosen = node.args
             if index == (FLAT,):
-                raise Refused("it changes the shape of what it takes by number")
+                raise Refused("it changes the shape of elements selected by index")
             count = len(graph.nodes[chosen].shape)
             rest = zip(graph.nodes[source].shape[1:], index[count:], strict=True)
             behind = tuple(None if side == "1" else one for side, one in rest)
@@ -368,7 +369,7 @@ def _access(index: Index, domain: tuple[str, ...], split: int) -> str:
         return "column"
     if axes[:-1] == every[:split] and str(axes[-1]).startswith("@"):
         return str(axes[-1])
-    raise Refused("it meets an array in another order than its own, or along some axes of many")
+    raise Refused("it reads an array in another order than its own, or along some axes of many")
 
 
 def _map(graph: Graph) -> Plan:

@@ -188,7 +188,7 @@ def note_row(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Arra
     """
     signature = ((0, f"rows at {offsets.node}"),)
     if any(one is a and said != signature for one, said in (*loop.reads * (places is loop.writes), *loop.writes)):
-        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
     places.append((a, signature))
     if places is loop.reads:
         loop.others.append(())

@@ -26,7 +26,8 @@ class LoopValue:
 
     Attributes:
         shape: its shape, with the number of steps at `axis`.
-        start: the node of the value before the first step. following: the node of the value after a step.
+        start: the node of the value before the first step.
+        following: the node of the value after a step.
     """
 
     shape: tuple[str, ...]
@@ -50,7 +51,8 @@ class LoopSteps:
             the last step.
         carried: the values in the order of the nodes' numbers.
         of_steps: for each output, True if it has elements for each step.
-        count: the number of steps. backwards: True if the last one is first.
+        count: the number of steps.
+        backwards: True if the last one is first.
     """
 
     graph: Graph
@@ -61,7 +63,7 @@ class LoopSteps:
 
 
 def loop_steps(graph: Graph) -> LoopSteps:
-    """Return the steps of a graph's only loop that carries values.
+    """Returns the steps of a graph's only loop that carries values.
 
     Raises:
         Refused: it has several such loops or none, or combines values of several steps otherwise than by reductions.

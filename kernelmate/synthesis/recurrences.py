@@ -73,8 +73,11 @@ class State:
     """One carried value of a loop.
 
     Attributes:
-        key: its key in `Carried`. placeholder: the value before each iteration. start: the value before the first one.
-        held: the object of an array that is changed in place. following: the value after each iteration.
+        key: its key in `Carried`.
+        placeholder: the value before each iteration.
+        start: the value before the first one.
+        held: the object of an array that is changed in place.
+        following: the value after each iteration.
     """
 
     key: tuple[str, Any]
@@ -158,7 +161,7 @@ def ended(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, aft
             value = state.held if state.held is not None else after.get(key)
             state.following = None if value is None else Array(builder, builder.lift(value).node)
         if state.following is None:
-            raise Untraceable(f"a loop over a size that carries {key} from turn to turn")
+            raise Untraceable(f"a loop over a size that carries {key} from iteration to iteration")
         _check(loop, builder, state)
     solved = {state.key: _solved(loop, builder, state) for state in loop.states}
     rebound: dict[str, Any] = {}

@@ -177,15 +177,19 @@ class Reductions:
     """Writer of the device functions for the reductions in one kernel.
 
     Args:
-        plan: the kernel's plan. kernel: the kernel that they belong to. team: the threads whose values are combined.
+        plan: the kernel's plan.
+        kernel: the kernel that they belong to.
+        team: the threads whose values are combined.
         threads: the name of the constant for the threads per block.
         within: the reductions of a warp in the same kernel, whose functions those of a block call; None if there are no others.
 
     Attributes:
-        names: the names of the functions' locals. extremes: functions for argmax and argmin.
+        names: the names of the functions' locals.
+        extremes: functions for argmax and argmin.
         lanes: the number of threads of a warp that share a result, or its name.
         shares: True if warps exchange values in shared memory.
-        slots: dimension of the shared array for each warp's columns. slot: a thread's own index along it.
+        slots: dimension of the shared array for each warp's columns.
+        slot: a thread's own index along it.
         leads: the condition under which a thread stores to it.
     """
 

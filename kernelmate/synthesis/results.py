@@ -60,7 +60,7 @@ class Results:
 
 
 def traced_text(contract: Contract, directory: Path) -> str:
-    """Return the graph of a contract's reference as text; for a contract without results its `Results`, as JSON.
+    """Returns the graph of a contract's reference as text; for a contract without results its `Results`, as JSON.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded, raises, or, where the contract has results, cannot be traced.

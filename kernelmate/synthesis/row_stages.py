@@ -47,7 +47,7 @@ class RowStage:
 
 
 def row_stages(graph: Graph) -> list[RowStage]:
-    """Return the stages of a graph in order of dependency, with the stages of results last.
+    """Returns the stages of a graph in order of dependency, with the stages of results last.
 
     Raises:
         Refused: its results are not rows of one number, or rows depend on each other.

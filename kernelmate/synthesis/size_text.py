@@ -24,7 +24,7 @@ class MissingSize(Refused):
 
 
 def size_text(expression: str, parameters: Mapping[str, str]) -> str:
-    """Return a size's expression in C++.
+    """Returns a size's expression in C++.
 
     Args:
         expression: an expression in the contract's language.
@@ -81,7 +81,7 @@ def plain_size(text: str) -> str:
 
 
 def blocks_text(grid: str, size: Callable[[str], str]) -> str:
-    """Return a number of blocks in C++.
+    """Returns a number of blocks in C++.
 
     Args:
         grid: a side of a grid, of sizes, products, `cdiv` by products of numbers, and `min`.

@@ -28,7 +28,7 @@ class Dim(int):
 
     Attributes:
         text: the expression.
-        scalar: makes a traced scalar of an expression, for arithmetic whose result is no integer.
+        scalar: makes a traced scalar of an expression, for arithmetic whose result is not an integer.
     """
 
     text: str

@@ -97,10 +97,13 @@ class Ordered(Array):
     """The values along an axis in ascending order, or their places; only the first or the last few are computed.
 
     Args:
-        source: the values. axis: the axis along which they are ordered.
-        places: True for the places of the values. stable: True if the first of equal values must come first.
+        source: the values.
+        axis: the axis along which they are ordered.
+        places: True for the places of the values.
+        stable: True if the first of equal values must come first.
         of_negated: True for the order of the values with the other sign, which are the values then.
-        reverse: True for the opposite order. negated: True if what is taken has the other sign.
+        reverse: True for the opposite order.
+        negated: True if what is taken has the other sign.
         wanted: the dtype of what is taken; None for that of the values, or of places.
     """
 

@@ -37,8 +37,10 @@ class StackedResult:
     """A value of a stack of results, or a whole result.
 
     Attributes:
-        output: the number of the kernel's output. number: its place in the stack.
-        shape: the output's shape. axis: the stack's axis in it; None for a whole result.
+        output: the number of the kernel's output.
+        number: its place in the stack.
+        shape: the output's shape.
+        axis: the stack's axis in it; None for a whole result.
     """
 
     output: int

@@ -49,7 +49,9 @@ class _Sum:
     """A sum that threads have in registers.
 
     Attributes:
-        key: the sum. name: its local. terms: the factors of what it adds.
+        key: the sum.
+        name: its local.
+        terms: the factors of what it adds.
         sides: the axes along which it differs: both of a tile, or one of them.
     """
 

@@ -11,7 +11,7 @@ from kernelmate.synthesis.torch_views import arranged
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 FEW_PARTS = 2
-"""Parts of an array up to which products of them with parts of another array are no convolution."""
+"""Parts of an array up to which products of them with parts of another array are not a convolution."""
 
 
 @dataclass(frozen=True, slots=True)

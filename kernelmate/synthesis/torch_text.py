@@ -87,7 +87,7 @@ class _Value:
 
 
 def torch_text(graph: Graph, contract: Contract, size: Size) -> TorchText:
-    """Return a graph's computation in torch, at one size.
+    """Returns a graph's computation in torch, at one size.
 
     Raises:
         NotCarried: an operation or a dtype has no exact counterpart.
@@ -96,7 +96,7 @@ def torch_text(graph: Graph, contract: Contract, size: Size) -> TorchText:
 
 
 def product_text(graph: Graph, contract: Contract, size: Size) -> TorchText:
-    """Return a graph that is one matrix product of two arguments as a call of cuBLAS by torch, at one size.
+    """Returns a graph that is one matrix product of two arguments as a call of cuBLAS by torch, at one size.
 
     Raises:
         NotCarried: the graph is something else, or its dtypes are not cuBLAS's.

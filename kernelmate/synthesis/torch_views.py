@@ -10,7 +10,7 @@ from kernelmate.source import evaluate as evaluate_expression
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap
 
-NO_SLICE = "an index map that is no slice has no exact counterpart in torch"
+NO_SLICE = "an index map that is not a slice has no exact counterpart in torch"
 
 
 class NotCarried(Exception):
@@ -64,10 +64,10 @@ def arranged(text: str, rank: int, kept: Sequence[int], inserted: Sequence[bool]
 
 
 def maps_of(node: Node, shape: Sequence[int]) -> list[AxisMap]:
-    """Return the index maps of a window along the axes of its source.
+    """Returns the index maps of a window along the axes of its source.
 
     Raises:
-        NotCarried: one of them is no slice.
+        NotCarried: one of them is not a slice.
     """
     maps = [AxisMap.of(entry) for entry in node.data]
     places = [one.terms[0][0] for one in maps if one.terms]
@@ -80,7 +80,7 @@ def maps_of(node: Node, shape: Sequence[int]) -> list[AxisMap]:
 
 
 def window_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int], size: Size) -> Window:
-    """Return a window as slices of a padded array.
+    """Returns a window as slices of a padded array.
 
     Args:
         maps: as `maps_of` returns them.
@@ -107,10 +107,10 @@ def window_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int
 
 
 def insertion_of(maps: Sequence[AxisMap], sides: Sequence[int], shape: Sequence[int], size: Size) -> tuple[str, str]:
-    """Return the slices of the result that take elements of the source, and these elements' slices; arguments as `window_of`.
+    """Returns the slices of the result that take elements of the source, and these elements' slices; arguments as `window_of`.
 
     Raises:
-        NotCarried: the elements are no slices.
+        NotCarried: the elements are not slices.
     """
     if len(maps) != len(shape) or any(not one.terms or one.terms[0][1] != 1 for one in maps):
         raise NotCarried(NO_SLICE)

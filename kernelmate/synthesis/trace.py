@@ -56,7 +56,7 @@ FEWEST_ALIKE = 3
 
 
 def trace(contract: Contract, directory: Path) -> Graph:
-    """Return the graph of a contract's reference, equal at every tried size.
+    """Returns the graph of a contract's reference, equal at every tried size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded, or cannot be traced; the message names line and operation.
@@ -104,7 +104,7 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
 
 
 def sizes_to_trace(contract: Contract) -> list[Size]:
-    """Return the listed non-empty sizes, and others near the smallest, so that a loop over a size is noticed.
+    """Returns the listed non-empty sizes, and others near the smallest, so that a loop over a size is noticed.
 
     A value common to all sizes would otherwise look like a constant.
     """
@@ -159,7 +159,9 @@ def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -
             return _traced_once(contract, directory, size, carried, literal=literal)
         except Again:
             continue
-    raise ReferenceFailed("A loop of the reference carries too many values from turn to turn.", line=contract.line)
+    raise ReferenceFailed(
+        "A loop of the reference carries too many values from iteration to iteration.", line=contract.line
+    )
 
 
 def _traced_once(
@@ -435,7 +437,7 @@ def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype
         int(one) if isinstance(one, float) and one.is_integer() else one for one in (first, last, step)
     )
     if not all(isinstance(one, int) for one in (first, last, step)) or text_of(step) != str(int(step)) or step < 1:
-        raise Untraceable("np.arange with a step that is no whole number above zero, or between fractions")
+        raise Untraceable("np.arange with a step that is not a positive whole number, or between fractions")
     count = length_of(linear(text_of(first)), linear(text_of(last)), int(step))
     made = builder.add("iota", (), [builder.dim(count)], np.int64)
     made = made if step == 1 else made * int(step)

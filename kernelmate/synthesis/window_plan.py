@@ -1,7 +1,7 @@
 """Plan of windows: arrays are read at positions that are sums over result positions, some of them guarded.
 
 An index is one text for each axis, an expression of sizes and of variables: `__0` is the position along the first axis of the
-domain, `__r7` the one in the reduction of node 7. Calls stand for positions that are no sums: `edge(p, n)` is the nearest one of an axis
+domain, `__r7` the one in the reduction of node 7. Calls stand for positions that are not sums: `edge(p, n)` is the nearest one of an axis
 of `n`, `wrap(p, n)` the one that is left after whole turns, `reflect(p, n)` and `symmetric(p, n)` the mirrored one,
 `value(7, ...)` what node 7 holds.
 """
@@ -56,7 +56,9 @@ class Windows(Plan):
     """A graph laid out over the positions of its result.
 
     Attributes:
-        sizes: the contract's sizes. ranges: the length of the axis of each variable. targets: the stored values.
+        sizes: the contract's sizes.
+        ranges: the length of the axis of each variable.
+        targets: the stored values.
     """
 
     sizes: tuple[Size, ...] = ()
@@ -256,7 +258,7 @@ def output_shapes(kernel: KernelText) -> OutputShapes:
 
 
 def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...], *, together: bool = False) -> Windows:  # fmt: skip
-    """Return the plan of a graph with windows.
+    """Returns the plan of a graph with windows.
 
     Args:
         graph: the graph.
@@ -279,7 +281,7 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
 
 
 def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
-    """Return the plan of a graph with windows and any reductions; arguments as for `window_plan`.
+    """Returns the plan of a graph with windows and any reductions; arguments as for `window_plan`.
 
     Raises:
         Refused: its outputs have different shapes.

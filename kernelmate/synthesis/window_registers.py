@@ -45,7 +45,8 @@ class RowsText(WindowText):
         kernel: the kernel whose parameters hold sizes.
         positions: the locals of the positions.
         row, column: the variables of the rows and of the columns.
-        first: the local of a thread's first row. step: the local of a row's number.
+        first: the local of a thread's first row.
+        step: the local of a row's number.
         count: the constant for the number of rows.
 
     Attributes:
@@ -179,7 +180,7 @@ class RowsText(WindowText):
         return " && ".join(tests)
 
     def _fill(self, group: _Group, kind: str) -> str:
-        """Return the value beyond the ends: a border's value, or zero if unused.
+        """Returns the value beyond the ends: a border's value, or zero if unused.
 
         Raises:
             Refused: there are borders of several values.

@@ -63,7 +63,7 @@ from kernelmate.synthesis.window_plan import output_shapes
 
 
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """Return the graph with such rows as whole arrays, and the row pitch in elements by array.
+    """Returns the graph with such rows as whole arrays, and the row pitch in elements by array.
 
     The result is None if other parts of arrays remain, or if an array is used both as a whole and by parts.
 
@@ -312,7 +312,7 @@ def _of_whole_arrays(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels in which parts of arrays are index maps."""
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"scatter", "segment", "repeat"}:
-        raise Refused("it has elements by number beside parts of arrays")
+        raise Refused("it has elements by index beside parts of arrays")
     if any(assigned.is_place(graph, node) for node in graph.nodes):
         yield from assigned.written(graph, text)
         return

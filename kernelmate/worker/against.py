@@ -139,10 +139,11 @@ def _run(scratch: Path, limit_s: float) -> str:
 
 
 def _plain(path: Path, most: int) -> Path:
-    """Return the path of a file that the process left, which has ended and no longer changes it.
+    """Returns the path of a file that the process left, which has ended and no longer changes it.
 
     Raises:
-        OSError: there is none. ValueError: it is a link or a pipe, or longer than `most` bytes.
+        OSError: there is none.
+        ValueError: it is a link or a pipe, or longer than `most` bytes.
     """
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:

@@ -235,7 +235,8 @@ def _function(job: AgainstJob, scratch: Path) -> Callable[[Mapping[str, Any]], t
     """Returns the function of tensors by argument that gives all results.
 
     Raises:
-        Unusable: it takes something that the kernel does not have. ReferenceFailed: its file cannot be loaded.
+        Unusable: it takes something that the kernel does not have.
+        ReferenceFailed: its file cannot be loaded.
     """
     import torch
 

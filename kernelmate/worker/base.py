@@ -111,7 +111,8 @@ class TaskClock:
     """The time limits of one task: one for all of it, one for each step of the user's reference within.
 
     Args:
-        timeout_s: seconds for the whole task. reference_timeout_s: seconds for one step of the reference.
+        timeout_s: seconds for the whole task.
+        reference_timeout_s: seconds for one step of the reference.
     """
 
     def __init__(self, timeout_s: float, reference_timeout_s: float) -> None:

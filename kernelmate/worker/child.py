@@ -102,7 +102,7 @@ def main(folder: Path | None = None) -> None:
 
 
 def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
-    """Return the protocol's two streams, protected from everything else in this process.
+    """Returns the protocol's two streams, protected from everything else in this process.
 
     Descriptor 0 reads nothing from now on, and 1 is a second way to 2, which the session drains and counts: `print`,
     `printf` and a careless `os.write(1, ...)` cannot reach the protocol. The new descriptors are not inherited.

@@ -149,7 +149,7 @@ class Worker:
             self._state = WorkerState.STARTED
 
     def machine(self) -> WorkerMachine:
-        """Return device and software of the worker; starts one and waits for it if there is none.
+        """Returns device and software of the worker; starts one and waits for it if there is none.
 
         Raises:
             WorkerUnavailable: none can be started.
@@ -181,7 +181,7 @@ class Worker:
         return answer
 
     def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | TaskDeath:
-        """Return the graph of the reference of the task's candidate, as text.
+        """Returns the graph of the reference of the task's candidate, as text.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
@@ -285,7 +285,7 @@ class Worker:
             )
 
     def _ready(self) -> Process:
-        """Return a process ready for a task; one that died while idle is replaced.
+        """Returns a process ready for a task; one that died while idle is replaced.
 
         Raises:
             WorkerUnavailable: none can be started.

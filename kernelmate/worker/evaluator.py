@@ -126,7 +126,7 @@ def _move_to(scratch: Path) -> None:
 
 
 def _trace(request: TraceReference) -> ReferenceTraced:
-    """Return the graph of a reference, or a description of the return values for a contract without results.
+    """Returns the graph of a reference, or a description of the return values for a contract without results.
 
     Raises:
         ReferenceFailed: it cannot be traced, or has more operations than an answer holds.

@@ -52,7 +52,8 @@ class Process:
     """A started child, in a session and process group of its own.
 
     Args:
-        command: what starts it. environment: its variables.
+        command: what starts it.
+        environment: its variables.
         output_limit: bytes that it may print in one task.
 
     Raises:
@@ -253,7 +254,7 @@ def _scratch() -> tuple[str, int | None]:
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor of a folder that holds its lock.
+    """Returns a descriptor of a folder that holds its lock.
 
     Raises:
         OSError: another process holds it, or the folder is not this user's.

@@ -233,7 +233,7 @@ def read_to_child(stream: BinaryIO) -> ToChild | None:
     """Read the session's next message; None at the end of the stream.
 
     Raises:
-        FrameError: the bytes are no message to a child.
+        FrameError: the bytes are not a message to a child.
     """
     return _read(stream, _to_child.decode)
 
@@ -242,7 +242,7 @@ def read_from_child(stream: BinaryIO) -> FromChild | None:
     """Read the child's next message; None at the end of the stream.
 
     Raises:
-        FrameError: the bytes are no message from a child.
+        FrameError: the bytes are not a message from a child.
     """
     return _read(stream, _from_child.decode)
 

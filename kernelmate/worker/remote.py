@@ -95,7 +95,7 @@ class Remote:
     def unavailable(
         self, status: int | None, printed: str, *, began: bool, garbage: str | None = None
     ) -> WorkerUnavailable:
-        """Return the error that explains why there is no worker.
+        """Returns the error that explains why there is no worker.
 
         Args:
             status: ssh's exit status; None if it did not end by itself.

@@ -161,7 +161,7 @@ class TaskServer:
         return self._arrival.settle(task)
 
     def _backend(self, task: JudgeTask) -> Backend:
-        """Return the backend that the task names.
+        """Returns the backend that the task names.
 
         Raises:
             BackendUnavailable: the GPU cannot be used.
@@ -278,7 +278,7 @@ def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
 def opened_gpu(
     device: int, memory_limit: int | None, emulators: EmulatorPool | None, runner: Runner | None
 ) -> CudaBackend | IsolatedCuda:
-    """Return the backend of a GPU, opened once per process, and in the runner if there is one.
+    """Returns the backend of a GPU, opened once per process, and in the runner if there is one.
 
     Raises:
         BackendUnavailable: the GPU cannot be used.

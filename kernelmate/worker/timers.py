@@ -182,7 +182,7 @@ def _loaded_version(module: Module, run: Run) -> CudaVersion:
 
 
 def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:
-    """Return the result of many equal launches; None if it could not be measured, which says nothing about the version.
+    """Returns the result of many equal launches; None if it could not be measured, which says nothing about the version.
 
     Raises:
         TimedFault: a launch failed.

@@ -29,7 +29,7 @@ def _judge_nothing(_: Candidate) -> Judged:
 
 
 def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[str, Candidate]:
-    """Return the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
+    """Returns the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
 
     Args:
         job: checked for cancellation between recipes.
@@ -102,7 +102,7 @@ class Checker:
     def check(
         self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
     ) -> dict[str, CompileResult]:
-        """Return the compile result of each kernel of a document, by the kernel's id.
+        """Returns the compile result of each kernel of a document, by the kernel's id.
 
         Args:
             job: checked for cancellation between kernels.
@@ -127,7 +127,7 @@ class Checker:
     def others(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> tuple[TargetFit, ...]:
-        """Return a kernel's resources on the other GPUs in the settings that it compiles for.
+        """Returns a kernel's resources on the other GPUs in the settings that it compiles for.
 
         Raises:
             JobUnwanted: the text has changed.
@@ -152,7 +152,7 @@ class Checker:
     def offers(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> dict[str, Candidate]:
-        """Return the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
+        """Returns the first candidate of each applicable recipe for a kernel, by the recipe's name; nothing is judged.
 
         Raises:
             JobUnwanted: the text has changed.
@@ -167,10 +167,11 @@ class Checker:
     def listings(
         self, job: QueuedJob, kernel: Kernel, reading: Reading, configuration: Configuration
     ) -> tuple[Listing, ...]:
-        """Return PTX and SASS of a kernel, one listing per instance.
+        """Returns PTX and SASS of a kernel, one listing per instance.
 
         Raises:
-            JobUnwanted: the text has changed. KernelmateError: the kernel does not compile, or nvdisasm is missing.
+            JobUnwanted: the text has changed.
+            KernelmateError: the kernel does not compile, or nvdisasm is missing.
         """
         # Disassembling is not needed for anything else that the checker does.
         from kernelmate.compiler.listing import read_listing

@@ -81,7 +81,7 @@ class Configuration:
         return replace(self, given={**self.given, "include_paths": (*present, folder)})
 
     def settings(self, folder: Path | None, **overrides: Any) -> Settings:
-        """Return the settings that apply to documents in a folder.
+        """Returns the settings that apply to documents in a folder.
 
         Args:
             folder: the folder whose nearest `pyproject.toml` applies if the workspace is trusted; None for none.

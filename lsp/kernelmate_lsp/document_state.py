@@ -65,8 +65,8 @@ class Benched:
     """One text of a kernel and its verdicts.
 
     Attributes:
-        at: time of the judgement, in seconds since 1970. of: the text's origin ("saved", "HEAD", "pinned"); None for
-            the document's own text.
+        at: time of the judgement, in seconds since 1970.
+        of: the text's origin ("saved", "HEAD", "pinned"); None for the document's own text.
     """
 
     kernel: Kernel

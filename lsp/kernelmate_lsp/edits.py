@@ -15,7 +15,7 @@ ANNOTATION = "kernelmate"
 
 
 def document_text(reading: Reading, kernel: Kernel) -> str:
-    """Return the text of the whole document with a kernel's changed unit.
+    """Returns the text of the whole document with a kernel's changed unit.
 
     Raises:
         SourceError: the unit is a Python string literal that cannot represent its text.
@@ -42,7 +42,7 @@ def text_edits(reading: Reading, changed: str) -> list[types.TextEdit]:
 def workspace_edit(
     reading: Reading, changed: str, label: str, description: str, *, annotated: bool
 ) -> types.WorkspaceEdit:
-    """Return an edit of one document version, which the client confirms with the user if it can.
+    """Returns an edit of one document version, which the client confirms with the user if it can.
 
     Args:
         reading: the version to edit.

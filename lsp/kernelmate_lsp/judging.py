@@ -70,10 +70,11 @@ class EditorJudge:
     def bench(
         self, job: QueuedJob, kernel: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[Verdict, ...]:
-        """Return the verdicts of a kernel, one per instance.
+        """Returns the verdicts of a kernel, one per instance.
 
         Raises:
-            JobUnwanted: the user cancelled. KernelmateError: contract, reference, settings or machine need a change.
+            JobUnwanted: the user cancelled.
+            KernelmateError: contract, reference, settings or machine need a change.
         """
         return self._with(job, _folder(kernel), configuration, on_stage, lambda session: session.bench(kernel))
 
@@ -89,7 +90,8 @@ class EditorJudge:
         """Searches for a version that meets a prompt.
 
         Raises:
-            JobUnwanted: the user cancelled. KernelmateError: prompt, contract, settings or machine need a change.
+            JobUnwanted: the user cancelled.
+            KernelmateError: prompt, contract, settings or machine need a change.
         """
 
         def search(session: Session) -> Optimization:
@@ -121,10 +123,11 @@ class EditorJudge:
     def compare(
         self, job: QueuedJob, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        """Return the verdicts of two versions of a kernel, the second judged against the first.
+        """Returns the verdicts of two versions of a kernel, the second judged against the first.
 
         Raises:
-            JobUnwanted: the user cancelled. KernelmateError: contracts, settings or machine need a change.
+            JobUnwanted: the user cancelled.
+            KernelmateError: contracts, settings or machine need a change.
         """
         folder = _folder(after)
         made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
@@ -136,7 +139,8 @@ class EditorJudge:
         """Write new kernels for a Python function; no file is written.
 
         Raises:
-            JobUnwanted: the user cancelled. KernelmateError: function, settings or machine need a change.
+            JobUnwanted: the user cancelled.
+            KernelmateError: function, settings or machine need a change.
         """
 
         def work(session: Session) -> WriteOutcome:

@@ -49,8 +49,8 @@ class KernelmateServer(LanguageServer):
         configuration: the client's latest configuration of the window; `configuration_of` returns a document's.
         known: state of each open document, by URI.
         can_consent: True if the client can show a text and ask whether it may leave this machine.
-        completes: True while inline completion is registered with the client. checker, judge: compile and judge; used
-            only in the threads of `checks` and `judging`.
+        completes: True while inline completion is registered with the client.
+        checker, judge: compile and judge; used only in the threads of `checks` and `judging`.
     """
 
     protocol: AnsweringProtocol

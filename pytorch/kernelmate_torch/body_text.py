@@ -30,7 +30,7 @@ class BodyWriter:
     Args:
         program: the program.
         parts: in order of execution.
-        outside: returns the text of a value that no statement computes and that is no input: a parameter, a constant.
+        outside: returns the text of a value that no statement computes and that is not an input: a parameter, a constant.
     """
 
     def __init__(self, program: ModelProgram, parts: Sequence[PortedPart], outside: Callable[[GraphNode], str]) -> None:

@@ -46,7 +46,7 @@ def drawn_inputs(
 
 
 def drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
-    """Returns a tensor of the example's dtype; what is no float is drawn from the example's elements."""
+    """Returns a tensor of the example's dtype; what is not a float is drawn from the example's elements."""
     if not example.is_floating_point() or distribution == "own":
         # Elements of the example: what is an index, a mask or a probability stays one.
         flat = example.reshape(-1)

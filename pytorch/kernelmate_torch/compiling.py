@@ -6,7 +6,7 @@ from kernelmate.records import Compiled, Contract, Kernel, Target
 
 
 def compiled_operator(kernel: Kernel, contract: Contract, gpu: str | None = None) -> tuple[Compiled, Target]:
-    """Return a kernel's code, with the options that it is judged with, from the cache of compiled code if it is there.
+    """Returns a kernel's code, with the options that it is judged with, from the cache of compiled code if it is there.
 
     Args:
         kernel: the kernel.
@@ -14,7 +14,8 @@ def compiled_operator(kernel: Kernel, contract: Contract, gpu: str | None = None
         gpu: an architecture such as `sm_90`; None for the target of the settings, for the emulator.
 
     Raises:
-        CompileTimeout: the compiler did not end. CompilerUnavailable: there is no NVRTC here.
+        CompileTimeout: the compiler did not end.
+        CompilerUnavailable: there is no NVRTC here.
     """
     from kernelmate.compiler import compile_kernel, find_target
     from kernelmate.config import load_settings

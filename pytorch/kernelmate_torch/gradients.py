@@ -89,7 +89,7 @@ def refuse_without_gradient(loaded: LoadedModule) -> None:
 
 
 def differentiate(captured: Captured, loaded: LoadedModule, part: PartToDifferentiate) -> BackwardGraph:
-    """Return the backward graph of the nodes between some values of a program.
+    """Returns the backward graph of the nodes between some values of a program.
 
     It reads the part's inputs and results, which are saved, and computes elements and reductions of the forward pass again.
 

@@ -60,7 +60,7 @@ class KernelOperator:
         self._plans: dict[tuple[tuple[torch.dtype, torch.Size], ...], LaunchPlan] = {}
 
     def size(self, tensors: Sequence[torch.Tensor]) -> Size:
-        """Return the sizes of the contract that follow from the shapes of the inputs.
+        """Returns the sizes of the contract that follow from the shapes of the inputs.
 
         Raises:
             ValueError: a dtype or shape is another than the contract's.
@@ -95,7 +95,7 @@ class KernelOperator:
         )
 
     def plan(self, tensors: Sequence[torch.Tensor]) -> LaunchPlan:
-        """Return the launch for tensors of these shapes, kept for the next call with the same ones.
+        """Returns the launch for tensors of these shapes, kept for the next call with the same ones.
 
         Raises:
             ValueError: an input is not what the contract says.
@@ -112,10 +112,11 @@ class KernelOperator:
         return found
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the results of one launch.
+        """Returns the results of one launch.
 
         Raises:
-            ValueError: an input is not what the contract says. RuntimeError: the launch failed.
+            ValueError: an input is not what the contract says.
+            RuntimeError: the launch failed.
         """
         plan, device = self.plan(tensors), tensors[0].device
         tensors = [one.contiguous() for one in tensors]
@@ -195,7 +196,7 @@ class KernelOperator:
 
 @functools.cache
 def operator(path: str | Path) -> Callable[..., Any]:
-    """Return the operator of a kernel's file, registered with torch.library for the CPU, CUDA and fake tensors.
+    """Returns the operator of a kernel's file, registered with torch.library for the CPU, CUDA and fake tensors.
 
     Args:
         path: the file; its contract says what the operator takes and returns.

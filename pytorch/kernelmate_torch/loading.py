@@ -169,7 +169,7 @@ def load(
     else:
         model = FunctionModule(found)
     if not isinstance(model, torch.nn.Module):
-        raise Refusal(f"{name} is no torch.nn.Module.", file=str(path), hint="Give a module's class, or a function.")
+        raise Refusal(f"{name} is not a torch.nn.Module.", file=str(path), hint="Give a module's class, or a function.")
     signature = inspect.signature(getattr(found, "forward", found))
     names = [one for one in signature.parameters if one != "self"]
     torch.manual_seed(seed)
@@ -306,7 +306,7 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
             raise Refusal(
                 f"{_capital(what)} has no elements: its shape is {list(one.shape)}.",
                 file=str(path),
-                hint="Give example inputs with at least one element; kernels are never launched for none.",
+                hint="Give example inputs with at least one element; a kernel is never launched without elements.",
             )
     places = {one.device: what for what, one in tensors}
     if len(places) > 1:

@@ -129,7 +129,7 @@ class PortedFile:
 
 
 def read_file(path: Path, name: str, text: str) -> PortedFile:
-    """Return what a module's file has, from its syntax tree; nothing of it runs.
+    """Returns what a module's file has, from its syntax tree; nothing of it runs.
 
     Raises:
         SourceError: it is not Python.

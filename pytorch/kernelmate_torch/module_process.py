@@ -103,7 +103,8 @@ class ModuleProcess:
             backward: refuse a module without gradients.
 
         Raises:
-            InputError: the file, the module or its inputs need a change. EnvironmentFailed: PyTorch is missing.
+            InputError: the file, the module or its inputs need a change.
+            EnvironmentFailed: PyTorch is missing.
         """
         self._path = path
         request = {"do": "export", "path": str(path), "name": name, "inputs": inputs, "seed": seed}
@@ -171,7 +172,7 @@ class ModuleProcess:
             ) from None
         if not line and self._process.wait() == -signal.SIGKILL:
             raise SourceError(
-                "The module's process was killed, most likely for want of memory.",
+                "The module's process was killed, most likely because memory ran out.",
                 file=str(self._path),
                 hint="Give smaller example inputs by --inputs.",
             )

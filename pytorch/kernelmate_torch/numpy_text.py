@@ -90,7 +90,7 @@ class SizeTexts:
         """Returns a dimension's text.
 
         Raises:
-            Untranslated: it is an expression over symbols that are no sizes of this part.
+            Untranslated: it is an expression over symbols that are not sizes of this part.
         """
         if dim in self.names and dim not in self.fixed:
             return self.names[dim]

@@ -86,7 +86,7 @@ class OperatorCase:
 
 
 def contract_cases(spec: str, extra: Sequence[str] = (), *, most_elements: int = 1 << 16) -> list[OperatorCase]:
-    """Return the listed sizes of a kernel's contract that a test on the CPU can take, with inputs by the contract.
+    """Returns the listed sizes of a kernel's contract that a test on the CPU can take, with inputs by the contract.
 
     The user's reference and `inputs` function run in this process. A kernel that the contract names as reference runs in
     the emulator.
@@ -115,7 +115,7 @@ def contract_cases(spec: str, extra: Sequence[str] = (), *, most_elements: int =
 def small_case(
     spec: str, extra: Sequence[str], sizes: Mapping[str, int]
 ) -> OperatorCase:  # fmt: skip
-    """Return a case of another size, for tests that launch a kernel once for every element.
+    """Returns a case of another size, for tests that launch a kernel once for every element.
 
     Args:
         spec: as for `contract_cases`, and likewise `extra`.

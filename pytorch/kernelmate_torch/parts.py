@@ -143,7 +143,7 @@ class _PartWriter:
             raise Untranslated("its result is not used")
         for name in self.inputs:
             if self._spec(name) is None:
-                raise Untranslated(f"{name} is no tensor")
+                raise Untranslated(f"{name} is not a tensor")
         fixed: set[Dim] = set()
         while True:
             sizes = SizeTexts(self._size_names(fixed))
@@ -243,7 +243,7 @@ class _PartWriter:
             return value["torch"]
         spec = self._spec(value["node"])
         if spec is None:
-            raise Untranslated(f"{value['node']} is no tensor")
+            raise Untranslated(f"{value['node']} is not a tensor")
         return NumpyValue(self.variables[value["node"]], spec)
 
     def _arguments(self, sizes: SizeTexts) -> Iterator[Argument]:

@@ -142,7 +142,7 @@ class Porter:
     _attempts: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def parts(self) -> Iterator[PortedPart]:
-        """Yield the parts in order of execution, each once it is judged.
+        """Yields the parts in order of execution, each once it is judged.
 
         Raises:
             EnvironmentFailed: compiler, worker or PyTorch are unavailable.

@@ -33,7 +33,7 @@ class GraphNode(msgspec.Struct, frozen=True):
         target: the operator ("aten.linear.default"); for parameters and buffers the attribute path ("fc.weight").
         args: positional arguments: numbers, texts, lists, `{"node": name}` for values and `{"size": expression}`.
         kwargs: keyword arguments, likewise.
-        tensor: its shape and dtype; None for what is no single tensor.
+        tensor: its shape and dtype; None for what is not a single tensor.
         line: line of the module's file that computes it; 0 if unknown.
         literal: for a constant of at most 64 elements, its numbers as nested lists.
     """
@@ -57,7 +57,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
         several: True if it returns a tuple or list, although of one element.
         symbols: the number that each symbol, and each expression over them, had in the example inputs.
         inputs: names of forward's parameters, in order.
-        fixed: parameters that are no tensors, with their values' text: the program holds for these values alone.
+        fixed: parameters that are not tensors, with their values' text: the program holds for these values alone.
         written: for a buffer that forward changes, its attribute path and the node with its new value.
         same_in_training: True if training mode computes the same.
         smaller: numbers of the module's file that were made smaller, so that its example inputs fit into memory.

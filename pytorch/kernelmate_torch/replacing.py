@@ -164,7 +164,7 @@ def _replacement(new: Any, old: torch.nn.Module) -> torch.nn.Module:
         return OperatorModule(new, old)
     made = new(old)
     if not isinstance(made, torch.nn.Module):
-        raise TypeError(f"The function for {type(old).__name__} returned {made!r}, which is no module.")
+        raise TypeError(f"The function for {type(old).__name__} returned {made!r}, which is not a module.")
     return made
 
 

@@ -45,7 +45,7 @@ def test_a_mistake_in_a_stage_is_reported_at_its_line(tmp_path: Path) -> None:
         async with editor(tmp_path) as it:
             uri = it.open(tmp_path / "twice.cu", text)
             (found,) = await it.problems(uri)
-            assert "'ones', which from takes, is no array of the pipeline." in found.message
+            assert "'ones', which from takes, is not an array of the pipeline." in found.message
             assert found.range.start.line == place(text, '"ones"')[0]
             it.change(uri, TEXT)
             assert await it.problems(uri) == []

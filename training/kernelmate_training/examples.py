@@ -183,7 +183,8 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
     """Returns the question in one object of a corpus.
 
     Raises:
-        KeyError: a key is missing. TypeError: a value has another type.
+        KeyError: a key is missing.
+        TypeError: a value has another type.
     """
     from kernelmate.suggest.codec.base import Question
 

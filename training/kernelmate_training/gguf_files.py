@@ -189,7 +189,7 @@ def paired(rows: Array, heads: int) -> Array:
 def quantised(array: Array, kind: Kind) -> tuple[Array, Any]:
     """Returns an array in its storage format, and ggml's type of that format.
 
-    Vectors stay float32; arrays whose rows are no multiple of 32 elements, the length of ggml's blocks, become float16 unless `kind` is f32.
+    Vectors stay float32; arrays whose rows are not a multiple of 32 elements, the length of ggml's blocks, become float16 unless `kind` is f32.
     """
     import gguf
 

@@ -102,13 +102,13 @@ class Judges:
                     worker.ask(waiting.pop())
                 elif worker.case is not None and seconds is not None and spent > seconds + OVERTIME_S:
                     worker.renew()
-            for number, grades in _heard(self._pool):
+            for number, grades in _received(self._pool):
                 found[number] = grades
                 told(len(found), len(cases))
         return found
 
 
-def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
+def _received(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
     """Yields the grades that processes have sent.
 
     Processes that hang or died are replaced, and the answers to their question count as wrong.

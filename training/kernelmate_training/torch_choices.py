@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kernelmate.suggest.codec.applicable import (
     choice_of,
-    choice_told,
     choices,
     fits,
+    format_choice,
     in_order,
     offer_tokens,
     offers_in,
@@ -51,7 +51,7 @@ def agreement(model: Llama, tokenizer: Tokenizer, held_out: Encoded, batch: int 
     found = {}
     for task, prompts in asked.items():
         ranks = [
-            [choice_told(choice) in good for choice, _ in islice(choices(prompt, after.__getitem__), FIRST)]
+            [format_choice(choice) in good for choice, _ in islice(choices(prompt, after.__getitem__), FIRST)]
             for prompt, good in prompts.items()
         ]
         count = len(ranks)

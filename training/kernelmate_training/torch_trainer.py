@@ -352,7 +352,7 @@ class Trainer:
         """Returns to the last checkpoint, with half the rate from there on."""
         self._fallbacks += 1
         failed = self.step
-        self.journal.write("loss is no number", step=failed)
+        self.journal.write("loss is not a number", step=failed)
         found = newest(self.folder)
         if self._fallbacks > MOST_FALLBACKS or found is None or not found.state:
             where = (

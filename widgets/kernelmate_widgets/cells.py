@@ -19,7 +19,7 @@ MAGIC = "%%kernelmate"
 
 
 def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
-    """Return a cell without its magic line as a unit; messages use the line numbers that the cell's editor shows.
+    """Returns a cell without its magic line as a unit; messages use the line numbers that the cell's editor shows.
 
     Args:
         body: the text below the magic line.
@@ -46,12 +46,13 @@ def place_name(session: str | None = None) -> str:
 
 
 def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
-    """Return the kernel or pipeline of a cell to judge.
+    """Returns the kernel or pipeline of a cell to judge.
 
     It is the one named `name`, else the only one, else the only one with a contract.
 
     Raises:
-        SourceError: there is none, or the choice is ambiguous. ContractError: a contract is invalid.
+        SourceError: there is none, or the choice is ambiguous.
+        ContractError: a contract is invalid.
     """
     kernels = (*find_kernels(unit), *find_pipelines(unit))
     if not kernels:

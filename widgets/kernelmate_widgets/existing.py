@@ -95,7 +95,7 @@ class Cells:
         return Unit(path=path, text=text, language="text", anchors=(*anchors, shifted), file_text=text), number
 
     def jitted(self, name: str, text: str) -> ExistingKernel:
-        """Return a Triton function from the last cell that defines it.
+        """Returns a Triton function from the last cell that defines it.
 
         Raises:
             UsageError: no cell defines it.
@@ -153,7 +153,7 @@ def _as_cuda_comments(block: str) -> list[str]:
 
 
 def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict[str, Any]) -> ExistingKernel:
-    """Return the kernel that an expression of the notebook denotes; nothing is compiled or launched.
+    """Returns the kernel that an expression of the notebook denotes; nothing is compiled or launched.
 
     Args:
         text: `scale`, a `cupy.RawKernel` or a Triton function; `module.scale` or `module.scale<float>`, a function of a
@@ -262,7 +262,7 @@ def _no_source(value: object, text: str) -> UsageError:
             hint=f"%kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function; a {MAGIC} cell judges one.",
         )
     hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, a Triton function, and kernels of %%kernelmate."
-    return UsageError(f"{text} is a {kind}, whose CUDA source cannot be had.", hint=hint)
+    return UsageError(f"{text} is a {kind}, whose CUDA source cannot be read.", hint=hint)
 
 
 # ----------------------------------------------------------------------------------------------------------- judging
@@ -272,7 +272,8 @@ def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> Mag
     """Judge a kernel of the notebook with live objects; `--bind` also binds it for further commands.
 
     Raises:
-        UsageError: its source is not available, or the arguments do not fit. KernelFailed: the kernel was rejected.
+        UsageError: its source is not available, or the arguments do not fit.
+        KernelFailed: the kernel was rejected.
     """
     name, *words = options.words
     cells = Cells(magics.shell)

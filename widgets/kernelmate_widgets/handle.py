@@ -201,7 +201,7 @@ class KernelHandle:
 
     @at_the_call
     def revert(self) -> KernelVersion:
-        """Return to the version before the last accepted one.
+        """Returns to the version before the last accepted one.
 
         Raises:
             UsageError: nothing was accepted since the cell was run.
@@ -259,8 +259,8 @@ class KernelHandle:
         """Launch, with grid and block from the contract.
 
         Raises:
-            UsageError: the arguments do not fit the kernel, or the contract defines no launch for them. LaunchFailed:
-                the backend reported an error.
+            UsageError: the arguments do not fit the kernel, or the contract defines no launch for them.
+            LaunchFailed: the backend reported an error.
         """
         version, launcher = self._loaded()
         given = read_arguments(version.kernel, version.contract, arguments, self.backend)
@@ -367,7 +367,7 @@ def is_version(candidate: Candidate, version: KernelVersion) -> bool:
 
 
 def reason_not_to_take(found: Judged) -> str | None:
-    """Return the reason why the user cannot accept a candidate; None if the user can.
+    """Returns the reason why the user cannot accept a candidate; None if the user can.
 
     A predicted gain or an inferred contract is no such reason, though such a version is never accepted automatically.
     """

@@ -65,7 +65,8 @@ class Launcher(Protocol):
         """Launch once; asynchronous on a GPU, synchronous in the emulator.
 
         Raises:
-            LaunchFailed: the backend reported an error. UsageError: the arguments cannot be used.
+            LaunchFailed: the backend reported an error.
+            UsageError: the arguments cannot be used.
         """
         ...
 
@@ -110,7 +111,8 @@ class EmulatorLauncher:
         """Launch once, and wait; a failed launch leaves the arrays unchanged.
 
         Raises:
-            LaunchFailed: the emulator reported an error. UsageError: two arrays share memory that is written.
+            LaunchFailed: the emulator reported an error.
+            UsageError: two arrays share memory that is written.
             LaunchTooLarge: the launch exceeds the emulator's limits.
         """
         held = {one.argument.name: one.array.shared() for one in given if one.array is not None}
@@ -199,7 +201,8 @@ class GpuLauncher:
         """Launch once, asynchronously; an error in the kernel is reported at the next synchronisation.
 
         Raises:
-            LaunchFailed: the driver refuses the launch. DeviceFailed: the GPU's context is lost.
+            LaunchFailed: the driver refuses the launch.
+            DeviceFailed: the GPU's context is lost.
         """
         import cupy
 
@@ -255,7 +258,7 @@ def _stream(given: Sequence[CallArgument]) -> Any:
 def triton_arguments(
     kernel: Kernel, contract: Contract, values: Sequence[object], named: Mapping[str, object]
 ) -> list[object]:
-    """Return the values of a launch's arguments, in the order of the contract's arguments.
+    """Returns the values of a launch's arguments, in the order of the contract's arguments.
 
     Args:
         kernel: the jitted function.
@@ -297,7 +300,7 @@ def triton_arguments(
 
 
 def triton_shape(kernel: Kernel, grid: Any, contract: Contract) -> LaunchShape:
-    """Return the launch for a Triton grid: a number, a tuple of up to three, or a function of the constants.
+    """Returns the launch for a Triton grid: a number, a tuple of up to three, or a function of the constants.
 
     Raises:
         UsageError: the value is not a grid.

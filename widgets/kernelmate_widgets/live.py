@@ -51,7 +51,7 @@ class LineArguments:
 
 
 def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, folder: Path) -> Contract | None:
-    """Return the contract for live objects; None if the line names none, so that the cell's own applies.
+    """Returns the contract for live objects; None if the line names none, so that the cell's own applies.
 
     Args:
         kernel: the cell's kernel.
@@ -60,8 +60,8 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
         folder: folder of copies for the worker; it must live as long as the contract.
 
     Raises:
-        UsageError: a name, an array or a launch does not fit the kernel. ContractError: the cell's own contract is
-            invalid.
+        UsageError: a name, an array or a launch does not fit the kernel.
+        ContractError: the cell's own contract is invalid.
     """
     if not wanted.anything:
         return None
@@ -121,7 +121,7 @@ def _with_arrays(
 
 
 def _described(kernel: Kernel, values: Sequence[object]) -> Contract:
-    """Return a contract from the kernel's signature and the live arrays: dtypes, and shapes in terms of size names.
+    """Returns a contract from the kernel's signature and the live arrays: dtypes, and shapes in terms of size names.
 
     If the names of any shape are ambiguous or missing, all shapes are numbers and no size is varied.
     """
@@ -387,7 +387,7 @@ def _check_parameters(contract: Contract, function: Callable[..., Any], text: st
 
 
 def split(text: str) -> list[str]:
-    """Return the elements of a Python tuple, as text.
+    """Returns the elements of a Python tuple, as text.
 
     Raises:
         UsageError: the text is not a Python expression.
@@ -405,7 +405,7 @@ def split(text: str) -> list[str]:
 
 
 def value_of(text: str, evaluate: Evaluate, option: str) -> Any:
-    """Return the value of an expression in an option or a command.
+    """Returns the value of an expression in an option or a command.
 
     Raises:
         UsageError: the evaluation raised an exception, which the message gives.

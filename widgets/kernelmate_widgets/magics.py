@@ -137,7 +137,7 @@ class KernelmateMagics(Magics):
     @argument("--backend", choices=["auto", "cuda", "emulator"], help="Of judge: the backend that runs the kernel.")
     @argument("--seed", type=int, help="Of judge: seed of the inputs.")
     @argument("--bind", metavar="NEW", help="Of judge: bind the kernel to this name, so that it can be asked about.")
-    @argument("-h", "--help", action="store_true", help="Show what the command does and how it is written.")
+    @argument("-h", "--help", action="store_true", help="Show the purpose and the options of the command.")
     @argument("-q", "--quiet", action="store_true", help="Show nothing.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")

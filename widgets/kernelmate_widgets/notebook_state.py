@@ -107,14 +107,15 @@ class NotebookState:
         return load_settings(**{**self.settings_given, **(options or {})})
 
     def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
-        """Return a session, cached by settings and owner, whose worker is reused.
+        """Returns a session, cached by settings and owner, whose worker is reused.
 
         Args:
             options: the cell's options.
             owner: identifies background work, which has its own worker; empty for cells.
 
         Raises:
-            UsageError: a setting is invalid. BackendUnavailable: the backend cannot run here.
+            UsageError: a setting is invalid.
+            BackendUnavailable: the backend cannot run here.
         """
         settings = self.settings(options)
         key = owner, settings.model_dump_json()

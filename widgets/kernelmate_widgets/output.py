@@ -170,7 +170,7 @@ def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
 
 
 def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
-    """Return the static output of a panel: the last search or else the verdict, and the version in force.
+    """Returns the static output of a panel: the last search or else the verdict, and the version in force.
 
     Args:
         handle: the panel's kernel.

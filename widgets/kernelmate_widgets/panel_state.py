@@ -164,7 +164,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
 
 
 def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False) -> Plain:
-    """Return the details of one version: reason, findings with lines, text, changes, sizes and figures.
+    """Returns the details of one version: reason, findings with lines, text, changes, sizes and figures.
 
     Values called `html` are escaped HTML from the report; all others are plain text.
     """

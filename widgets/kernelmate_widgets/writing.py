@@ -32,8 +32,8 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
     """Write a kernel for the function of a call, show its verdict, and offer its text as the next cell.
 
     Raises:
-        UsageError: the text is not a call of a Python function on arrays and numbers. ReferenceFailed: the function
-            raises an exception.
+        UsageError: the text is not a call of a Python function on arrays and numbers.
+        ReferenceFailed: the function raises an exception.
     """
     from kernelmate.session.writing import write_kernel
     from kernelmate.synthesis.draft import KernelRequest

@@ -196,7 +196,7 @@ class LargeArena:
         return int(self._memory.ptr) + self.spans[name].start
 
     def read(self) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-        """Return the arrays after the launch, and a finding for each with damaged guard bands.
+        """Returns the arrays after the launch, and a finding for each with damaged guard bands.
 
         An unmodified input is returned as the given object.
         """

@@ -66,14 +66,14 @@ def _largest_block(target: Target, resources: Resources) -> int:
 def occupancy_disagreement(
     compiled: Compiled, target: Target, function: Any, shape: LaunchShape, sms: int
 ) -> str | None:
-    """Return the difference of the blocks per SM from the driver's count.
+    """Returns the difference of the blocks per SM from the driver's count.
 
     The result is None if both counts are equal, or if the target is another GPU.
 
     Args:
         compiled: the kernel.
         target: the target of the computed occupancy.
-        function: the loaded cupy.RawKernel, with leave to take the launch's shared memory.
+        function: the loaded cupy.RawKernel, whose limit of shared memory permits the launch.
         shape: the launch.
         sms: multiprocessors of this GPU.
     """
@@ -154,7 +154,7 @@ class CudaBackend:
     def timer(
         self, versions: Sequence[tuple[Module | ReplayedVersion, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
-        """Return a timer of loaded versions for the arguments of `run`.
+        """Returns a timer of loaded versions for the arguments of `run`.
 
         Args:
             versions: each with its launch.
@@ -216,7 +216,7 @@ class CudaBackend:
             return None
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
-        """Return the finding of a failed launch; marks the context as lost if it is.
+        """Returns the finding of a failed launch; marks the context as lost if it is.
 
         Raises:
             DeviceFailed: the machine is to blame; the context is lost as well.

@@ -62,7 +62,7 @@ def record_dtype(stride: int) -> np.dtype[Any]:
 
 
 def durations_of(records: np.ndarray[Any, Any], shapes: Sequence[LaunchShape]) -> np.ndarray[Any, Any]:
-    """Return the microseconds of each launch, in the order of `shapes`, which is the launch order.
+    """Returns the microseconds of each launch, in the order of `shapes`, which is the launch order.
 
     Args:
         records: one for each launch, as `record_dtype` has them, in any order.
@@ -127,7 +127,7 @@ class Tracer:
             self._check(self._library.cuptiActivityDisable(CONCURRENT_KERNEL))
 
     def records(self, expected: int) -> np.ndarray[Any, Any]:
-        """Return the records since the last call, of kernels that have ended; the caller must have waited for them.
+        """Returns the records since the last call, of kernels that have ended; the caller must have waited for them.
 
         Args:
             expected: expected number; if some are missing, CUPTI is also asked for unfinished buffers.
@@ -227,7 +227,7 @@ def load() -> ctypes.CDLL:
 
 @functools.cache
 def tracer() -> Tracer:
-    """Return this process's tracer.
+    """Returns this process's tracer.
 
     Raises:
         Untraced: CUPTI is unavailable.

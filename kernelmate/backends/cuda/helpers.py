@@ -165,7 +165,7 @@ class HelperKernels:
 
 @functools.cache
 def helpers(device: int) -> HelperKernels:
-    """Return the helper kernels on a GPU; loads them once.
+    """Returns the helper kernels on a GPU; loads them once.
 
     Raises:
         cupy.cuda.driver.CUDADriverError: the driver does not load them.
@@ -227,7 +227,7 @@ On an H100 the last five lie 0.7 us closer together than all before, in every ch
 
 
 def kept_ahead(took_ns: int, waited_ns: int, spans_us: Sequence[float]) -> bool:
-    """Return True if the host was always ahead of the GPU, so that no gap between stamps is the host's.
+    """Returns True if the host was always ahead of the GPU, so that no gap between stamps is the host's.
 
     That holds if the host had submitted everything before the GPU started, or if each launch takes the GPU longer than
     the host.
@@ -241,7 +241,7 @@ def kept_ahead(took_ns: int, waited_ns: int, spans_us: Sequence[float]) -> bool:
 
 
 def durations_of(spans_us: Sequence[float], empty_spans_us: Sequence[float], empty_us: float) -> list[float]:
-    """Return durations from the spans between time stamps of launches and of empty kernels.
+    """Returns durations from the spans between time stamps of launches and of empty kernels.
 
     Args:
         spans_us: one for each launch.
@@ -253,7 +253,7 @@ def durations_of(spans_us: Sequence[float], empty_spans_us: Sequence[float], emp
 
 
 def empty_of(spans_us: Sequence[float], tail: int = TAIL) -> float:
-    """Return the span of an empty kernel whose code placement is ordinary.
+    """Returns the span of an empty kernel whose code placement is ordinary.
 
     Copies next to the code that ran just before are faster by a step. So the middle half of the spans counts, and if
     the step lies within it, the part above the step.

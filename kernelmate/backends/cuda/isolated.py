@@ -142,7 +142,9 @@ class Runner:
     """The worker's end of the connection to its runner.
 
     Args:
-        connection: to the runner. pid: its process. exchange: the memory that both share.
+        connection: to the runner.
+        pid: its process.
+        exchange: the memory that both share.
     """
 
     def __init__(self, connection: Connection, pid: int, exchange: Exchange) -> None:
@@ -171,7 +173,7 @@ class Runner:
         return self._connection.poll(seconds)
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """Return the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
+        """Returns the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
 
         Raises:
             DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.

@@ -34,7 +34,7 @@ _STICKY = {
     714: (FindingCode.ILLEGAL_ADDRESS, "the hardware stack was corrupted or overflowed"),
     715: (FindingCode.TRAP, "the kernel ran into an illegal instruction"),
     716: (FindingCode.MISALIGNED_ACCESS, "the kernel accessed memory off its alignment"),
-    717: (FindingCode.ILLEGAL_ADDRESS, "an instruction for one address space met an address of another"),
+    717: (FindingCode.ILLEGAL_ADDRESS, "an instruction for one address space was given an address of another"),
     718: (FindingCode.ILLEGAL_ADDRESS, "the program counter left the code"),
 }
 """Errors of a kernel that destroy the context."""
@@ -44,30 +44,30 @@ LAUNCH_FAILED = 719
 
 _LAUNCH = {
     1: "an argument of the launch is invalid",
-    9: "the grid or block is beyond what the device takes",
+    9: "the grid or block is larger than the device supports",
     701: "it takes more registers or shared memory than a block may have",
     720: "a cooperative launch needs all its blocks on the device at once, and they do not fit",
     801: "the device does not support it",
-    912: "the cluster is beyond what the device takes",
+    912: "the cluster is larger than the device supports",
 }
 """Errors of a launch that never started and for which the version is to blame."""
 
 _MACHINE = {
     4: "the driver is shutting down",
     46: "the GPU is in use by others or taken out of service",
-    100: "there is no GPU any more",
+    100: "there is no GPU left",
     101: "the GPU is not there any more",
     214: "the GPU's memory had an uncorrectable error (ECC)",
     220: "the GPU's NVLink had an uncorrectable error",
-    226: "the GPU contained an error of its hardware",
+    226: "the GPU had a hardware error, which it contained",
     709: "the context was destroyed",
     802: "the system is not ready for CUDA",
     803: "the driver and its kernel module are of different versions",
     805: "the Multi-Process Service cannot be reached",
     806: "the Multi-Process Service failed",
     807: "the Multi-Process Service is not ready",
-    808: "the Multi-Process Service has as many clients as it takes",
-    809: "the Multi-Process Service has as many connections as it takes",
+    808: "the Multi-Process Service has reached its limit of clients",
+    809: "the Multi-Process Service has reached its limit of connections",
     810: "the Multi-Process Service ended this process, as it does to all clients when one of them faults",
     999: "the driver failed for a reason it does not know",
 }
@@ -75,7 +75,7 @@ _MACHINE = {
 
 
 def fault_of(status: int, words: str, *, traps: bool) -> Fault:
-    """Return the finding for a driver status.
+    """Returns the finding for a driver status.
 
     Args:
         status: the driver's code.
@@ -107,7 +107,7 @@ def fault_of(status: int, words: str, *, traps: bool) -> Fault:
     if status in _LAUNCH:
         message = f"the launch is not possible: {_LAUNCH[status]} ({words})"
         return Fault(Finding(FindingCode.LAUNCH_FAILURE, "error", message), sticky=False)
-    what = _MACHINE.get(status, "the driver reports what no kernel should cause")
+    what = _MACHINE.get(status, "the driver reports an error that no kernel should cause")
     raise DeviceFailed(
         f"The GPU failed: {what} ({words}). This says nothing about the kernel.",
         hint="Run it again. If it fails again, see `nvidia-smi -q` and the driver's messages (Xid in dmesg).",

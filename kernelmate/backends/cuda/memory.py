@@ -46,7 +46,7 @@ class DeviceMemory:
     resident_threads: int
 
     def refusal(self, ptx: str, local_bytes: int) -> str | None:
-        """Return the reason why a kernel exceeds the memory limit even without arrays; None if it does not.
+        """Returns the reason why a kernel exceeds the memory limit even without arrays; None if it does not.
 
         Args:
             ptx: its PTX, for the `__device__` variables.
@@ -110,7 +110,7 @@ class DeviceVariable:
 
 
 def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:
-    """Return device addresses of the variables that a loaded module uses.
+    """Returns device addresses of the variables that a loaded module uses.
 
     Headers define dozens of unused constants, each of which would cost a copy at every reset.
 
@@ -123,7 +123,7 @@ def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:
 
 
 def variable_of(function: Any, name: str) -> DeviceVariable | None:
-    """Return a variable of a loaded module, also a constant; None if it has none of this name.
+    """Returns a variable of a loaded module, also a constant; None if it has none of this name.
 
     Args:
         function: a compiled cupy.RawKernel of the module.
@@ -142,7 +142,7 @@ def fill_variables(function: Any, arguments: Iterable[Any], places: Mapping[str,
 
     Args:
         function: a compiled cupy.RawKernel of the module.
-        arguments: the arguments of the launch; those that are no variables are left out.
+        arguments: the arguments of the launch; those that are not variables are left out.
         places: the device address of each array.
         stream: the cupy stream, which is awaited.
 

@@ -95,7 +95,7 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
                 bench = _ProbeKernels(stream, properties, on_probe)
                 roofs, replay_us, submit_us = bench.roofs(), bench.replay_us(), bench.submit_us()
                 notes = [] if alone else ["other sessions of KernelMate used the GPU meanwhile"]
-                notes += [f"clocks were held down: {reason}" for reason in sensors.throttle_reasons()]
+                notes += [f"clocks were throttled: {reason}" for reason in sensors.throttle_reasons()]
                 notes += [f"another process was on the GPU: {other}" for other in sensors.others()]
         finally:
             turns.close()

@@ -66,7 +66,7 @@ class Sensors:
             return ()
 
     def others(self) -> tuple[str, ...]:
-        """Return other compute processes on the GPU, as `python3 (pid 123)`, the first few of them.
+        """Returns other compute processes on the GPU, as `python3 (pid 123)`, the first few of them.
 
         The same session's idle spare process is left out.
         """

@@ -102,7 +102,7 @@ class TimingArena:
         return self._places
 
     def launcher(self, function: Any, shape: LaunchShape) -> Launch:
-        """Return a low-overhead launcher of a version on this memory, for graphs and long sequences.
+        """Returns a low-overhead launcher of a version on this memory, for graphs and long sequences.
 
         Args:
             function: the version as a cupy.RawKernel, prepared for the launch's shared memory.
@@ -184,7 +184,7 @@ def launcher(
     places: Mapping[str, int],
     current: Any,
 ) -> Launch:
-    """Return a low-overhead launcher of a kernel.
+    """Returns a low-overhead launcher of a kernel.
 
     Args:
         function: a cupy.RawKernel, prepared for the launch's shared memory.

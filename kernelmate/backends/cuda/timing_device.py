@@ -142,7 +142,7 @@ class CudaTimingDevice:
         return tuple(found)
 
     def spans(self, order: Sequence[int | None], placement: int = 0) -> tuple[list[float], list[float]]:
-        """Return the spans between time stamps of at most `AT_ONCE` warm launches, and of the empty kernels after them.
+        """Returns the spans between time stamps of at most `AT_ONCE` warm launches, and of the empty kernels after them.
 
         Raises:
             TimedFault: a launch failed.

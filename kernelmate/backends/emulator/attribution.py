@@ -58,7 +58,7 @@ def with_lines(
 
 
 def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -> tuple[LineCounters, ...]:
-    """Return the counters of every executed line, in order; counts without a line come last.
+    """Returns the counters of every executed line, in order; counts without a line come last.
 
     Args:
         decoded: the kernel.

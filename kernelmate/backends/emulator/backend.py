@@ -71,7 +71,7 @@ def out_of_memory(run: Run) -> EmulationTooLarge:
     """Returns the error for a launch that ran out of memory anyway."""
     needed = needed_bytes(run)
     return EmulationTooLarge(
-        f"the launch needs about {needed >> 20} MiB of memory to be emulated, more than could be had.",
+        f"the launch needs about {needed >> 20} MiB of memory to be emulated, more than could be allocated.",
         needed,
         "raise memory_limit_mb in the settings",
     )
@@ -111,10 +111,11 @@ class EmulatorBackend:
 
 @functools.lru_cache(maxsize=16)
 def decoded_of(ptx: str, name: str) -> Decoded:
-    """Return a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
+    """Returns a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
 
     Raises:
-        LinkRefused: the emulator does not support an instruction. PtxError: the text is not valid PTX.
+        LinkRefused: the emulator does not support an instruction.
+        PtxError: the text is not valid PTX.
     """
     decoded = with_detours(decode(link(parse_program(ptx, name), name)))
     return with_contended(replace(decoded, unused=unused_reads(decoded.steps)))

@@ -202,7 +202,7 @@ class Barriers:
                 barrier.position,
                 stranded,
                 lambda: (
-                    "waits at this barrier, which other threads of the block go around: they run what comes after it, and end"
+                    "waits at this barrier, which other threads of the block bypass: they run the code after it, and end"
                 ),
             )
 

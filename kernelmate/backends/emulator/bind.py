@@ -123,7 +123,7 @@ def single_definitions(decoded: Decoded) -> frozenset[str]:
 def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compute | Load, ...]:
     """Returns operations that may be uniform over threads.
 
-    Their sources are no registers, or results of such operations.
+    Their sources are not registers, or results of such operations.
     """
     found: list[Compute | Load] = []
     written: set[str] = set()

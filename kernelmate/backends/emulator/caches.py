@@ -128,7 +128,7 @@ class Footprint:
 
 
 def footprint(result: RunResult, loaded: float, stored: float, unique: float) -> Footprint:
-    """Return unique bytes read from memory, and unique bytes that must be written back.
+    """Returns unique bytes read from memory, and unique bytes that must be written back.
 
     Stores are attributed first to arrays that the run did not read before writing; all else that was touched was
     loaded.
@@ -152,7 +152,7 @@ def read_again(target: Target, unique: float, missed: float, loaded: float) -> f
 
 
 def load_hits(result: RunResult) -> float | None:
-    """Return L1's hit rate of load sectors, from each line's sample; None without a sample or loads.
+    """Returns L1's hit rate of load sectors, from each line's sample; None without a sample or loads.
 
     A sample of a launch's beginning underrepresents its loops; weighting by the counts corrects that.
     """

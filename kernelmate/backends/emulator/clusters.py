@@ -174,7 +174,7 @@ class ClusterBarriers:
             self._report(
                 barrier,
                 stranded,
-                "waits for the barrier of its cluster, which other threads of the cluster go around: they run what comes after "
+                "waits for the barrier of its cluster, which other threads of the cluster bypass: they run the code after "
                 "it, and end",
             )
 

@@ -51,9 +51,11 @@ class SiteCount:
     """Counts of one memory instruction.
 
     Attributes:
-        action: `load`, `store` or `atomic`. size: bytes that one lane accesses.
+        action: `load`, `store` or `atomic`.
+        size: bytes that one lane accesses.
         requests: warps that executed it; for shared memory the groups of lanes that are served together.
-        passes: sectors of global memory, wavefronts of shared memory. lines: 128-byte lines of global memory.
+        passes: sectors of global memory, wavefronts of shared memory.
+        lines: 128-byte lines of global memory.
     """
 
     action: str
@@ -105,7 +107,7 @@ class _Alike:
 
 
 def _alike(lanes: Array, offsets: Array, grain: int) -> _Alike | None:
-    """Return the common pattern if the same lanes of every warp access memory alike; else None.
+    """Returns the common pattern if the same lanes of every warp access memory alike; else None.
 
     From warp to warp the pattern may move by multiples of `grain` bytes.
     """
@@ -286,7 +288,7 @@ def as_record(
     footprint_bytes: int,
     barriers: int,
 ) -> Counters:
-    """Return the counters of a launch as the verdict's record.
+    """Returns the counters of a launch as the verdict's record.
 
     Instructions are None, because hardware runs SASS and only PTX was counted. Local sectors are those of PTX, which
     has no spills.

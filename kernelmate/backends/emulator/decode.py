@@ -151,7 +151,7 @@ def _operation(instruction: Instruction, linked: Linked) -> Operation:
 def _linkers_trap(instruction: Instruction) -> Trap:
     """Returns True for the trap that the linker inserts where a call cannot continue."""
     if instruction.parts[1] == "pointer":
-        return Trap("the kernel called through a pointer that is no function's address")
+        return Trap("the kernel called through a pointer that is not a function's address")
     (function,) = instruction.operands
     name = plain_name(function.name) if isinstance(function, Symbol) else "a function"
     return Trap(
@@ -259,7 +259,7 @@ def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
 
 
 def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
-    """Return True if an operation of a loop reads what only another thread can change.
+    """Returns True if an operation of a loop reads what only another thread can change.
 
     A compare-and-swap with a value that the loop has read is the retry of an update, which always succeeds for some
     thread; with any other value it waits for that value.

@@ -135,7 +135,7 @@ class Execution:
 
     @property
     def native(self) -> bool:
-        """True if native code has had a part in it."""
+        """True if native code executed a part of it."""
         return self._native is not None
 
     @property
@@ -164,7 +164,7 @@ class Execution:
         self.tally.entered = self._entered
 
     def finish(self) -> Tally:
-        """Return the launch's tally, with native code's counts added to the counters.
+        """Returns the launch's tally, with native code's counts added to the counters.
 
         Raises:
             Suspicion: see `jit.suspicion`.

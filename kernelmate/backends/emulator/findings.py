@@ -72,7 +72,7 @@ class Races:
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Returns the buffers with races that are no notes."""
+        """Returns the buffers with races that are not notes."""
         return frozenset(race.buffer for race, _ in self._found.values() if race.severity == "error")
 
     def finish(self) -> tuple[Finding, ...]:

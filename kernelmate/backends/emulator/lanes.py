@@ -40,9 +40,11 @@ class Lanes:
         thread_index: x, y, z of the thread.
         block_index: x, y, z of the block, refilled for each batch.
         block: linear block index, refilled for each batch.
-        cluster: x, y, z sides of a cluster in blocks, all 1 without clusters. cluster_blocks: blocks of a cluster.
-        cluster_rank: rank of the block in its cluster, per lane; cluster_index, its x, y, z there; cluster_id, the cluster's
-            x, y, z in the grid. All refilled for each batch.
+        cluster: x, y, z sides of a cluster in blocks, all 1 without clusters.
+        cluster_blocks: blocks of a cluster.
+        cluster_rank: rank of the block in its cluster, per lane, refilled for each batch.
+        cluster_index: x, y, z of the block in its cluster, refilled for each batch.
+        cluster_id: x, y, z of the cluster in the grid, refilled for each batch.
         late: lanes of warps that run after the others where order is free; all False for schedule seed 0.
     """
 

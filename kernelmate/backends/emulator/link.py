@@ -85,7 +85,8 @@ def link(program: Program, entry: str) -> Linked:
     """Link the entry.
 
     Raises:
-        Refused: it calls an unsupported function, or grows too large. PtxError: it names an undefined symbol.
+        Refused: it calls an unsupported function, or grows too large.
+        PtxError: it names an undefined symbol.
     """
     function = program.functions.get(entry)
     if function is None or not function.defined:

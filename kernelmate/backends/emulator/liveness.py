@@ -93,7 +93,7 @@ def successors(decoded: Decoded, block: BasicBlock) -> list[int]:
 
 
 def unused_reads(steps: Sequence[DecodedStep]) -> frozenset[int]:
-    """Return numbers of loads and shuffles whose results are unused: not stored, branched on, or used as an address.
+    """Returns numbers of loads and shuffles whose results are unused: not stored, branched on, or used as an address.
 
     A value stored to local memory, as `volatile` variables are, counts as used if local memory is loaded.
     """

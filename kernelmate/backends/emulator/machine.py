@@ -32,13 +32,16 @@ class Site:
         action: `load`, `store` or `atomic`.
         size: bytes that one lane accesses; `count` elements of `size // count`.
         returns: an atomic whose old value is used.
-        scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one. volatile: that is why it is strong.
-        acquires, releases: it synchronises by itself, without a fence. asynchronous: it is done when it is waited for (`cp.async`, `wgmma`).
+        scope: the scope of a strong access, as `order.SCOPES` numbers them; 0 for a weak one.
+        volatile: True if it is strong because it is volatile.
+        acquires, releases: True if it acquires or releases by itself, without a fence.
+        asynchronous: True if it is complete only once it is waited for (`cp.async`, `wgmma`).
         proxy: of the async proxy: `copy` for bytes of bulk copies, `barrier` for their completion at an mbarrier, `product` for
             operands of `wgmma`; else empty.
         served: bytes that the hardware is expected to access at once with it (`merging`), 0 if another access does it.
         read_only: a load through the cache for what no thread of the launch writes.
-        unused: nothing uses what it reads. guess: a plain load whose value an atomic of the same thread checks again.
+        unused: True if nothing uses the value that it reads.
+        guess: a plain load whose value an atomic of the same thread checks again.
     """
 
     number: int
@@ -164,7 +167,8 @@ class Machine:
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
         some_ended: True if some thread of the batch has ended.
-        order: happens-before order; None if not needed. register_order: the same for registers of `wgmma`.
+        order: happens-before order; None if not needed.
+        register_order: the same for registers of `wgmma`.
         surroundings: the launch's chosen environment, if any.
         contention: order of atomics; None for the natural one.
         outcomes: outcomes of watched conditions.

@@ -94,7 +94,8 @@ class Order:
         known_by_all: accesses before this stamp are visible to all threads that share memory with their own.
         visibility: synchronisation by release and acquire patterns; None if the kernel has none.
         clusters: order between the blocks of a cluster; None if clusters have one block.
-        copies: state of asynchronous copies. products: of the products of warpgroups.
+        copies: state of asynchronous copies.
+        products: of the products of warpgroups.
         transfers, proxies: bulk copies, and the fences between generic accesses and those of the async proxy.
     """
 

@@ -44,7 +44,7 @@ class Arrival:
 
 
 class PartBarriers:
-    """What warps of a batch know of other warps of their block by barriers of part of it."""
+    """Stamps up to which warps of a batch know other warps of their block, by barriers of part of the block."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes

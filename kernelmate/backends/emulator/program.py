@@ -153,7 +153,9 @@ class Function:
     """An entry or a device function. `body` is empty, and `defined` False, for a declaration.
 
     Attributes:
-        registers: type by name. labels: index into `body`. tables: targets by the name of a `.branchtargets` list.
+        registers: type by name.
+        labels: index into `body`.
+        tables: targets by the name of a `.branchtargets` list.
     """
 
     name: str

@@ -43,7 +43,7 @@ _INSTEAD = {
         "matrix instructions of sparse matrices or of one GPU generation: use mma.sync, or " + _ON_A_GPU,
     ("st.async", "red.async"): "it completes bytes of an mbarrier: use st or red, and mbarrier.arrive, or " + _ON_A_GPU,
     ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
-    ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",
+    ("discard",): "it discards the contents of a cache line: remove it, since no result depends on it",
     ("atom", "red"): "add the parts one by one, or " + _ON_A_GPU,
 }  # fmt: skip
 

@@ -346,7 +346,7 @@ def _remedy(site: Site, earlier: Site, mine: tuple[int, int], theirs: tuple[int,
     if (site.action == "atomic") != (earlier.action == "atomic") and mine[0] != theirs[0]:
         return "an atomic does not order the accesses around it, and an ordinary access to the same bytes is not atomic"
     if site.action == earlier.action == "atomic":
-        return "atomics of block scope do not hold against other blocks"
+        return "atomics of block scope are not atomic for threads of other blocks"
     if earlier is site and site.action == "store":
         return "let one thread write, or use an atomic"
     if mine[0] != theirs[0] and in_cluster:

@@ -95,7 +95,7 @@ class Registers:
         return SIZES[self._kinds[name]]
 
     def read(self, operand: Operand, kind: str) -> Value:
-        """Return an operand as a value of a type.
+        """Returns an operand as a value of a type.
 
         Raises:
             ValueError: it is not a value.

@@ -36,7 +36,7 @@ class Rendezvous:
         self._waiting.clear()
 
     def gather(self, gathering: Gathering, key: int, lanes: Array, *, everyone: bool) -> Array:
-        """Return the lanes whose warps are complete; others wait until the missing lanes arrive or end.
+        """Returns the lanes whose warps are complete; others wait until the missing lanes arrive or end.
 
         `everyone` is True if these are all live lanes.
         """

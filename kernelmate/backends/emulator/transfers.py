@@ -141,7 +141,7 @@ class Transfers:
         return self._rows - 1
 
     def turned(self, barriers: Iterable[int]) -> None:
-        """Phases of these barriers are complete."""
+        """Records that phases of these barriers are complete."""
         for barrier in barriers:
             if barrier in self._barriers:
                 self._barriers[barrier].phase += 1
@@ -229,7 +229,8 @@ class _ProxyFence:
 
     Attributes:
         space: as `operations.Nothing.proxy`.
-        fenced: True for the lanes, by lane. first: by block slot, one of them, or -1.
+        fenced: True for the lanes, by lane.
+        first: by block slot, one of them, or -1.
         blocks, warps: stamps up to which the threads of a block or warp knew each other's accesses.
     """
 

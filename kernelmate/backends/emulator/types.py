@@ -96,7 +96,7 @@ def is_integer(kind: str) -> bool:
 
 
 def typed_view(storage: Array, kind: str) -> Array:
-    """Return a register's storage viewed as `kind`; a narrower type views the low bytes.
+    """Returns a register's storage viewed as `kind`; a narrower type views the low bytes.
 
     Raises:
         ValueError: the type is wider than the register.

@@ -9,7 +9,7 @@ __all__ = ["CHAT", "NAMES", "OFFERING", "PLAIN", "STARTER", "codec_named"]
 
 
 def codec_named(name: str) -> Codec:
-    """Return the codec of a name.
+    """Returns the codec of a name.
 
     Raises:
         UsageError: there is no such codec.

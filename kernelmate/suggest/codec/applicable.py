@@ -41,7 +41,7 @@ _STEP = re.compile(r"@use-([a-z0-9-]+):(?:@#(\d{1,3}))?")
 
 
 def assumed(question: Question) -> SuggestRequest:
-    """Return a question as a search request, under the assumptions of corpus generation.
+    """Returns a question as a search request, under the assumptions of corpus generation.
 
     Raises:
         NotEncodable: the text does not contain the kernel, or no contract is available for it.
@@ -50,7 +50,7 @@ def assumed(question: Question) -> SuggestRequest:
 
 
 def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
-    """Return applicable rewrites in the order of `REWRITES`; for the metric `correct` the repairs for the findings.
+    """Returns applicable rewrites in the order of `REWRITES`; for the metric `correct` the repairs for the findings.
 
     Args:
         asked: a search's request for the kernel, or a question about it.
@@ -87,7 +87,7 @@ def offer_tokens() -> tuple[str, ...]:
     return OFFERS, *(f"@use-{name}:" for name in REWRITES), *(f"@#{number}" for number in range(1, MOST_VARIANTS + 1))
 
 
-def offers_told(offers: Sequence[Offer]) -> str:
+def format_offers(offers: Sequence[Offer]) -> str:
     """Returns the section of a prompt that lists the offers; empty if there are none."""
     told = "".join(f"@use-{name}:" + (f"@#{count}" if count > 1 else "") for name, count in offers)
     return OFFERS + told if told else ""
@@ -162,7 +162,7 @@ UNNAMED = -30.0
 """Log probability assumed for tokens outside the most probable ones; they keep the prompt's order."""
 
 
-def choice_told(choice: Choice) -> str:
+def format_choice(choice: Choice) -> str:
     """Returns the text of an answer with this choice."""
     name, number = choice
     return f"{_word(name)}@#{number}" if number else _word(name)
@@ -178,7 +178,7 @@ def texts_asked(prompt: str) -> list[str]:
 
 
 def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
-    """Yield every choice as an answer, then the most probable pairs, each with its log probability.
+    """Yields every choice as an answer, then the most probable pairs, each with its log probability.
 
     Args:
         prompt: the exact prompt.
@@ -186,8 +186,8 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
     """
     offers, best = dict(offers_in(prompt)), dict[str, tuple[str, float]]()
     for choice, chance in choices(prompt, following):
-        best.setdefault(choice[0], (choice_told(choice), chance))
-        yield choice_told(choice), chance
+        best.setdefault(choice[0], (format_choice(choice), chance))
+        yield format_choice(choice), chance
     found = []
     for name, (told, chance) in sorted(best.items(), key=lambda one: -one[1][1])[:FIRSTS]:
         after = following(prompt + told)
@@ -196,11 +196,11 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
     for chance, told, other in sorted(found, key=lambda one: -one[0])[:MOST_PAIRS]:
         chances = _variants(following(prompt + told + _word(other)), offers[other]) if offers[other] > 1 else [0.0]
         number = chances.index(max(chances))
-        yield told + choice_told((other, number)), chance + chances[number]
+        yield told + format_choice((other, number)), chance + chances[number]
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
-    """Yield all choices of a prompt with log probabilities, the most probable first.
+    """Yields all choices of a prompt with log probabilities, the most probable first.
 
     Args:
         prompt: the exact prompt.
@@ -300,7 +300,7 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
 
 
 def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
-    """Return the steps that lead to a version: the named rewrites in turn.
+    """Returns the steps that lead to a version: the named rewrites in turn.
 
     Without named rewrites, every offered rewrite is tried alone if the kernel is broken.
 

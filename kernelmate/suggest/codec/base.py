@@ -173,7 +173,7 @@ class Codec(Protocol):
         ...
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """Return the answer that a model should give to a question, without `end`.
+        """Returns the answer that a model should give to a question, without `end`.
 
         Args:
             question: the question.

@@ -159,7 +159,7 @@ def _kernel_in(text: str, name: str) -> Kernel:
 
 
 def request_of(question: Question) -> SuggestRequest:
-    """Return a search request from a question, with the parts that prompts need.
+    """Returns a search request from a question, with the parts that prompts need.
 
     Raises:
         NotEncodable: the text does not contain the kernel, or no contract is available for it.

@@ -29,7 +29,7 @@ Changed = Sequence[CanonicalLine | list[str]]
 
 
 def named(old: Canonical, changed: Changed) -> dict[str, str]:
-    """Return the corrections of undeclared names in new lines, from each name to a declared one.
+    """Returns the corrections of undeclared names in new lines, from each name to a declared one.
 
     A name is corrected to the declared name that is by far the most similar; or if it is the only undeclared name, to
     the only new name that is declared but never used.
@@ -67,7 +67,7 @@ def undeclared(old: Canonical, changed: Changed, words: set[str]) -> str | None:
 
 
 def paired(lines: Sequence[Sequence[list[str]]], short: int) -> list[list[list[str]]]:
-    """Return the new lines of each edit with surplus closing braces removed, or missing ones added.
+    """Returns the new lines of each edit with surplus closing braces removed, or missing ones added.
 
     Args:
         lines: the lines of each edit, as tokens.

@@ -86,7 +86,7 @@ def read(text: str, count: int) -> list[Edit]:
         if other.start < one.stop or (one.start, one.stop) == (other.start, other.stop):
             raise UndecodableAnswer(f"The answer changes line {other.start + 1} twice.")
     if sum(len(edit.lines) for edit in edits) > MOST_NEW:
-        raise UndecodableAnswer(f"The answer brings more than {MOST_NEW} lines.")
+        raise UndecodableAnswer(f"The answer adds more than {MOST_NEW} lines.")
     return edits
 
 
@@ -108,7 +108,7 @@ def _edit(kind: str, places: list[int], body: str, count: int) -> Edit:
         raise UndecodableAnswer(f"The answer names lines {first} to {last} of {count}.")
     lead, *lines = body.split(LINE)
     if lead.strip() or (kind == DELETE and lines) or (kind != DELETE and not lines):
-        raise UndecodableAnswer(f"The edit at line {first} is not of the form of one.")
+        raise UndecodableAnswer(f"The edit at line {first} is malformed.")
     new = tuple(line.strip() for line in lines)
     if any(_NUMBER.search(line) for line in new):
         raise UndecodableAnswer(f"The edit at line {first} has line numbers in its text.")

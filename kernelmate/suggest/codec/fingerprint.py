@@ -31,7 +31,7 @@ KEPT = "offers-fingerprint"
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """Return the hash of the rewrites' names, their order, and their results on the fixed kernels.
+    """Returns the hash of the rewrites' names, their order, and their results on the fixed kernels.
 
     Computing it takes some tenths of a second, so it is cached in the user's cache folder until a relevant file
     changes.
@@ -80,7 +80,7 @@ def questions() -> Iterator[Question]:
 
 
 def differing(model: str, taught: str | None) -> str | None:
-    """Return a message if a model was trained with rewrites other than the installed ones, else None.
+    """Returns a message if a model was trained with rewrites other than the installed ones, else None.
 
     Args:
         model: the model's name.

@@ -108,7 +108,7 @@ def header_tokens() -> tuple[str, ...]:
 
 
 def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
-    """Return the part of a prompt before the code.
+    """Returns the part of a prompt before the code.
 
     Args:
         question: the question.
@@ -173,21 +173,21 @@ def _counted(counters: Counters) -> Iterator[str]:
 
 def _launch(question: Question, names: Placeholders) -> Iterator[str]:
     launch = question.launch
-    yield GRID + SIDE.join(shortened(names.hide_expression(side)) for side in launch.grid)
-    yield BLOCK + SIDE.join(shortened(names.hide_expression(side)) for side in launch.block)
+    yield GRID + SIDE.join(without_blanks(names.hide_expression(side)) for side in launch.grid)
+    yield BLOCK + SIDE.join(without_blanks(names.hide_expression(side)) for side in launch.block)
     if launch.shared != "0":
-        yield SHARED_BYTES + shortened(names.hide_expression(launch.shared))
+        yield SHARED_BYTES + without_blanks(names.hide_expression(launch.shared))
     for one in launch.require:
-        yield REQUIRE + shortened(names.hide_expression(one))
+        yield REQUIRE + without_blanks(names.hide_expression(one))
 
 
 def _argument(argument: Argument, names: Placeholders) -> str:
     name = names.hide_expression(argument.name)
     if argument.shape is None:
         return f"{ARGUMENT}{name}" + (
-            "" if argument.value is None else f"={shortened(names.hide_expression(argument.value))}"
+            "" if argument.value is None else f"={without_blanks(names.hide_expression(argument.value))}"
         )
-    shape = ",".join(shortened(names.hide_expression(side)) for side in argument.shape)
+    shape = ",".join(without_blanks(names.hide_expression(side)) for side in argument.shape)
     return f"{ARGUMENT}@{argument.direction or 'in'}-{name}[{shape}]"
 
 
@@ -227,16 +227,16 @@ def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str
     return f"@!{code}" + "".join([*list(told)[:MOST_TOLD], *list(named)[:MOST_TOLD]])
 
 
-def shortened(expression: str) -> str:
-    """Returns an expression without blanks if `lengthened` restores it; else unchanged."""
+def without_blanks(expression: str) -> str:
+    """Returns an expression without blanks if `with_blanks` restores it; else unchanged."""
     short = expression.replace(" ", "")
-    return short if lengthened(short) == expression else expression
+    return short if with_blanks(short) == expression else expression
 
 
 _OPERATOR = re.compile(r"(?<=[\w)])(//|<<|>>|[<>=!]=|[-+*/%<>])(?=[\w(@-])")
 
 
-def lengthened(expression: str) -> str:
+def with_blanks(expression: str) -> str:
     """Returns an expression with blanks around operators and after commas; one with blanks is unchanged."""
     if " " in expression:
         return expression

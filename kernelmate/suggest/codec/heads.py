@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kernelmate.suggest.codec.base import NotEncodable, UndecodableAnswer
-from kernelmate.suggest.codec.header import SIDE, lengthened, shortened
+from kernelmate.suggest.codec.header import SIDE, with_blanks, without_blanks
 from kernelmate.suggest.codec.lines import is_word, read_tokens
 from kernelmate.suggest.codec.names import KEYWORDS, Placeholders
 
@@ -46,8 +46,8 @@ class _Parameter:
         return bool(_RESTRICTS & set(texts[self.start : self.name]))
 
 
-def head_told(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
-    """Return the special tokens that change one head into another, both given as tokens.
+def format_head(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
+    """Returns the special tokens that change one head into another, both given as tokens.
 
     Raises:
         NotEncodable: no special tokens express the change.
@@ -84,7 +84,7 @@ def _words(before: Sequence[str], after: Sequence[str], names: Placeholders) -> 
     bounds = _bounds(after)
     if bounds != _bounds(before):
         word, sides = bounds or (NO_BOUNDS, ())
-        found.append((word, SIDE.join(shortened(names.hide_expression(side)) for side in sides)))
+        found.append((word, SIDE.join(without_blanks(names.hide_expression(side)) for side in sides)))
     return found
 
 
@@ -133,7 +133,7 @@ def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
 
 
 def _parameters(texts: Sequence[str]) -> list[_Parameter]:
-    """Return the parameters of a head.
+    """Returns the parameters of a head.
 
     Raises:
         UndecodableAnswer: no parameters were found.
@@ -192,7 +192,7 @@ def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
         if attribute in texts:
             place = texts.index(attribute) + 1
             sides = "".join(texts[place + 1 : _closing(texts, place)]).split(",")
-            return word, tuple(map(lengthened, sides))
+            return word, tuple(map(with_blanks, sides))
     return None
 
 

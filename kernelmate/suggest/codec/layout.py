@@ -16,7 +16,7 @@ MOST_PAIRS = 3000
 
 
 def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> str:
-    """Return the unit's text with changed lines.
+    """Returns the unit's text with changed lines.
 
     Args:
         old: the original unit.
@@ -31,7 +31,7 @@ def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> st
 def replaced(
     old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
 ) -> Iterator[CanonicalLine | list[str]]:
-    """Yield all lines of a unit after edits of the shown ones.
+    """Yields all lines of a unit after edits of the shown ones.
 
     New lines between two shown lines come after hidden lines between them, directly before the second shown line. New
     lines after the last shown line directly follow it.

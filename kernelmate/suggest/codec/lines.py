@@ -185,7 +185,7 @@ class Regions:
 
 
 def regions(shown: Sequence[CanonicalLine], kernel: str) -> Regions:
-    """Return the regions of a unit's shown lines.
+    """Returns the regions of a unit's shown lines.
 
     Raises:
         NotEncodable: the kernel is not among them.

@@ -25,10 +25,10 @@ from kernelmate.suggest.codec.applicable import (
     Offer,
     Step,
     assumed,
+    format_offers,
     named_steps,
     offer_tokens,
     offered,
-    offers_told,
     path,
     taken,
 )
@@ -43,7 +43,7 @@ from kernelmate.suggest.codec.base import (
 )
 from kernelmate.suggest.codec.chat import request_of
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
-from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
+from kernelmate.suggest.codec.heads import HEAD_WORDS, format_head, head_changed, parameter_names
 from kernelmate.suggest.codec.layout import put_back, replaced
 from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Regions, regions
 from kernelmate.suggest.codec.names import in_parameters, placeholders, values_of
@@ -54,13 +54,13 @@ from kernelmate.suggest.codec.shown import (
     after_sides,
     arguments_of,
     cleaned,
+    format_tried,
     places_of,
     readable,
     tokens_of,
-    tried_told,
     version_of,
 )  # fmt: skip
-from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
+from kernelmate.suggest.codec.tags import format_tags, read_analysis, tag_tokens, tags_of
 
 FILLS = (0.0625, 0.25, 1, 4)
 """Upper bounds for the ratio of a launch's threads to the threads that the GPU can hold at once."""
@@ -131,12 +131,12 @@ class MixedCodec:
         """
         said = [one for one in analysis if not one.startswith("recipe:")]
         if after is None:
-            return tags_told(said, alone=True)
+            return format_tags(said, alone=True)
         asked = self.ask(question)
         steps = asked.steps(after, named_steps(analysis))
         if steps is not None:
-            return "".join(_step_told(step) for step in steps)
-        return tags_told(said) + asked.told(after)
+            return "".join(_format_step(step) for step in steps)
+        return format_tags(said) + asked.told(after)
 
     def vocabulary(self) -> tuple[str, ...]:
         """As `Codec.vocabulary`."""
@@ -189,8 +189,8 @@ class MixedQuestion:
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)
         )
-        tried = tried_told(question, self.told)
-        return said + header.CODE + code + tried + offers_told(self.offers) + header.ANSWER
+        tried = format_tried(question, self.told)
+        return said + header.CODE + code + tried + format_offers(self.offers) + header.ANSWER
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
@@ -208,7 +208,7 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- telling
 
     def steps(self, after: CodecVersion, names: Sequence[Named] | None) -> list[Step] | None:
-        """Return the rewrites that lead to a version; None if none do.
+        """Returns the rewrites that lead to a version; None if none do.
 
         For a broken kernel, rewrites that are not named are tried too.
 
@@ -221,7 +221,7 @@ class MixedQuestion:
         return steps
 
     def told(self, after: CodecVersion) -> str:
-        """Return the answer that leads to a version, without rewrites.
+        """Returns the answer that leads to a version, without rewrites.
 
         Raises:
             NotEncodable: the version equals the kernel, or changes text that answers cannot change.
@@ -237,10 +237,10 @@ class MixedQuestion:
             raise NotEncodable("The version changes text outside the kernel.")
         if stop < new.start or changed[stop:] != list(lines.lines[where.stop :]):
             raise NotEncodable("The version changes the text after the kernel.")
-        head = head_told(lines.unit.shown[where.head].texts, unit.shown[new.head].texts, lines.names)
+        head = format_head(lines.unit.shown[where.head].texts, unit.shown[new.head].texts, lines.names)
         edits = line_edits.difference(lines.lines[where.start : where.stop], changed[new.start : stop])
         self._must_keep_order(unit, len(top), edits)
-        answer = head + lines.launch_told(after.launch)
+        answer = head + lines.format_launch(after.launch)
         answer += (TOP + "".join(LINE + line for line in top) if top else "") + line_edits.written(edits)
         if not answer:
             raise NotEncodable("The version is the one that was asked about.")
@@ -393,7 +393,7 @@ def _is_helper(lines: Sequence[str]) -> bool:
     )
 
 
-def _step_told(step: Step) -> str:
+def _format_step(step: Step) -> str:
     name, number = step
     return f"@use-{name}:" + (f"@#{number}" if number else "")
 

@@ -250,7 +250,7 @@ _OPERATORS = frozenset("+-*/%()")
 
 
 def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
-    """Return the values of names that are assigned once, at their declaration: constants, macros, local variables.
+    """Returns the values of names that are assigned once, at their declaration: constants, macros, local variables.
 
     Args:
         lines: the tokens of each line.

@@ -121,7 +121,7 @@ def tried_of(judged: Judged) -> TriedVersion:
 
 
 def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, author: str) -> Candidate:
-    """Return an answer as a candidate: its text in the user's file, its launch in the contract.
+    """Returns an answer as a candidate: its text in the user's file, its launch in the contract.
 
     A version made only by built-in rewrites has `recipe:NAME, chosen by AUTHOR` as its author, so that its speedup is
     predicted with the error of recipes.

@@ -48,7 +48,7 @@ class ShownLines:
 
     @classmethod
     def of(cls, question: Question, *, hides: bool) -> ShownLines:
-        """Return the lines of a question's kernel; with `hides`, names and long literals become placeholders.
+        """Returns the lines of a question's kernel; with `hides`, names and long literals become placeholders.
 
         Raises:
             NotEncodable: there are too many lines, or the kernel is not among them.
@@ -63,7 +63,7 @@ class ShownLines:
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
     def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
-        """Return a version in canonical form, and its shown lines with the question's placeholders.
+        """Returns a version in canonical form, and its shown lines with the question's placeholders.
 
         Raises:
             NotEncodable: the version changes hidden lines.
@@ -74,18 +74,18 @@ class ShownLines:
             raise NotEncodable("The version changes code that the model is not shown.")
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
 
-    def launch_told(self, launch: CodecLaunch) -> str:
+    def format_launch(self, launch: CodecLaunch) -> str:
         """Returns the tokens of a launch's differences from the question's launch; empty if they are equal."""
         old = self.question.launch
         parts = []
         for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
             if getattr(launch, key) != getattr(old, key):
-                sides = (header.shortened(self.names.hide_expression(side)) for side in getattr(launch, key))
+                sides = (header.without_blanks(self.names.hide_expression(side)) for side in getattr(launch, key))
                 parts.append(token + header.SIDE.join(sides))
         if launch.shared != old.shared:
-            parts.append(header.SHARED_BYTES + header.shortened(self.names.hide_expression(launch.shared)))
+            parts.append(header.SHARED_BYTES + header.without_blanks(self.names.hide_expression(launch.shared)))
         if launch.require != old.require:
-            sides = (header.shortened(self.names.hide_expression(one)) for one in launch.require)
+            sides = (header.without_blanks(self.names.hide_expression(one)) for one in launch.require)
             parts.append(header.REQUIRE + header.SIDE.join(sides))
         return "".join(parts)
 
@@ -93,12 +93,13 @@ class ShownLines:
         """Parse changes of a launch in a text from `position` on; returns the launch and the end position.
 
         Raises:
-            UndecodableAnswer: a dimension is empty. KeyError: a placeholder is undefined.
+            UndecodableAnswer: a dimension is empty.
+            KeyError: a placeholder is undefined.
         """
         while (found := _LAUNCH.match(text, position)) is not None:
             following = after_sides(text, found.end())
             sides = tuple(
-                header.lengthened(self.names.show_expression(side.strip()))
+                header.with_blanks(self.names.show_expression(side.strip()))
                 for side in text[found.end() : following].split(header.SIDE)
             )
             key = found[1]
@@ -112,8 +113,8 @@ class ShownLines:
         return launch, position
 
 
-def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
-    """Return earlier versions as text, each with its result; versions that cannot be expressed are left out.
+def format_tried(question: Question, told: Callable[[CodecVersion], str]) -> str:
+    """Returns earlier versions as text, each with its result; versions that cannot be expressed are left out.
 
     Args:
         question: the question with its earlier versions.
@@ -127,7 +128,7 @@ def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
 
 
 def cleaned(answer: str, end: str) -> str:
-    """Return an answer without surrounding blanks and without its end token.
+    """Returns an answer without surrounding blanks and without its end token.
 
     Raises:
         UndecodableAnswer: the answer is too long.
@@ -153,7 +154,7 @@ def readable() -> Iterator[None]:
 
 
 def tokens_of(lines: Sequence[str]) -> list[list[str]]:
-    """Return the tokens of an answer's lines, with placeholders; empty lines are dropped.
+    """Returns the tokens of an answer's lines, with placeholders; empty lines are dropped.
 
     Raises:
         UndecodableAnswer: a line contains a special token.

@@ -100,8 +100,8 @@ def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
     return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
 
 
-def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
-    """Return the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
+def format_tags(analysis: Iterable[str], *, alone: bool = False) -> str:
+    """Returns the tags of an analysis as the start of an answer; `alone` if they are the whole answer.
 
     Raises:
         NotEncodable: `alone` is set and there are no tags.

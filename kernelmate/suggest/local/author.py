@@ -29,12 +29,12 @@ MOST_DRAWS = 1.5
 """Number of sampled answers per requested one, since some are duplicates."""
 
 REPAIR_TASK = (
-    "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
+    "The version under review failed for the reasons that are given with it. Repair it, keeping what made it better.\n"
 )
 APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
 
 
-class _Untold(Exception):
+class _NoProbabilities(Exception):
     """The server reports no token probabilities; the message gives the reason."""
 
 
@@ -82,7 +82,7 @@ class LocalModel:
         return f"local:{self.label}"
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Yield different attempts: a codec's choices, the most probable first; then sampled ones, the first greedy.
+        """Yields different attempts: a codec's choices, the most probable first; then sampled ones, the first greedy.
 
         Raises:
             AuthorFailed: the model is not available, or none of its answers could be parsed.
@@ -103,7 +103,7 @@ class LocalModel:
         return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Yield two attempts at following a review; models with their own codec ignore it and sample again.
+        """Yields two attempts at following a review; models with their own codec ignore it and sample again.
 
         Raises:
             AuthorFailed: as `samples`.
@@ -143,7 +143,7 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Yield attempts of a model with its own codec: choices among the offers, then sampled answers.
+        """Yields attempts of a model with its own codec: choices among the offers, then sampled answers.
 
         An answer that equals an earlier one is sampled again. If the server reports no probabilities, choices are
         sampled too.
@@ -177,7 +177,7 @@ class LocalModel:
     def _weighed(
         self, coded: CodecQuery, endpoint: Endpoint, request: SuggestRequest, count: int
     ) -> Iterator[Candidate]:
-        """Yield choices, the most probable first; none if the server reports no probabilities.
+        """Yields choices, the most probable first; none if the server reports no probabilities.
 
         Raises:
             AuthorFailed: the model cannot answer.
@@ -185,16 +185,16 @@ class LocalModel:
         try:
             if not self._unweighed:
                 yield from islice(coded.choices(lambda text: self._following(endpoint, text, request)), count)
-        except _Untold as untold:
-            self._unweighed = f"{self.name}: choices could not be weighed, so it is asked to write them. {untold}"
+        except _NoProbabilities as lacking:
+            self._unweighed = f"{self.name}: choices could not be weighed, so it is asked to write them. {lacking}"
         coded.weighed = not self._unweighed
 
     def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
-        """Return log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
+        """Returns log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
 
         Raises:
             AuthorFailed: the model cannot answer.
-            _Untold: the server reports no probabilities.
+            _NoProbabilities: the server reports no probabilities.
         """
         paid, question = self.last_cost, ChatRequest("", "", most_tokens=1, prompt=text, likely=LIKELY)
         try:
@@ -203,10 +203,10 @@ class LocalModel:
             # Servers that do not support this parameter, or allow fewer tokens, reject the whole request.
             if error.kind != "request":
                 raise
-            raise _Untold(str(error)) from None
+            raise _NoProbabilities(str(error)) from None
         self.last_cost = paid + self.last_cost
         if not answer.likely:
-            raise _Untold("Its server reports no probabilities of tokens.")
+            raise _NoProbabilities("Its server reports no probabilities of tokens.")
         return answer.likely
 
     def _note_differing(self) -> None:
@@ -227,7 +227,7 @@ class LocalModel:
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
 
     def _proposal(self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest) -> Proposal:
-        """Return one parsed answer.
+        """Returns one parsed answer.
 
         Raises:
             Malformed: the answer cannot be parsed.
@@ -246,7 +246,7 @@ class LocalModel:
     def _answer(
         self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest, *, shown: bool = True
     ) -> ChatAnswer:
-        """Return one answer and its cost; `shown` passes text to the user as it arrives.
+        """Returns one answer and its cost; `shown` passes text to the user as it arrives.
 
         Raises:
             AuthorFailed: the model cannot answer.

@@ -128,7 +128,7 @@ class Binding:
         return tokens
 
     def grammar(self, schema: object) -> Any:
-        """Return a grammar for a JSON Schema.
+        """Returns a grammar for a JSON Schema.
 
         Raises:
             Unanswerable: the schema cannot be converted.
@@ -143,7 +143,7 @@ class Binding:
     def answer(
         self, prompt: list[int], wanted: SamplingOptions, counts: TokenCounts, gone: Callable[[], bool]
     ) -> Iterator[bytes]:
-        """Yield the answer's bytes in pieces; a piece may end within a character.
+        """Yields the answer's bytes in pieces; a piece may end within a character.
 
         Args:
             prompt: the tokens of the prompt.

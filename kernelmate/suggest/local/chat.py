@@ -316,7 +316,7 @@ class _Logprobs(msgspec.Struct):
 
 
 def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> ChatAnswer:
-    """Return the answer in an event stream.
+    """Returns the answer in an event stream.
 
     Raises:
         AuthorFailed: cancelled, disconnected, too long, or an error of the server.
@@ -357,7 +357,7 @@ def _likely(told: msgspec.Raw) -> dict[str, float]:
 
 
 def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[bytes]:
-    """Yield the JSON of server-sent events.
+    """Yields the JSON of server-sent events.
 
     Raises:
         AuthorFailed: cancelled, or too long.

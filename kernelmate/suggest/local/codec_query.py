@@ -70,7 +70,7 @@ class CodecQuery:
         self.repeated = 0
 
     def choices(self, following: Following) -> Iterator[Candidate]:
-        """Yield the offered choices, most probable first, then pairs, without versions yielded before.
+        """Yields the offered choices, most probable first, then pairs, without versions yielded before.
 
         Args:
             following: returns log probabilities of the tokens after a text; called as choices are needed.
@@ -81,7 +81,7 @@ class CodecQuery:
                 yield candidate
 
     def question(self, temperature: float, seed: int) -> ChatRequest:
-        """Return the request for a sampled answer; the next call of `read` must be for its answer.
+        """Returns the request for a sampled answer; the next call of `read` must be for its answer.
 
         At temperatures above 0, the seed also determines the numbering of placeholders.
         """
@@ -121,7 +121,7 @@ class CodecQuery:
 
 
 def sample_question(codec: str, most_tokens: int) -> ChatRequest:
-    """Return a question for any model with this codec, to test its speed.
+    """Returns a question for any model with this codec, to test its speed.
 
     Raises:
         UsageError: there is no such codec.

@@ -28,7 +28,7 @@ _SCHEMA = {
 def complete(
     endpoint: Endpoint, before: str, after: str, *, stop: Callable[[], bool] = lambda: False, timeout_s: float = 20.0
 ) -> str:
-    """Return text to insert between two pieces of code; empty if the model gives nothing usable.
+    """Returns text to insert between two pieces of code; empty if the model gives nothing usable.
 
     Args:
         endpoint: the server and the model.

@@ -14,7 +14,7 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary, OnBytes, sha256_of
 
 SUFFIX = ".gguf"
-GOES_ON = "Make room or check the network, and give the same command again: it goes on where it stopped."
+GOES_ON = "Free disk space or check the network, and give the same command again: it continues where it stopped."
 _ONE_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf\Z", re.IGNORECASE)
 
 OnStage = Callable[[str, int, int], None]
@@ -111,7 +111,7 @@ def download(
         on_bytes: called with the stage, the bytes done, and the total.
 
     Raises:
-        UsageError: the file differs from the offer, or is no GGUF file.
+        UsageError: the file differs from the offer, or is not a GGUF file.
         EnvironmentFailed: the hub cannot be reached, or the disk cannot be written.
     """
     told = on_bytes or (lambda stage, done, total: None)
@@ -159,7 +159,7 @@ def _check_room(part: Path, size: int | None) -> None:
         raise EnvironmentFailed(
             f"The model needs {needed / 2**30:.2f} GiB more of disk, and {free / 2**30:.2f} are free.",
             file=str(part.parent),
-            hint="Make room, or keep models elsewhere by the setting models_dir.",
+            hint="Free disk space, or keep models elsewhere by the setting models_dir.",
         )
 
 

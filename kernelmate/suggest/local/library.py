@@ -101,7 +101,7 @@ class ModelLibrary:
         return next((model for model in self.models() if model.name == name), self.starter)
 
     def find(self, name: str) -> LocalModelFile:
-        """Return the model of a name, or of a file path, listed or not.
+        """Returns the model of a name, or of a file path, listed or not.
 
         Raises:
             UsageError: there is no such model, or the file is not a GGUF file.
@@ -120,7 +120,7 @@ class ModelLibrary:
         """Add a file at its present path, and select it if no model is selected; `sha256` is its hash if known.
 
         Raises:
-            UsageError: the file is no GGUF file.
+            UsageError: the file is not a GGUF file.
             EnvironmentFailed: the list cannot be written.
         """
         model = _described(path, name or path.stem, sha256, on_bytes)
@@ -213,7 +213,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     """Read a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
-        UsageError: the file cannot be read, or is no GGUF file.
+        UsageError: the file cannot be read, or is not a GGUF file.
         EnvironmentFailed: the gguf package is missing.
     """
     try:
@@ -280,7 +280,7 @@ def _value(field: Any) -> object:
 
 
 def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
-    """Return the hash of a file, in hexadecimal; `on_bytes` gets the bytes read so far and the file's size.
+    """Returns the hash of a file, in hexadecimal; `on_bytes` gets the bytes read so far and the file's size.
 
     Raises:
         UsageError: the file cannot be read.
@@ -300,10 +300,10 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
 
 
 def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:
-    """Return a file as a model; computes the hash if unknown.
+    """Returns a file as a model; computes the hash if unknown.
 
     Raises:
-        UsageError: the file is no GGUF file.
+        UsageError: the file is not a GGUF file.
     """
     facts, status = read_facts(path), path.stat()
     digest = sha256 or sha256_of(path, on_bytes)

@@ -101,7 +101,7 @@ class ModelServer:
         self.library = library or ModelLibrary()
 
     def ensure(self, model: LocalModelFile, stop: Callable[[], bool] = lambda: False) -> Endpoint:
-        """Return the endpoint of a model: the running server's, else a new one's.
+        """Returns the endpoint of a model: the running server's, else a new one's.
 
         Args:
             model: the model; a server of another model is stopped first.
@@ -140,7 +140,7 @@ class ModelServer:
             return alive
 
     def preset(self, model: LocalModelFile) -> Preset:
-        """Return the settings with which a model would be served now, given the free memory.
+        """Returns the settings with which a model would be served now, given the free memory.
 
         Raises:
             AuthorFailed: the model does not fit.

@@ -51,15 +51,15 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         edits += _edits(tree, one, name, [other.text for other in kept if other.loop.id == one.loop.id])
     if edits:
         texts = ", ".join(dict.fromkeys(one.text for one in kept))
-        why = f"The loop reads and writes {texts} in global memory at every turn; a register does it, stored once after the loop."
+        why = f"The loop reads and writes {texts} in global memory in every iteration; a register holds it, stored once after the loop."
         yield Rewrite(apply_edits(request.kernel, _joined(edits)), request.contract, why)
 
 
 CLAIMS = (
     Claim(
-        r"reads and writes (.+?) in global memory at every turn; a register does it",
+        r"reads and writes (.+?) in global memory in every iteration; a register holds it",
         "global_bytes",
-        instead=r"joins \1 in a register",
+        instead=r"keeps \1 in a register",
     ),
 )
 RECIPE = Recipe("accumulate-in-register", ("time", "global_bytes"), ("registers",), rewrites, claims=CLAIMS)

@@ -58,7 +58,7 @@ def block_threads(contract: Contract, least: int = 64) -> int | None:
 def tree_reduction(tree: Tree, loop: Node, threads: int) -> Reduction | None:
     """Returns the reduction that ends with this `for` statement, with the stores before it.
 
-    The result is None if it is no reduction.
+    The result is None if it is not a reduction.
     """
     offset = _offset(tree, loop, threads)
     body = loop.child_by_field_name("body")

@@ -64,7 +64,7 @@ CLAIMS = (
     Claim(
         r"Neighbouring lanes touch elements far apart; with(.+), a warp touches [\d.e+]+ times fewer sectors",
         "global_bytes",
-        instead=r"With\1, other lanes sit side by side",
+        instead=r"With\1, other lanes are neighbours",
     ),
 )
 RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)

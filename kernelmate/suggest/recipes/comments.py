@@ -35,7 +35,8 @@ class Comment:
     """A comment, or line comments directly below each other.
 
     Attributes:
-        start, end: offsets in the unit's text. trailing: True if code precedes it on its line.
+        start, end: offsets in the unit's text.
+        trailing: True if code precedes it on its line.
     """
 
     start: int

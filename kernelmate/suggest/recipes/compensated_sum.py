@@ -33,7 +33,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         edits += _edits(tree, statement, *added)
     if edits:
         sums = " and ".join(f"`{name}`" for name in found)
-        why = f"{sums} loses the last bits of every term once it has grown; what a step rounds away is kept, and taken into the next."
+        why = f"{sums} loses the last bits of every term once it has grown; the rounding error of each step is kept and added in the next."
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -1,6 +1,6 @@
 """Replaces divisions by multiplications and shifts.
 
-Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal that is no power
+Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal that is not a power
 of two, and to `/` and `%` of a thread index by a power of two: signed division needs corrections that a non-negative
 index does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
 """

@@ -51,7 +51,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     elements = [integer_value(variable.dims[0], constants) or 0 for variable in found]
     had = sum(ELEMENT_BYTES[v.type] * count for v, count in zip(found, elements, strict=True))
     names = " and ".join(variable.name for variable in found)
-    why = f"{names} hold {elements[0]} elements each, of which a block of {threads} threads uses {threads}: asked for at the launch it is {threads * size} bytes instead of {had}."  # fmt: skip
+    why = f"{names} hold {elements[0]} elements each, of which a block of {threads} threads uses {threads}: sized at the launch, it takes {threads * size} bytes instead of {had}."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 

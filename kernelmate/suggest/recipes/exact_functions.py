@@ -40,7 +40,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             edits += [(start, tree.span(one)[0], "(("), (low, high, ") / ("), (tree.span(other)[1], end, "))")]
             found.append(name)
     if edits:
-        why = f"{' and '.join(dict.fromkeys(found))} has few right bits for large arguments; the full function errs by two units in the last place at most."  # fmt: skip
+        why = f"{' and '.join(dict.fromkeys(found))} has few correct bits for large arguments; the full function has an error of at most two units in the last place."  # fmt: skip
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -74,13 +74,13 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if any(max(launch_shape(contract, size).grid[1:]) > MOST_ROWS for size in contract.sizes):
         return
     first = ordered[0].variable.name
-    why = f"`{first}` runs along memory, but lanes that sit side by side differ in `{now_on_x.variable.name}`; on the x axis, `{first}` lets a warp touch neighbouring elements."  # fmt: skip
+    why = f"`{first}` is contiguous in memory, but neighbouring lanes differ in `{now_on_x.variable.name}`; on the x axis, `{first}` lets a warp access neighbouring elements."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 
 CLAIMS = (
     Claim(
-        r", but lanes that sit side by side differ in (`\w+`); on the x axis, `\w+` lets a warp touch neighbouring elements",
+        r", but neighbouring lanes differ in (`\w+`); on the x axis, `\w+` lets a warp access neighbouring elements",
         "global_bytes",
         instead=r"; it takes the x axis in the place of \1",
     ),

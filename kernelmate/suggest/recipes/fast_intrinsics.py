@@ -52,7 +52,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         changed.append(f"{name} by {fast}")
     edits += _reciprocal_roots(tree, changed)
     if edits:
-        why = f"The hardware's approximations take a fraction of the time: {', '.join(dict.fromkeys(changed))}. The numbers change a little; the tolerance says whether too much."  # fmt: skip
+        why = f"The hardware's approximations take a fraction of the time: {', '.join(dict.fromkeys(changed))}. Results change slightly; the tolerance decides whether that is allowed."  # fmt: skip
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

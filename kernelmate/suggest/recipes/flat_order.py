@@ -48,11 +48,11 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     edits = _edits(tree, number, extents, order)
     gone = [name for name in parts if name not in extents]
     edits += [edit for name in gone for edit in _removed(tree, name)]
-    why = f"`{number}` is taken apart with `{next(iter(extents))}` as its lowest part, but `{order[0]}` runs along memory; taken apart the other way, neighbouring threads touch neighbouring elements."  # fmt: skip
+    why = f"`{number}` is split with `{next(iter(extents))}` as its lowest part, but `{order[0]}` is contiguous in memory; split the other way, neighbouring threads access neighbouring elements."  # fmt: skip
     yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-CLAIMS = (Claim(r"; taken apart the other way, neighbouring threads touch neighbouring elements", "global_bytes"),)
+CLAIMS = (Claim(r"; split the other way, neighbouring threads access neighbouring elements", "global_bytes"),)
 RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 

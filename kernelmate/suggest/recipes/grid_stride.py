@@ -50,8 +50,8 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         most = request.target.sms * per_sm
         if most < blocks:
             changed, contract = relaunch(request, looped, grid=(f"min({request.contract.grid[0]}, {most})",))
-            why = f"{most} blocks ({per_sm} per SM) stay and go through the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
-            yield Rewrite(_cap_told(request, changed, most, per_sm), contract, why)
+            why = f"{most} blocks ({per_sm} per SM) stay resident and process the data in strides, instead of {blocks} blocks that start and end."  # fmt: skip
+            yield Rewrite(_format_cap(request, changed, most, per_sm), contract, why)
 
 
 RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
@@ -75,10 +75,10 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
         before, after = (launch_shape(one, one.sizes[0]).blocks for one in (request.contract, contract))
         if before != after:
             why = f"{after} blocks ({per_sm} per SM at most) instead of {before} share the strided loop."
-            yield Rewrite(_cap_told(request, kernel, most, per_sm), contract, why)
+            yield Rewrite(_format_cap(request, kernel, most, per_sm), contract, why)
 
 
-def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
+def _format_cap(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
     """Returns the kernel with a comment beside its launches that explains the number of blocks."""
     text, edits = kernel.unit.text, []
     for start, end in (site.grid_span for site in kernel.launches):

@@ -46,15 +46,15 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         edits.append((loop_start, loop_start, "".join(f"{line}\n{indent}" for line in declarations)))
     if edits:
         texts = ", ".join(dict.fromkeys(text for _, text in named))
-        why = f"The address of {texts} is the same at every turn of the loop, which stores to memory and so reads it again each time: read once before it."  # fmt: skip
+        why = f"The address of {texts} is the same in every iteration of the loop, which stores to memory and so loads it again each time: it is loaded once before the loop."  # fmt: skip
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
 CLAIMS = (
     Claim(
-        r", which stores to memory and so reads it again each time: read once before it",
+        r", which stores to memory and so loads it again each time: it is loaded once before the loop",
         "load_requests",
-        instead=": it is read once before it",
+        instead=": it is loaded once before the loop",
     ),
 )
 RECIPE = Recipe("hoist-loads", ("time", "global_bytes"), ("registers",), rewrites, claims=CLAIMS)

@@ -33,16 +33,16 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         node, worker = found
         text = f"{loop.name} * (gridDim.x * blockDim.x) + {worker}"
         kernel = apply_edits(request.kernel, [tree.replace(node, text)])
-        why = f"Each thread takes {tree.text(loop.bound)} neighbouring elements, so the lanes of a warp are that far apart; taking turns puts them side by side."  # fmt: skip
+        why = f"Each thread takes {tree.text(loop.bound)} neighbouring elements, so the lanes of a warp are that far apart; interleaved, neighbouring lanes access neighbouring elements."  # fmt: skip
         yield Rewrite(kernel, request.contract, why)
         return
 
 
 CLAIMS = (
     Claim(
-        r", so the lanes of a warp are that far apart; taking turns puts them side by side",
+        r", so the lanes of a warp are that far apart; interleaved, neighbouring lanes access neighbouring elements",
         "global_bytes",
-        instead=" in a row; now threads take turns",
+        instead=" in a row; now the elements of threads are interleaved",
     ),
 )
 RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)

@@ -33,15 +33,15 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             edits += _edits(tree, variable, *kind)
             told.append(f"{variable.name} holds what came as {kind[0]}")
     if edits:
-        why = f"{' and '.join(told)}; kept so, it takes a fraction of the shared memory, and is converted where it is read."
+        why = f"{' and '.join(told)}; stored so, it takes a fraction of the shared memory, and is converted where it is read."
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
 CLAIMS = (
     Claim(
-        r"; kept so, it takes a fraction of the shared memory, and is converted",
+        r"; stored so, it takes a fraction of the shared memory, and is converted",
         "shared_bytes",
-        instead="; kept so, it is converted",
+        instead="; stored so, it is converted",
     ),
 )
 RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewrites, claims=CLAIMS)

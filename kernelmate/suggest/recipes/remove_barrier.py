@@ -25,7 +25,9 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     statements,
 )
 
-CAUTION = "a barrier was removed: no race seen is no proof that there is none, so read it before you take it"
+CAUTION = (
+    "a barrier was removed: tests without a race do not prove that there is none, so review it before you accept it"
+)
 """Reason that such a candidate is never accepted automatically."""
 
 

@@ -56,7 +56,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             told.append(variable.name)
     if edits:
         less = sum(ELEMENT_BYTES[v.type] * (threads - threads // 32) for v in tree.shared_arrays() if v.name in told)
-        why = f"One thread reads a value of each of {threads} threads from {' and '.join(told)}; shuffles join each warp's first, which leaves {threads // 32} of them and {less} bytes of shared memory less."  # fmt: skip
+        why = f"One thread reads a value of each of {threads} threads from {' and '.join(told)}; shuffles combine those of each warp first, which leaves {threads // 32} values and {less} bytes of shared memory less."  # fmt: skip
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -136,7 +136,7 @@ def _sums(tree: Tree, loop: CountingLoop) -> Sums | None:
 
 
 def _total(tree: Tree, added: Node) -> str | None:
-    """Returns the name of the variable that `added` is added to; None if it is no variable."""
+    """Returns the name of the variable that `added` is added to; None if it is not a variable."""
     left = None if added.parent is None else added.parent.child_by_field_name("left")
     return tree.text(left) if left is not None and left.type == "identifier" else None
 

@@ -46,7 +46,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         request, apply_edits(request.kernel, edits), grid=(f"cdiv({bound}, block)",), block=block
     )
     turns = launch_shape(contract, contract.sizes[0]).blocks
-    why = f"One block works while the rest of the GPU idles, though the turns of the loop do not depend on one another: {turns} blocks share them."  # fmt: skip
+    why = f"One block works while the rest of the GPU idles, though the iterations of the loop are independent: {turns} blocks share them."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 

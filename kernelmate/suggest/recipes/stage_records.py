@@ -76,11 +76,11 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             found.append(records)
     if found:
         names = " and ".join(f"`{one.array}` ({one.length} elements each)" for one in found)
-        why = f"Each thread has a record of its own in {names}, so that lanes touch elements that far apart; a block moves its records in the order of memory, through shared memory."  # fmt: skip
+        why = f"Each thread has a record of its own in {names}, so neighbouring lanes access elements a record apart; a block moves its records in the order of memory, through shared memory."  # fmt: skip
         yield Rewrite(apply_edits(kernel, _edits(tree, found, bound, threads, guard.node)), request.contract, why)
 
 
-CLAIMS = (Claim(r", so that lanes touch elements that far apart", "global_bytes"),)
+CLAIMS = (Claim(r", so neighbouring lanes access elements a record apart", "global_bytes"),)
 RECIPE = Recipe("stage-records", ("global_bytes", "time"), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 

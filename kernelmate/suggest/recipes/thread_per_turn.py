@@ -41,15 +41,15 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     kernel, contract = relaunch(
         request, apply_edits(request.kernel, _edits(tree, loop, number, turns[0])), grid=(grid,)
     )
-    why = f"Each thread does {turns[0]} turns over `{loop.name}` alone, whose elements lie side by side; with a thread for each turn, a warp's do."  # fmt: skip
+    why = f"Each thread does all {turns[0]} iterations over `{loop.name}`, whose elements are adjacent in memory; with a thread for each iteration, those of a warp are."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 
 CLAIMS = (
     Claim(
-        r", whose elements lie side by side; with a thread for each turn, a warp's do",
+        r", whose elements are adjacent in memory; with a thread for each iteration, those of a warp are",
         "global_bytes",
-        instead="; now there is a thread for each turn",
+        instead="; now there is a thread for each iteration",
     ),
 )
 RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites, claims=CLAIMS)

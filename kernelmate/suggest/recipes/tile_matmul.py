@@ -49,7 +49,9 @@ class Operand:
     """One matrix that the loop reads.
 
     Attributes:
-        element: the access. array: the pointer's name. type: the type of an element.
+        element: the access.
+        array: the pointer's name.
+        type: the type of an element.
         axis: `x` or `y`, the side of the block whose thread index selects the row or column.
         owner: the variable that numbers rows or columns.
         along: True if neighbouring values of the loop variable access neighbouring elements.

@@ -103,13 +103,13 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
     if any(max(launch_shape(contract, size).grid[1:]) > exchange_axes.MOST_ROWS for size in contract.sizes):
         return
-    why = f"`{fast}` runs along what is read and `{slow}` along what is written, so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are side by side."  # fmt: skip
+    why = f"`{fast}` runs along what is read and `{slow}` along what is written, so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are contiguous."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 
 CLAIMS = (
     Claim(
-        r", so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are side by side",
+        r", so one of the two is in strides whichever way threads are numbered; through a tile in shared memory both are contiguous",
         "global_bytes",
         instead="; the copy goes through a tile in shared memory",
     ),
@@ -239,7 +239,7 @@ def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Ext
 
 
 def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> list[Edit]:
-    """Return the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
+    """Returns the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
     side, rows, constants = sides(tree)

@@ -69,13 +69,13 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     grid = (f"cdiv({extents[0]}, {SIDE})", f"cdiv({extents[1]}, {SIDE})")
     kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
     size = SIDE * (SIDE + 1) * ELEMENT_BYTES[found[0].type]
-    why = f"Reads of {root_name(tree, found[0].load)} or writes of {root_name(tree, found[0].store)} are a row apart whichever way the block is turned; through a tile of {size} bytes in shared memory both are side by side."  # fmt: skip
+    why = f"Reads of {root_name(tree, found[0].load)} or writes of {root_name(tree, found[0].store)} are a row apart whichever way the block is oriented; through a tile of {size} bytes in shared memory both are contiguous."  # fmt: skip
     yield Rewrite(kernel, contract, why)
 
 
 CLAIMS = (
     Claim(
-        r" are a row apart whichever way the block is turned; through a tile of (\d+) bytes in shared memory both are side by side",
+        r" are a row apart whichever way the block is oriented; through a tile of (\d+) bytes in shared memory both are contiguous",
         "global_bytes",
         instead=r" go through a tile of \1 bytes in shared memory",
     ),

@@ -31,18 +31,22 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         every = list(tree.walk(*LOOPS))
         edits = [edit for node in every for edit in pragma(tree, node, "unroll 1")]
         if edits:
-            why = "The compiler unrolls loops by itself and keeps the values of several turns; told not to, it needs fewer registers."  # fmt: skip
+            why = "The compiler unrolls loops by itself and keeps the values of several iterations; without unrolling, it needs fewer registers."  # fmt: skip
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
         return
     wanted = [node for node in inner if _worth_unrolling(tree, node)]
     for turns in TURNS:
         edits = [edit for node in wanted for edit in pragma(tree, node, f"unroll {turns}")]
         if edits:
-            why = f"Loads of {turns} turns of the innermost loop are under way at once instead of each waiting for the one before."  # fmt: skip
+            why = f"Loads of {turns} iterations of the innermost loop are in flight at once instead of one after another."  # fmt: skip
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-CLAIMS = (Claim(r"told not to, it needs fewer registers", "registers", instead="told not to, it keeps those of one"),)
+CLAIMS = (
+    Claim(
+        r"without unrolling, it needs fewer registers", "registers", instead="without unrolling, it keeps those of one"
+    ),
+)
 RECIPE = Recipe("unroll", ("time", "registers", "occupancy", "local_bytes"), ("registers",), rewrites, claims=CLAIMS)
 
 

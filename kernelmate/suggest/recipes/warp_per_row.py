@@ -265,8 +265,8 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: WarpPlan
     kernel, contract = relaunch(request, apply_edits(kernel, _edits(tree, plan)), grid=launch.grid, block=launch.block)
     name = tree.text(plan.declaration.child_by_field_name("declarator") or plan.declaration)
     why = (
-        f"Each thread goes through its part alone ({name.split('=')[0].strip()}), so that neighbouring lanes read far apart and few threads are "
-        "at work; a warp shares it, its lanes side by side, and joins by shuffles."
+        f"Each thread processes its part alone ({name.split('=')[0].strip()}), so that neighbouring lanes read far apart and few threads "
+        "work; a warp shares the part, its lanes access neighbouring elements, and shuffles combine their results."
     )
     return Rewrite(kernel, contract, why)
 

@@ -52,7 +52,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if edits is None:
         return
     names = " and ".join(f"`{name}`" for name in gathered)
-    why = f"{names} gathers values in {wanted[gathered[0]].type}, which loses what is smaller than its last bit at every step; in float it keeps 24 bits and is rounded once, where it is stored."  # fmt: skip
+    why = f"{names} accumulates values in {wanted[gathered[0]].type}, which loses what is smaller than its last bit at every step; in float it keeps 24 bits and is rounded once, where it is stored."  # fmt: skip
     yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -36,7 +36,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         text = _split(tree, branch)
         if text is not None:
             line = tree.kernel.unit.locate(line_of(tree, branch), None)[0]
-            why = f"Not every thread takes the branch in line {line}, in which a barrier waits for all of them: it stands outside now."  # fmt: skip
+            why = f"Not every thread takes the branch in line {line}, in which a barrier waits for all of them: the barrier is moved out of the branch."  # fmt: skip
             yield Rewrite(apply_edits(request.kernel, [tree.replace(branch, text)]), request.contract, why)
     for loop in tree.walk("for_statement", "while_statement"):
         body = loop.child_by_field_name("body")
@@ -45,7 +45,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             end = tree.span(loop)[1]
             edits = [tree.replace(node, "") for node in barriers] + [(end, end, f"\n{indent_of(tree, loop)}{BARRIER}")]
             line = tree.kernel.unit.locate(line_of(tree, loop), None)[0]
-            why = f"Threads go round the loop in line {line} differently often, so they meet after it."
+            why = f"Threads run different numbers of iterations of the loop in line {line}: its barrier is moved behind it."
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -48,7 +48,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         edits = _exchanged(tree, known, lengths, dims)
         if not known or len(known) != len(places) or edits is None:
             continue
-        why = f"`{argument.name}` is met as if its two indices lay the other way round in memory; they are exchanged."
+        why = (
+            f"`{argument.name}` is indexed as if its two indices were in the other order in memory; they are exchanged."
+        )
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 

@@ -41,7 +41,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
                 dict.fromkeys(str(tree.kernel.unit.locate(line_of(tree, node), None)[0]) for node in both)
             )
             for edits in ways:
-                why = f"Nothing orders what threads do in line {lines} to the same memory: {barrier.rstrip(';')} does."
+                why = f"Nothing orders the accesses of threads to the same memory in line {lines}; {barrier.rstrip(';')} does."
                 yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
     if len(together) > 1:
         kept = list({edit[:2]: edit for edit in together}.values())

@@ -144,7 +144,7 @@ def _left_early(
     condition = " || ".join(f"{bound.number} >= {bound.below}" for bound in bounds)
     edit = (end, end, f"\n{indent_of(tree, node)}if ({condition}) return;")
     said = " and ".join(f"{bound.number} from {bound.below} on" for bound in bounds)
-    return Rewrite(apply_edits(request.kernel, [edit]), request.contract, f"Threads with {said} have no element of their own: they leave.")  # fmt: skip
+    return Rewrite(apply_edits(request.kernel, [edit]), request.contract, f"Threads with {said} have no element of their own: they return early.")  # fmt: skip
 
 
 def _guarded_statements(
@@ -158,7 +158,7 @@ def _guarded_statements(
         edits += _guard(request, tree, statement, inside)
     if not edits:
         return None
-    why = f"Only threads with {inside} have an element there; the others leave it alone."
+    why = f"Only threads with {inside} have an element there; the others skip the access."
     return Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
@@ -216,7 +216,7 @@ def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocatio
             )
             zeros.append(tree.replace(element, f"({sign} ? {tree.text(element)} : {_zero(request, tree, element)})"))
             nearest.append(tree.replace(index, other))
-    for edits, what in ((zeros, "zero stands for it"), (nearest, "the nearest one stands for it")):
+    for edits, what in ((zeros, "zero is used instead"), (nearest, "the nearest one is used instead")):
         chosen = list(dict.fromkeys(edits))
         if chosen:
             why = f"There is no such element outside of the array: {what}."

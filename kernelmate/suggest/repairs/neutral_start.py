@@ -33,14 +33,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         neutral = None if variable is None else _neutral(variable, kind)
         for literal in () if neutral is None else _given(tree, name):
             if neutral is not None and not _same(tree.text(literal), neutral):
-                why = (
-                    f"`{name}` gathers a {kind}, and {tree.text(literal)} takes part in it; {neutral} changes nothing."
-                )
+                why = f"`{name}` accumulates a {kind}, and its start {tree.text(literal)} takes part in it; {neutral} does not."
                 edits.append((tree.replace(literal, neutral), why))
     if len(edits) > 1:  # where one start is wrong the others are as a rule, so all of them go first
         edits_of = [edit for edit, _ in edits]
         yield from each_then_all(request, [(edits_of[0], edits[0][1])], "")
-    yield from each_then_all(request, edits, "Every start, reset and filling becomes what changes nothing.")
+    yield from each_then_all(request, edits, "Every start, reset and filler becomes the neutral value.")
 
 
 REPAIR = Repair("neutral-start", ("correct",), (), rewrites, WRONG_OUTPUTS)

@@ -33,7 +33,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             narrow.append(_changed(tree, comparison, too_wide[sign], "one too many"))
         elif sign in too_narrow:
             wide.append(_changed(tree, comparison, too_narrow[sign], "one too few"))
-    yield from each_then_all(request, narrow[:MOST], "Every comparison that lets one too many in is narrowed.")
+    yield from each_then_all(request, narrow[:MOST], "Every comparison that admits one element too many is narrowed.")
     if any(finding.code in WRONG_OUTPUTS for finding in request.verdict.findings):
         for edit in wide[:MOST]:
             yield from each_then_all(request, [edit], "")

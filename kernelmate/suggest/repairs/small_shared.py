@@ -27,7 +27,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(
             kernel,
             contract,
-            f"The block goes past the {old} bytes of shared memory that it is launched with: {shared}.",
+            f"The block accesses more than the {old} bytes of shared memory that it is launched with; it gets {shared}.",
         )
 
 

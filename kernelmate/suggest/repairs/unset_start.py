@@ -42,7 +42,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         edits.append(_shared(tree, variable, start) if variable.shared else _local(tree, variable, start))
         told.append(f"`{name}`")
     if edits:
-        why = f"{' and '.join(told)} gathers values but has none to begin with; it begins with its start now."
+        why = f"{' and '.join(told)} accumulates values but has no initial value; it is initialised."
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
     yield from _outputs(request, tree)
 

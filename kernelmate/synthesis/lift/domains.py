@@ -166,7 +166,7 @@ class Domains:
                     return self._attempt(store, values)
                 except NeedsSplit as needed:
                     values = self._split(self._last, needed)
-            raise NotLifted("its indices are not taken apart")
+            raise NotLifted("its indices are not decomposed")
         except NotLifted as reason:
             reason.line = reason.line or store.line
             raise
@@ -174,13 +174,13 @@ class Domains:
     def _split(self, values: list[Any], needed: NeedsSplit) -> list[Any]:
         extent = self.space.extents.get(needed.variable)
         if extent is None:
-            raise NotLifted("an index is taken apart whose extent is not known")
+            raise NotLifted("an index whose extent is not known is decomposed")
         outer, rest = extent.divided(needed.by)
         if rest.terms:
             if not all(
                 value % by == 0 for value, by in zip(self.at_sizes(extent), self.at_sizes(needed.by), strict=True)
             ):
-                raise NotLifted("an index is taken apart into parts that do not fit")
+                raise NotLifted("an index is decomposed into parts that do not match")
             outer = self.space.quotient(extent, needed.by)
         names = fresh(self.space, outer, "q"), fresh(self.space, needed.by, "r")
         self.space.apart.update(names)

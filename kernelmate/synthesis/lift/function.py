@@ -59,7 +59,7 @@ def new_file(function: Lifted) -> str:
 
 
 def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
-    """Return a NumPy function equivalent to a kernel.
+    """Returns a NumPy function equivalent to a kernel.
 
     Args:
         kernel: the kernel.
@@ -354,7 +354,7 @@ class _FunctionText:
         """Returns an expression for additions to elements with indices read from an array."""
         (one,) = results if len(results) == 1 else (None,)
         if one is None or one.op != "sum" or len(one.axes) != 1 or argument.direction != "inout":
-            raise NotLifted(f"additions to elements of {argument.name} by number", results[0].line)
+            raise NotLifted(f"additions to elements of {argument.name} by index", results[0].line)
         order = tuple(sorted(free(Index(one.axes[0])) | free(one.value)))
         index = self.writer.index(one.axes[0], order)
         value = one.value

@@ -38,7 +38,7 @@ def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) ->
 
 
 def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any:
-    """Return the value that this thread stored at an address; None if it stored nothing in the array.
+    """Returns the value that this thread stored at an address; None if it stored nothing in the array.
 
     Raises:
         NotLifted: another thread may have stored it, or another guard applies.

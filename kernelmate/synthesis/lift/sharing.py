@@ -96,7 +96,7 @@ class SharedAccesses:
         return any(cells.get(key, thread) != thread for thread, key in reading if readers[thread])
 
     def read(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int, loops: tuple[str, ...]) -> Any:
-        """Return the value of an element.
+        """Returns the value of an element.
 
         Raises:
             NotLifted: it was not certainly written, threads disagree on it, or no barrier precedes the read.

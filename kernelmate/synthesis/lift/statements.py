@@ -353,7 +353,7 @@ class Statements:
             if machine.text(one.child_by_field_name("argument")) == array
         ]
         if any(machine.text(one) != text for one in same):
-            raise NotLifted(f"{array} is changed in a loop that also meets others of its elements", machine.line(node))
+            raise NotLifted(f"{array} is changed in a loop that also uses other elements of it", machine.line(node))
         machine.state.names[name] = machine.value(node)
         machine.state.kept[text] = name
         self._loop(loop)

@@ -163,7 +163,7 @@ class ThreadBlock:
         return replace(value, members=tuple(value.members[thread] for thread in source), plain=None)
 
     def resolved(self, value: Any, path: tuple[Any, ...]) -> Any:
-        """Return an exchanged value as an expression: a reduction over threads of the block, or an equal expression.
+        """Returns an exchanged value as an expression: a reduction over threads of the block, or an equal expression.
 
         Raises:
             NotLifted: the threads' values are not of this form.

@@ -39,15 +39,15 @@ def written(plan: Elements, kernel: KernelText) -> Iterator[WrittenKernel]:
     if output.dtype not in ATOMIC or output.dtype.startswith("float") != plan.node(scatter).dtype.startswith("float"):
         raise Refused(f"atomic additions to {output.dtype} are not written")
     if not kernel.adds_atomically or (contract.deterministic and output.dtype.startswith("float")):
-        raise Refused("it sums rows by number, and the kernel as it is does so in the same order in each run")
+        raise Refused("it sums rows by index, and the baseline does so in the same order in each run")
     if not is_added(plan, scatter, output):
         raise Refused(f"{output.name} does not begin with zeros to which several blocks could add")
     numbers, values = plan.node(scatter).args
     if may_be_negative(plan.graph, numbers):
-        raise Refused("it sums by numbers that may count from the end")
+        raise Refused("it sums by indices that may count from the end")
     added = pruned(plan.graph.nodes, [values, numbers])
     if len(added.nodes[added.outputs[0]].shape) != len(plan.node(scatter).shape):
-        raise Refused("it sums rows by number that differ in shape from those of the result")
+        raise Refused("it sums rows by index that differ in shape from those of the result")
     columns = int(evaluate(plan.domain[COLUMN], contract.sizes[0]))
     several = [True, False] if columns >= LONG_ROW else [False, True]
     yield from those_written(partial(_text, added, kernel, by_rows) for by_rows in several)

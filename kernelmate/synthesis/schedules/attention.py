@@ -225,7 +225,7 @@ class _AttentionTiles(AttentionText):
         return block_of(f"for (int {names.key_first} = 0; {names.key_first} < {names.end}; {names.key_first} += {names.kKeys})", lines)  # fmt: skip
 
     def _load(self, tile: str, roots: Sequence[Key], position: tuple[str, str, str], deep: tuple[str, str, str], shape: tuple[str, str], *, turned: bool) -> list[str]:  # fmt: skip
-        """Return the loop that fills a tile.
+        """Returns the loop that fills a tile.
 
         Args:
             tile: the tile's name.

@@ -166,7 +166,7 @@ class _AttentionPacks(AttentionRows):
         if place == last:
             return pointer
         if not place.endswith(f" + {last}"):
-            raise Refused("vectors do not lie behind one another")
+            raise Refused("vectors are not stored one after another")
         return f"{pointer} + {place.removesuffix(f' + {last}')}"
 
     def loop(self) -> list[str]:

@@ -19,11 +19,11 @@ BLOCK = 256
 
 
 def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """Return the generated kernel.
+    """Returns the generated kernel.
 
     Args:
         plan: the graph.
-        kernel: whose text it is.
+        kernel: the kernel that is replaced.
         width: the columns of the result of a block.
 
     Raises:

@@ -70,7 +70,7 @@ def _without_copies(lines: Sequence[str]) -> list[str]:
 
 
 def scans_of(plan: Plan) -> list[Key]:
-    """Return the scans, which must have the same direction.
+    """Returns the scans, which must have the same direction.
 
     Raises:
         Refused: they have different directions.
@@ -87,7 +87,7 @@ def recurrences_of(plan: Plan) -> list[Key]:
 
 
 def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
-    """Return the neutral element of a kind of scan.
+    """Returns the neutral element of a kind of scan.
 
     Raises:
         Refused: there is none for an integer type.

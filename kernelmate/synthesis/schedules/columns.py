@@ -111,7 +111,7 @@ class ColumnLayout:
             if node.op == "input":
                 name = str(node.data[0])
                 if raw.setdefault(name, order_of(key[1])) != order_of(key[1]):
-                    raise Refused(f"it meets {name} along different axes")
+                    raise Refused(f"it reads {name} along different axes")
         every, kept = tuple(range(len(plan.domain))), tuple(plan.reduced)
         self.axes = Axes.merged(plan.domain, [every, kept, plan.gone, *raw.values(), *positions])
         self.orders = {name: self.axes.order(order) for name, order in raw.items()}

@@ -138,7 +138,7 @@ def _plan(graph: Graph) -> _Filter:
     graph = _sliced_first(graph)
     reductions = [node for node in graph.nodes if node.op == "reduce"]
     if len(reductions) != 1 or reductions[0].data[0] != "sum" or len(graph.outputs) != 1:
-        raise Refused("it is no single sum over the taps of a filter")
+        raise Refused("it is not a single sum over the taps of a filter")
     domain = graph.nodes[graph.outputs[0]].shape
     taps = graph.nodes[reductions[0].args[0]].shape[int(reductions[0].data[1] or 0)]
     same = len(domain) == len(reductions[0].shape) and all(

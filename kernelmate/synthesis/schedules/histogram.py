@@ -68,7 +68,7 @@ def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
 
 
 def bins_of(graph: Graph) -> Elements:
-    """Return bins and samples as two axes.
+    """Returns bins and samples as two axes.
 
     Raises:
         Refused: there is more than one sum by number, or another result.
@@ -76,7 +76,7 @@ def bins_of(graph: Graph) -> Elements:
     graph = without_reshapes(graph)
     scatters = [node for node in graph.nodes if node.op == "scatter"]
     if len(scatters) != 1 or len(graph.outputs) != 1 or len(graph.nodes[graph.outputs[0]].shape) != 1:
-        raise Refused("it counts or sums by number, and has other results besides")
+        raise Refused("it counts or sums by index, and has other results besides")
     samples = graph.nodes[scatters[0].args[0]].shape[0]
     outputs = ((graph.outputs[0], (0,)),)
     return Elements(graph, (scatters[0].shape[0], samples), 0, outputs, "map", (), frozenset({1}), 1)
@@ -155,9 +155,9 @@ class HistogramText:
         if self.dtype not in ATOMIC:
             raise Refused(f"atomic additions to {self.dtype} are not written")
         if floating != self.plan.node(self.scatter).dtype.startswith("float"):
-            raise Refused(f"it rounds counts or sums by number to {self.dtype}")
+            raise Refused(f"it rounds counts or sums by index to {self.dtype}")
         if floating and (self.kernel.contract.deterministic or not self.kernel.adds_atomically):
-            raise Refused("it sums floats by number, and the kernel as it is does so in the same order in each run")
+            raise Refused("it sums floats by index, and the baseline does so in the same order in each run")
         if self.many and not is_added(self.plan, self.scatter, self.kernel.arguments[self.output]):
             raise Refused(f"{self.output} does not begin with zeros to which several blocks could add")
         if not self.many and self.bins is None:

@@ -84,7 +84,7 @@ def _divided(plan: Windows) -> Windows:
     step, *others = steps
     side = existing(plan.domain[-1])
     if others or side.constant % step or any(factor % step for _, factor in side.terms):
-        raise Refused("it joins elements in turns of different lengths")
+        raise Refused("it interleaves parts of different lengths")
     each = Linear(tuple((name, factor // step) for name, factor in side.terms), side.constant // step)
     return _spread(plan, step, each)
 
@@ -122,7 +122,7 @@ class _Interleaved(WindowText):
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         if not plan.domain or plan.domain[-1].isdigit():
-            raise Refused("its results do not lie along an axis of a size")
+            raise Refused("its results are not along an axis whose length is a size")
         super().__init__(plan, kernel, {})
         self.kernel = kernel
         self.last = f"__{len(plan.domain) - 1}"
@@ -162,16 +162,16 @@ class _Interleaved(WindowText):
             raise Refused("neighbouring results need elements of different rows")
         if step == 0:
             if any(self.last in name for name, _ in flat.terms):
-                raise Refused("neighbouring results need elements that do not lie side by side")
+                raise Refused("neighbouring results need elements that are not adjacent in memory")
             return None
         if len(flat.terms) != 1 or not 0 <= flat.constant < step:
-            raise Refused("neighbouring results need elements that do not lie side by side")
+            raise Refused("neighbouring results need elements that are not adjacent in memory")
         pitch = "1" if axis < 0 else shape[axis] if inner == 1 else f"({inner} * {shape[axis]})"
         return _Group("", (*shape[: max(axis, 0)], pitch), outer, step), flat.constant
 
     def _meet(self, key: Key) -> None:
         if any(call in str(one) for one in key[1] for call in ("value(", "edge(", "wrap(", "reflect(", "symmetric(")):
-            raise Refused("it has elements by number, or beyond a border, beside those that lie side by side")
+            raise Refused("it selects elements by index, or beyond a border, beside adjacent ones")
         found = self._split_row(self.plan.node(key).shape, key[1])
         if found is not None:
             group = replace(found[0], name=self.plan.name(key))
@@ -180,7 +180,7 @@ class _Interleaved(WindowText):
     def _target(self, target: StoreTarget) -> tuple[_Group, int]:
         found = self._split_row(target.shape, target.place)
         if found is None:
-            raise Refused("its results do not lie side by side")
+            raise Refused("its results are not adjacent in memory")
         return replace(found[0], name=target.name), found[1]
 
     def _check(self) -> None:
@@ -191,10 +191,10 @@ class _Interleaved(WindowText):
             if sorted(places) != list(range(group.step)):
                 raise Refused("its results have gaps between them")
         if all(group.step == 1 for group in [*groups, *(group for group, _ in self.offsets.values())]):
-            raise Refused("nothing that several neighbouring results need lies side by side")
+            raise Refused("neighbouring results need no elements that are adjacent in memory")
         for key in walked(self.plan):
             if self.plan.node(key).op == "window" and self.plan.guards(key):
-                raise Refused("it has a border beside elements that lie side by side")
+                raise Refused("it has a border beside adjacent elements")
 
     def _groups(self) -> list[_Group]:
         found = [*(group for group, _ in self.offsets.values()), *(group for group, _ in self.stored)]

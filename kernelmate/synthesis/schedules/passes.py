@@ -31,9 +31,14 @@ class _Accumulator:
     """The locals of one reduction.
 
     Attributes:
-        key: the reduction. kind: `sum`, ... ctype: the type of its values.
-        name: the name of the local that accumulates. starts: declarations before the pass. final: the statement after it.
-        result: the text of the result. at: the local that holds a position, if the reduction gives positions.
+        key: the reduction.
+        kind: `sum`, ...
+        ctype: the type of its values.
+        name: the name of the local that accumulates.
+        starts: declarations before the pass.
+        final: the statement after it.
+        result: the text of the result.
+        at: the local that holds a position, if the reduction gives positions.
         own: the local that keeps a thread's own value.
     """
 
@@ -111,7 +116,7 @@ class Passes:
                 raise Refused(f"{name} is read where another thread may have written it")
             access = "flat" if access.startswith("@") else access
             if found.setdefault(name, access) != access:
-                raise Refused(f"it meets {name} along different axes")
+                raise Refused(f"it reads {name} along different axes")
         return found
 
     def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:

@@ -51,7 +51,9 @@ class _Free:
     """A map over merged axes, with the index of each array.
 
     Attributes:
-        orders: axes of each array that is read. positions: axes of each position. whole: axes of the results.
+        orders: axes of each array that is read.
+        positions: axes of each position.
+        whole: axes of the results.
         skips_first: whether the length of the first axis is not needed, since the grid has it.
     """
 
@@ -67,7 +69,7 @@ class _Free:
             if node.op == "input":
                 name = str(node.data[0])
                 if raw.setdefault(name, order_of(key[1])) != order_of(key[1]):
-                    raise Refused(f"it meets {name} along different axes")
+                    raise Refused(f"it reads {name} along different axes")
                 if name in self.outputs and raw[name] != every:
                     raise Refused(f"{name} is read where another thread may have written it")
         positions = [order_of(key[1]) for key in walk(plan) if plan.node(key).op == "iota"]
@@ -134,7 +136,7 @@ class _PermutationTiles(_Free):
         last = self.whole[-1] if self.whole else -1
         turned = {order for order in self.orders.values() if last in order and order[-1] != last}
         if len(turned) != 1:
-            raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
+            raise Refused("its arrays are read in several orders" if turned else "no array is read in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
         names = fresh_names(
@@ -156,7 +158,7 @@ class _PermutationTiles(_Free):
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
         }
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
-            raise Refused("it takes rows of an array by their numbers")
+            raise Refused("it selects rows of an array by index")
         self.at: dict[int | str, str] = {axis: kernel.names.fresh(self.called(axis)) for axis in self.whole[:-1]}
         self.at[self.source], self.at[self.target] = names.source, names.target
 
@@ -338,7 +340,7 @@ class _Packs(_Free):
         self.last = self.whole[-1]
         self.expressions = _PackExpressions(plan, kernel, self.leaf, frozenset({"flat"}), self)
         if any(self.last in order and order[-1] != self.last for order in self.orders.values()):
-            raise Refused("it meets an array in another order of the last axis")
+            raise Refused("it reads an array in another order of the last axis")
         along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
         self.names = fresh_names(kernel, "base", "row", "column", "j", "kPack", "packed", "count")
         self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names, self.names.kPack)

@@ -61,7 +61,7 @@ class _PlaneText:
         self.ctype = c_type(scan.dtype, kernel.real)
         self.read = [str(self.plan.node(key).data[0]) for key in walk(self.plan) if self.plan.node(key).op == "input"]
         if kernel.element(self.output) != self.ctype:
-            raise Refused("its sums have another type than the result, which holds them in between")
+            raise Refused("its sums have another type than the result, which holds the intermediate values")
         if self.output in self.read:
             raise Refused("it reads an array that it writes")
         if any(scan.shape[axis] == "1" for axis in (rank - 2, rank - 1)):

@@ -85,7 +85,7 @@ def _without_copies(
 
 
 def _compound(assignment: str) -> str:
-    """Returns `x -= y;` for `x = x - y;` where `y` is no sum."""
+    """Returns `x -= y;` for `x = x - y;` where `y` is not a sum."""
     found = re.fullmatch(
         r"(\w+) = \1 ([-+*]) ((?:[\w.\[\]]+|\([^()]*\))(?: \* (?:[\w.\[\]]+|\([^()]*\)))*);", assignment
     )
@@ -97,7 +97,8 @@ class _Elements:
 
     Attributes:
         inputs: arrays that are read, with their access.
-        outputs: arrays that are written. packed: those that are accessed in packs.
+        outputs: arrays that are written.
+        packed: those that are accessed in packs.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, varying: frozenset[str], names: SimpleNamespace) -> None:
@@ -128,7 +129,7 @@ class _Elements:
 
     def _meet(self, name: str, access: str) -> None:
         if self.inputs.setdefault(name, access) != access:
-            raise Refused(f"it meets {name} along different axes")
+            raise Refused(f"it reads {name} along different axes")
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

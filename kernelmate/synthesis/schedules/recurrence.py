@@ -24,7 +24,9 @@ class ColumnRecurrence(ColumnScan):
     """Text of a kernel with a thread per column, whose carried values are locals.
 
     Attributes:
-        states: keys of the carried values before a row. starts: initial values. nexts: values after a row.
+        states: keys of the carried values before a row.
+        starts: initial values.
+        nexts: values after a row.
     """
 
     schedule = "recurrence-columns"

@@ -45,7 +45,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: the graph is no reduction of a product's rows.
+        Refused: the graph is not a reduction of a product's rows.
     """
     product, rows = _parts(graph)
     shape = ContractionShape(product, kernel)
@@ -74,7 +74,7 @@ def _parts(graph: Graph) -> tuple[Plan, Plan]:
     """Returns the plan of the product, and the plan of the row reductions, which read the product as an array.
 
     Raises:
-        Refused: it is no reduction of a product's rows.
+        Refused: it is not a reduction of a product's rows.
     """
     nodes = graph.nodes
     if sum(node.op == "reduce" for node in nodes) < 2:
@@ -146,7 +146,8 @@ class _Levels:
 
     Attributes:
         plan: of the rows.
-        first: reductions of values of the product. second: sums of exponentials relative to maxima among them.
+        first: reductions of values of the product.
+        second: sums of exponentials relative to maxima among them.
         online: the maximum's node for each node of `second`.
 
     Raises:
@@ -249,7 +250,7 @@ class _ReducedProducts(TiledContraction):
         if self.rows.node(key).op == "iota" and (access != "row" or shape.whole != [shape.m, shape.n]):
             raise Refused("it uses positions along an axis that is merged with others")
         if access not in ("row", "flat"):
-            raise Refused("it meets an array along some axes of a product's rows")
+            raise Refused("it reads an array along some axes of a product's rows")
         return address(tuple(shape.whole[:-1] if access == "row" else shape.whole), self.lengths, self.at)
 
     def _name(self, key: Key) -> None:

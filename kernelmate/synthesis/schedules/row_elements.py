@@ -150,7 +150,8 @@ class RowElements(Passes):
     """Accesses to the elements of arrays in a schedule that goes over rows.
 
     Attributes:
-        names: names of the function's locals. packs: packs of the arrays that are accessed element after element.
+        names: names of the function's locals.
+        packs: packs of the arrays that are accessed element after element.
         pointers: by array, the local that points to a row.
         firsts: for each axis of another shape the name of its position, the position at which a row begins, and the number
             of elements per position.
@@ -208,7 +209,7 @@ class RowElements(Passes):
             return row == 0 or (steps > 0 and (not side or int(evaluate(side, size)) % steps == 0))
 
         if not always(self.kernel.contract, fits):
-            raise Refused("it meets an array along an axis that crosses its rows")
+            raise Refused("it reads an array along an axis that crosses its rows")
         if axis not in self.firsts:
             name = self.kernel.names.fresh(side[:-1] if re.fullmatch(r"\w+s", side) else "part")
             behind = self.kernel.size(inner)

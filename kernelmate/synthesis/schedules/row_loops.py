@@ -24,8 +24,10 @@ class RowLoops(RowElements):
     """Loops of one team over a row's elements.
 
     Attributes:
-        team: the threads that compute a row. outputs: names of the results.
-        last: end of the part of a row that a pass reads. end: end of a row by a mask; None without one.
+        team: the threads that compute a row.
+        outputs: names of the results.
+        last: end of the part of a row that a pass reads.
+        end: end of a row by a mask; None without one.
         ahead: number of elements whose loads are in flight at once; 0 for one pack.
         kept: arrays whose packs stay in registers for the next pass, if all threads together can keep a row.
         registers: registers of a thread for kept values.

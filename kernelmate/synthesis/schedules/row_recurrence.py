@@ -40,11 +40,11 @@ class _Steps:
     def scan(self, node: Node) -> Node:
         """Returns the scan that computes a recurrence."""
         if len(node.args) != 2 or node.data[2] != "all":
-            raise Refused("it carries several values along rows, or has results of other than each turn")
+            raise Refused("it carries several values along rows, or has results of other than each iteration")
         start, following = node.args
         scale, shift = self._step(following)
         if scale is None:
-            raise Refused("its turns do not depend on each other")
+            raise Refused("its iterations do not depend on each other")
         zero = self._add("constant", (), (), node.dtype, (0.0,))
         made = Node("scan", (zero if shift is None else shift, scale, start), node.shape, node.dtype, ("linear", node.data[3], node.data[4]))  # fmt: skip
         return replace(made, name=next(one.name for one in self.graph.nodes if one.op == "state"))

@@ -60,10 +60,10 @@ def _plan(graph: Graph) -> Elements:
     graph = without_reshapes(_through_maps(graph))
     sums = [node for node in graph.nodes if node.op == "scatter"]
     if len(sums) != 1 or len(sums[0].shape) != 2 or len(graph.outputs) != 1 or len(sums[0].args) != 2:
-        raise Refused("it sums by number, and has other results besides")
+        raise Refused("it sums by index, and has other results besides")
     (output,) = graph.outputs
     if graph.nodes[output].shape != sums[0].shape or sums[0].dtype not in ("float32", "float64", "int32", "int64"):
-        raise Refused("it changes the shape or the type of sums by number")
+        raise Refused("it changes the shape or the type of sums by index")
     numbers = graph.nodes[sums[0].args[0]].shape[0]
     return Elements(graph, (*sums[0].shape, numbers), 0, ((output, (0, 1)),), "map", (), frozenset({1}), SUMMED)
 
@@ -102,10 +102,10 @@ class _RowSums:
         self.numbers, self.summand = plan.operands(self.scatter)
         self.base = self._base()
         if may_be_negative(plan.graph, self.numbers[0]):
-            raise Refused("it sums by numbers that may count from the end")
+            raise Refused("it sums by indices that may count from the end")
         if kernel.arguments[self.output].dtype not in ("float32", "float64", "int32", "int64"):
             raise Refused(
-                f"sums by number of {kernel.arguments[self.output].dtype} would be rounded after each addition"
+                f"sums by index of {kernel.arguments[self.output].dtype} would be rounded after each addition"
             )
         self.names = fresh_names(
             kernel, "kPack", "row", "i", "c", "j", "columns", "found", "counts", "votes", "first_row", "start", "place",
@@ -136,11 +136,11 @@ class _RowSums:
         if key == self.scatter:
             return (-1, ())
         if self.plan.node(key).op != "map" or self.plan.node(key).data[0] != "add":
-            raise Refused("more follows from sums of rows by number than an addition")
+            raise Refused("more follows from sums of rows by index than an addition")
         pair = [self._behind(one) for one in self.plan.operands(key)]
         others = [one for one in pair if one != self.scatter]
         if len(others) != 1:
-            raise Refused("more follows from sums of rows by number than an addition")
+            raise Refused("more follows from sums of rows by index than an addition")
         node = self.plan.node(others[0])
         return None if node.op == "input" and node.data[0] == self.output else others[0]
 
@@ -161,9 +161,9 @@ class _RowSums:
             if node.op == "input" and 1 in key[1]:
                 axes = tuple(one for one in key[1] if one is not None)
                 if axes not in ((SUMMED, 1), (1,), (0, 1)) or found.setdefault(str(node.data[0]), axes) != axes:
-                    raise Refused("it meets arrays of summed rows along other axes")
+                    raise Refused("it reads arrays of summed rows along other axes")
             elif node.op == "iota" and 1 in key[1]:
-                raise Refused("it uses the positions of columns beside sums of rows by number")
+                raise Refused("it uses the positions of columns beside sums of rows by index")
             stack += self.plan.operands(key)
         return found
 
@@ -179,7 +179,7 @@ class _RowSums:
         if 1 in axes:
             return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{names.j}]")
         if len(axes) > 1:
-            raise Refused("it meets arrays of summed rows along other axes")
+            raise Refused("it reads arrays of summed rows along other axes")
         return self.kernel.loaded(name, f"{name}[{at[axes[0]] if axes else 0}]")
 
     def _pointer(self, name: str) -> str:
@@ -347,14 +347,14 @@ def as_masked(graph: Graph, kernel: KernelText) -> Graph:
         Refused: there are too many results and samples for that, or nothing is computed of the sums.
     """
     if not _uses_sums(graph):
-        raise Refused("its sums by number are its results")
+        raise Refused("its sums by index are its results")
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         if node.op != "scatter" or is_place(graph, node):
             continue
         compared = node.shape[0], graph.nodes[node.args[0]].shape[0]
         if math.prod(int(evaluate(side, kernel.contract.sizes[0])) for side in compared) > MOST_SEARCHED:
-            raise Refused("it sums by number, with other results besides, and has too many samples to search for each")
+            raise Refused("it sums by index, with other results besides, and has too many samples to search for each")
         nodes[index] = _masked(nodes, node)
     return sorted_graph(nodes, graph.outputs)
 

@@ -122,7 +122,7 @@ class _RowWindows:
             return self.kernel.loaded(name, name)
         access = self.rest.access(key)
         if access not in ("flat", "once"):
-            raise Refused("it meets an array along some axes of its rows")
+            raise Refused("it reads an array along some axes of its rows")
         return self.kernel.loaded(name, f"{name}[{self.names.row if access == 'flat' else '0'}]")
 
     def written(self) -> WrittenKernel:

@@ -170,7 +170,7 @@ class Rows(RowLoops):
         sizes = {name: kernel.size(side) for name, side in plan.pitches}
         self.pitches = {name: one if re.fullmatch(r"\w+", one) else f"({one})" for name, one in sizes.items()}
         if any(name not in self.rowed for name in self.pitches):
-            raise Refused("it takes the beginnings of rows of an array that it meets along single axes")
+            raise Refused("it takes the beginnings of rows of an array that it reads along single axes")
         for key in walk(plan):
             if plan.node(key).op in ("input", "iota") and plan.access(key) == "across":
                 self._meet_across(key)
@@ -198,7 +198,7 @@ class Rows(RowLoops):
             if node.op != "input" or self.plan.access(key) != "slab":
                 continue
             if found.setdefault(str(node.data[0]), key) != key:
-                raise Refused(f"it meets {node.data[0]} along different axes")
+                raise Refused(f"it reads {node.data[0]} along different axes")
         return found
 
     def _slab_row(self, name: str, lines: list[str]) -> str:
@@ -213,7 +213,7 @@ class Rows(RowLoops):
         )
         chosen = self.expressions.bare_number(self.plan.operands(taken)[1])
         if self.plan.node(chosen).op != "input":
-            raise Refused("it reduces rows of an array by numbers that it computes")
+            raise Refused("it reduces rows of an array that computed indices select")
         (text,) = self.expressions.locals_for([chosen], lines)
         return f"static_cast<size_t>({text})"
 

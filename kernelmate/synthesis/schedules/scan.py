@@ -74,7 +74,7 @@ def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> Wr
 
 
 def plan_of_scans(graph: Graph) -> Plan:
-    """Return the rows or columns along which a graph scans.
+    """Returns the rows or columns along which a graph scans.
 
     Raises:
         Refused: it scans along several axes, or scans or reduces what was scanned.
@@ -147,7 +147,7 @@ def _check(plan: Plan, gone: int) -> None:
             if [one for one in key[1] if one is not None] != plan.reduced:
                 raise Refused("it uses the results of reductions along other axes than their own")
         if node.op in ("take", "gather", "pick", "along", "scatter", "segment"):
-            raise Refused(f"it scans, and has elements by number ({node.op})")
+            raise Refused(f"it scans, and selects elements by index ({node.op})")
         if node.op in ("input", "iota"):
             plan.access(key)
 
@@ -161,7 +161,8 @@ class Joining:
     """Text that combines the values of a team's threads in order.
 
     Attributes:
-        ctype: the type of the values. value, earlier: names of a thread's value and of a preceding one.
+        ctype: the type of the values.
+        value, earlier: names of a thread's value and of a preceding one.
         start: the neutral value.
         comment: comment on the function, with `{total}` and `{team}`.
         shuffled: returns a value of another lane, by the kind of shuffle (`up_` or nothing), the value, and the distance or

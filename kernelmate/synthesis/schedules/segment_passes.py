@@ -47,7 +47,7 @@ def _text(plan: Elements, kernel: KernelText, lanes: int) -> WrittenKernel:
 
 
 def _plan(graph: Graph) -> Elements:
-    """Return rows and elements as two axes.
+    """Returns rows and elements as two axes.
 
     Raises:
         Refused: rows are given by several vectors, or have elements that are rows themselves.

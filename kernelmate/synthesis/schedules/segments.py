@@ -77,7 +77,7 @@ def _text(plan: Elements, kernel: KernelText, lanes: int) -> WrittenKernel:
 
 
 def _plan(graph: Graph) -> Elements:
-    """Return rows and elements as two axes.
+    """Returns rows and elements as two axes.
 
     Raises:
         Refused: rows are given by several vectors, or the results are not one for each row.
@@ -180,7 +180,7 @@ class _Segments:
         )
 
     def element(self) -> tuple[list[str], list[str], list[str]]:
-        """Return each sum's addend at element `i`, the statements before it, and the statements before the loop.
+        """Returns each sum's addend at element `i`, the statements before it, and the statements before the loop.
 
         Raises:
             Refused: values of each row are used inside of the sums.

@@ -54,8 +54,10 @@ class BlockValues:
     """The values of a block's stages: arrays in shared memory, and locals of single numbers.
 
     Attributes:
-        threads: the threads of a block. of_warp, of_block: the reductions over the threads of a warp, and of the block.
-        arrays: the shared array of each stage's value, by its target. numbers: the locals of single numbers, likewise.
+        threads: the threads of a block.
+        of_warp, of_block: the reductions over the threads of a warp, and of the block.
+        arrays: the shared array of each stage's value, by its target.
+        numbers: the locals of single numbers, likewise.
         at: the block's position along each axis that blocks share.
     """
 
@@ -105,7 +107,7 @@ class BlockValues:
         node = stage.graph.nodes[stage.graph.outputs[0]]
         found = c_type(node.dtype, self.kernel.real)
         if found not in (self.kernel.real, "int") and stage.own:
-            raise Refused(f"it keeps {node.dtype} values in between")
+            raise Refused(f"it keeps {node.dtype} values as intermediates")
         return found
 
 

@@ -218,10 +218,8 @@ class _BlockText(BlockValues):
         total = " + ".join(one[1].removeprefix(f"{real} ").removeprefix("int ") for one in places)
         shared = f"{width} * ({total})" if len(places) > 1 or "*" in total else f"{width} * {total}"
         if max(evaluate(shared, size) for size in self.kernel.contract.sizes) > STATIC_BYTES:
-            raise Refused("what it computes in between needs more than 48 KiB of shared memory")
+            raise Refused("its intermediate values need more than 48 KiB of shared memory")
         tried = {name: max(value, TRIED) for name, value in self.kernel.contract.sizes[0].items()}
         if evaluate(shared, tried) > LARGEST:
-            raise Refused(
-                f"what it computes in between, {total} elements, is only for small sizes within a block's shared memory"
-            )
+            raise Refused(f"its intermediate values, {total} elements, fit a block's shared memory only at small sizes")
         return [f"extern __shared__ {real} {self.names.shared}[];", *lines], shared

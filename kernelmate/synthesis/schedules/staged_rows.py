@@ -55,14 +55,14 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """
     stages = _stages(graph)
     if any(not one.plan.node(one.plan.outputs[0]).dtype.startswith("float") for one in stages if one.output is None):
-        raise Refused("it computes whole numbers in between")
+        raise Refused("its intermediate values are whole numbers")
     sizes = kernel.contract.sizes
     rows = stages[0].plan.domain[stages[0].row]
     each = [_shared_elements(stages, size) * _item_bytes(kernel) for size in sizes]
     few = int(evaluate(rows, sizes[0])) // MULTIPROCESSORS
     counts = [one for one in ROWS if one * max(each) <= STATIC_BYTES and one <= max(few, 1)]
     if not counts:
-        raise Refused("what it computes of a row in between is more than a block's shared memory")
+        raise Refused("its intermediate values of a row need more than a block's shared memory")
     yield from those_written(partial(_text, stages, kernel, one) for one in counts[:2])
 
 

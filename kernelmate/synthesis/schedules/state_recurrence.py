@@ -38,7 +38,8 @@ class _States(Elements):
     """Plan of a recurrence over states.
 
     Attributes:
-        along: the axis of the steps. summed: the axis of the states, as of `Elements`.
+        along: the axis of the steps.
+        summed: the axis of the states, as of `Elements`.
     """
 
     along: int = 0
@@ -140,7 +141,8 @@ class _StateText:
     """Writer of the kernel's text.
 
     Attributes:
-        carried: the key of the states after each step. sums: the sum of each result.
+        carried: the key of the states after each step.
+        sums: the sum of each result.
         turns: True if there may be more states than registers hold: they are then taken in turns, which add to the results.
         at: the position along each axis.
     """

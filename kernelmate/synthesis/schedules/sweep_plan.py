@@ -1,4 +1,4 @@
-"""Loops along one axis, each in terms of the results of those before it: which there are, and what each computes in a step."""
+"""Loops along one axis, each in terms of the results of those before it: their order, and the computation of each step."""
 
 from __future__ import annotations
 
@@ -123,8 +123,10 @@ class SweepLoop:
     """One loop: recurrences that run side by side, and reductions over the steps.
 
     Attributes:
-        numbers: the numbers of the loops of the graph. results: the results of the recurrences that are needed.
-        folds: the reductions. stores: the outputs that are stored in each step.
+        numbers: the numbers of the loops of the graph.
+        results: the results of the recurrences that are needed.
+        folds: the reductions.
+        stores: the outputs that are stored in each step.
     """
 
     numbers: list[int]
@@ -138,11 +140,15 @@ class SweepLoops:
     """The loops of a graph, in order.
 
     Args:
-        plan: the graph. domain: the largest output's shape, its axis of steps, which is -1 if outputs have none, and the number of steps.
-        at: the texts of the positions along the other axes. bare: returns the key below operations without effect.
+        plan: the graph.
+        domain: the largest output's shape, its axis of steps, which is -1 if outputs have none, and the number of
+            steps.
+        at: the texts of the positions along the other axes.
+        bare: returns the key below operations without effect.
 
     Attributes:
-        keys: the outputs, at a thread's positions. loops: the loops, which compute the outputs of each step.
+        keys: the outputs, at a thread's positions.
+        loops: the loops, which compute the outputs of each step.
 
     Raises:
         Refused: the loops are along different axes, or need results of other steps.

@@ -75,13 +75,18 @@ class _SweepText(PositionTexts):
     """Writer of the kernel's text.
 
     Args:
-        graph: whose outputs are values of stacked results, or whole ones. results: where these belong.
+        graph: whose outputs are values of stacked results, or whole ones.
+        results: where these belong.
         domain: the largest output's shape, its axis of steps, which is -1 if outputs have none, and the number of steps.
 
     Attributes:
-        all: what the loops compute. keys: the outputs, at a thread's positions. loops: the loops in order.
-        kept: for each result that later loops need, the text of its place at a step. shared: those in shared memory.
-        after: the locals that are known behind the loop that is being written. folded: those of its reductions.
+        all: what the loops compute.
+        keys: the outputs, at a thread's positions.
+        loops: the loops in order.
+        kept: for each result that later loops need, the text of its place at a step.
+        shared: those in shared memory.
+        after: the locals that are known behind the loop that is being written.
+        folded: those of its reductions.
     """
 
     def __init__(self, graph: Graph, results: Sequence[StackedResult], kernel: KernelText, domain: tuple[Sequence[str], int, str]) -> None:  # fmt: skip

@@ -26,7 +26,7 @@ from kernelmate.synthesis.tensor_products import CHUNK, GROUP, IN_FLIGHT, STEP, 
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
-    """Return the writers of the kernel's text, the one expected to be fastest first.
+    """Returns the writers of the kernel's text, the one expected to be fastest first.
 
     Raises:
         Refused: tensor cores do not multiply these arrays.
@@ -55,7 +55,7 @@ def _factors(shape: ContractionShape) -> list[Factors]:
     """Returns the factors of each product.
 
     Raises:
-        Refused: a sum is no product of two arrays, or one of several has factors beside them.
+        Refused: a sum is not a product of two arrays, or one of several has factors beside them.
     """
     found = [Factors.of(shape, number) for number in range(len(shape.reductions))]
     if len(found) > 1 and any(one.outside for one in found):

@@ -144,7 +144,7 @@ class _Total(Passes):
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """Return a pass over all elements, with several per thread in flight.
+        """Returns a pass over all elements, with several per thread in flight.
 
         The position is signed: the compiler hoists loads above tests only if it can compute the trip count, and
         `size_t` may wrap.

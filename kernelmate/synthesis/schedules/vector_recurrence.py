@@ -82,7 +82,8 @@ class _VectorText:
     """Writer of the kernel's text.
 
     Args:
-        sides: the sides of the largest carried values. vector: the axis of the vectors among them; -1 if there are none.
+        sides: the sides of the largest carried values.
+        vector: the axis of the vectors among them; -1 if there are none.
     """
 
     def __init__(self, steps: LoopSteps, kernel: KernelText, sides: Sequence[str], vector: int) -> None:

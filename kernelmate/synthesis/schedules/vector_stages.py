@@ -95,10 +95,10 @@ class VectorSteps(Elements):
         while stack:
             one = stack.pop()
             if self.node(one).op in ("reduce", "state", "recur"):
-                raise Refused("it selects elements by numbers that it computes in a step")
+                raise Refused("it selects elements by indices that it computes in a step")
             stack += self.operands(one)
         if may_be_negative(self.graph, chosen[0]):
-            raise Refused("it selects elements by computed numbers that may be negative")
+            raise Refused("it selects elements by computed indices that may be negative")
         if chosen not in self.selected:
             self.selected.append(chosen)
         within = " ".join(str(one) for one in chosen[1] if one is not None)
@@ -154,7 +154,9 @@ class StagedVector:
     """A vector in shared memory.
 
     Attributes:
-        key: the value at a thread's own element. side: the number of elements. level: when it is computed.
+        key: the value at a thread's own element.
+        side: the number of elements.
+        level: when it is computed.
         buffers: the texts of its places' beginnings, which end in `[` or ` + `; it is read from the first.
     """
 
@@ -169,9 +171,11 @@ class Stages:
     """The values that are computed together before the loop, in a step or after it, by level.
 
     Attributes:
-        bare: returns the key below operations without effect. said: returns the reference's name for a value.
+        bare: returns the key below operations without effect.
+        said: returns the reference's name for a value.
         is_state: checks a state's index, and says if it is one.
-        step: the position along the steps in an index. fresh: returns a new name for a local.
+        step: the position along the steps in an index.
+        fresh: returns a new name for a local.
         kept: the beginnings of the places of values that are kept anyway, by the vector that they are.
         before: the stages before the loop, which get the reductions that are the same in all steps; their level is -1.
         staged: the vectors in shared memory.
@@ -201,7 +205,7 @@ class Stages:
             side: the number of elements of the loop that computes it; empty for a single value.
 
         Raises:
-            Refused: it reduces reductions that are no vectors.
+            Refused: it reduces reductions that are not vectors.
         """
         key = self.bare(key)
         if (key, side) not in self._levels:

@@ -34,7 +34,9 @@ class StepValue:
     """A value that is computed: an element of a vector of `side` elements, or a single number if that is empty.
 
     Attributes:
-        level: behind how many barriers. targets: its places. number: which carried number it is next; -1 for others.
+        level: behind how many barriers.
+        targets: its places.
+        number: which carried number it is next; -1 for others.
     """
 
     key: Key
@@ -108,7 +110,7 @@ class PositionTexts:
             lines: list[str] = []
             (number,) = self.expressions.locals_for([self.plan.selected[int(selecting[1])]], lines)
             if lines:
-                raise Refused("it selects elements by numbers of several steps")
+                raise Refused("it selects elements by indices of several steps")
             return number
         return re.sub(r"\{(.*?)\}", lambda found: self.text_of(found[1]), str(text))
 
@@ -117,7 +119,8 @@ class CarriedPlaces(PositionTexts):
     """Places of the values that a loop carries: a block keeps vectors in shared memory, single numbers in registers.
 
     Args:
-        sides: the sides of the largest carried values. vector: the axis of the vectors among them; -1 if there are none.
+        sides: the sides of the largest carried values.
+        vector: the axis of the vectors among them; -1 if there are none.
 
     Attributes:
         at: the text of the position along each axis but that of the vectors.
@@ -228,7 +231,8 @@ class StepText:
     """Writer of the statements that compute values.
 
     Args:
-        lanes: the threads that share an element. of_lanes, of_numbers: the reductions of these, and to single numbers.
+        lanes: the threads that share an element.
+        of_lanes, of_numbers: the reductions of these, and to single numbers.
 
     Attributes:
         late: True if what is read behind the last barrier is overwritten by the next step before its first barrier.

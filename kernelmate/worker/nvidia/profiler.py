@@ -68,7 +68,7 @@ _FAILED = re.compile(r"^==(?:ERROR|WARNING)== (.*)$", re.MULTILINE)
 
 
 def profile(task: JudgeTask, device: int) -> HardwareProfile:
-    """Return hardware counters of the candidate's headline launch.
+    """Returns hardware counters of the candidate's headline launch.
 
     Raises:
         ToolFailed: there are none; the message gives the reason in one line.

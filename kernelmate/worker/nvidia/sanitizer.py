@@ -162,12 +162,12 @@ def _barrier(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     if what.startswith("Invalid arguments"):
         code, words = (
             FindingCode.SHUFFLE_MASK,
-            "a warp's barrier or exchange names other lanes than those that come to it",
+            "a warp's barrier or exchange names other lanes than those that reach it",
         )
     else:
         code, words = (
             FindingCode.DIVERGENT_BARRIER,
-            f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})",
+            f"not every thread reaches this barrier ({what[:1].lower()}{what[1:]})",
         )
     return ToolReport(code, "error", words, _place(block), None, None, False, _thread(block))
 
@@ -264,7 +264,9 @@ def conclude(
             continue
         said = read(answer.text)
         findings += findings_of(said.reports, tool, _buffers(answer.errors), unit)
-        lines += [f"compute-sanitizer ({tool}) reports what is not understood here: {head}" for head in said.unread]
+        lines += [
+            f"compute-sanitizer ({tool}) reports something that is not understood here: {head}" for head in said.unread
+        ]
         if not said.ended:
             lines.append(_silence(tool, answer))
         elif not said.reports:
@@ -348,4 +350,4 @@ def _silence(tool: str, answer: ToolOutput) -> str:
         line for line in (answer.errors or answer.text).splitlines() if line.strip() and not line.startswith(BUFFER)
     ]
     last = printed[-1].strip("= ").strip() if printed else "it printed nothing"
-    return f"compute-sanitizer ({tool}) did not come to its end (exit code {answer.code}): {last[:200]}"
+    return f"compute-sanitizer ({tool}) did not finish (exit code {answer.code}): {last[:200]}"

@@ -124,7 +124,7 @@ class CommandTarget:
 
 
 async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> CommandTarget:
-    """Return the kernel that a command names; without a name, the only one of its document.
+    """Returns the kernel that a command names; without a name, the only one of its document.
 
     Raises:
         UsageError: there is no such document or kernel.
@@ -168,7 +168,7 @@ async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def candidate_of(place: CommandTarget, index: object) -> tuple[SearchOutcome, Judged]:
-    """Return the last search of a kernel, and one candidate of it.
+    """Returns the last search of a kernel, and one candidate of it.
 
     Raises:
         UsageError: there is no candidate of this number.
@@ -194,7 +194,7 @@ async def propose(server: KernelmateServer, place: CommandTarget, found: SearchO
 def edit_of(
     server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged
 ) -> types.WorkspaceEdit:
-    """Return a candidate as an edit of the present document.
+    """Returns a candidate as an edit of the present document.
 
     Raises:
         UsageError: the kernel changed since it was judged.
@@ -264,7 +264,7 @@ def offer(server: KernelmateServer, name: str, run: Run) -> None:
 
 
 def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
-    """Return a command's argument object without keys whose value is null.
+    """Returns a command's argument object without keys whose value is null.
 
     Raises:
         JsonRpcInvalidParams: the argument is not an object, or the value of a key has the wrong type.

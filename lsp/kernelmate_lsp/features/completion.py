@@ -17,7 +17,7 @@ from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
 KEY_HELP: dict[str, tuple[str, str]] = {
-    "kernel": ('kernel = "$1"', "The kernel that this block belongs to, where it does not stand right above it."),
+    "kernel": ('kernel = "$1"', "The kernel that this block belongs to, if the block is not directly above it."),
     "sizes": ("sizes = [{ ${1:n} = ${2:65536} }]", "The sizes that are judged and timed; the first is the headline."),
     "grid": (
         'grid = "${1:(n + block - 1) // block}"',
@@ -102,7 +102,7 @@ _ENTRY = re.compile(r"\s*(?P<name>\w+)\s*=\s*\"(?P<text>[^\"]*)\"")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
-    """Return completions at a position; none outside contract blocks.
+    """Returns completions at a position; none outside contract blocks.
 
     Args:
         reading: the document.

@@ -33,7 +33,7 @@ _BARRIER = re.compile(r"__syncthreads(?:_\w+)?|__syncwarp|sync|arrive_and_wait|w
 
 
 def line_text(spot: DocumentKernel, benched: Benched | None, word: str, line: int, *, shared: bool) -> str | None:
-    """Return the last benchmark's counters of a line that concern a word in it; None without any.
+    """Returns the last benchmark's counters of a line that concern a word in it; None without any.
 
     Args:
         spot: the kernel.
@@ -90,7 +90,7 @@ def _pattern(line: LineCounters, sectors: float) -> str:
         return (
             f"scattered: nearly every lane touches a sector of its own, and {percent(used)} of the bytes moved are used"
         )
-    return f"strided: lanes lie apart, and {percent(used)} of the bytes moved are used"
+    return f"strided: lanes are apart, and {percent(used)} of the bytes moved are used"
 
 
 def lane_picture(sectors: float) -> str:
@@ -130,7 +130,7 @@ WAIT_S = 3.0
 async def register_text(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, word: str, line: int
 ) -> str | None:
-    """Return a variable's live range and the live registers at a line; None for any other word.
+    """Returns a variable's live range and the live registers at a line; None for any other word.
 
     Args:
         server: the server.

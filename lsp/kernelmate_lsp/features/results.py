@@ -59,7 +59,7 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Return the page about a kernel's newest result, of a search or of a benchmark.
+    """Returns the page about a kernel's newest result, of a search or of a benchmark.
 
     `html` and `style` are the result view, in which all text is escaped. `judged` is null without a result; otherwise
     its `ago` is the result's age in words, `of` is "search" or "benchmark", `good` is false for a rejected kernel,
@@ -175,11 +175,12 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _baseline(place: CommandTarget, of: str) -> Kernel:
-    """Return the earlier text of a kernel.
+    """Returns the earlier text of a kernel.
 
     Raises:
-        UsageError: there is no such text. SourceError: the text does not contain the kernel. EnvironmentFailed: git is
-            not
+        UsageError: there is no such text.
+        SourceError: the text does not contain the kernel.
+        EnvironmentFailed: git is not
         installed.
     """
     if of == "pinned":
@@ -220,7 +221,7 @@ def _committed(place: CommandTarget) -> Kernel:
 
 
 def _namesake(text: str, place: CommandTarget) -> Kernel:
-    """Return the kernel of the same name in another text of its document.
+    """Returns the kernel of the same name in another text of its document.
 
     Raises:
         SourceError: the text has no kernel of this name.

@@ -100,7 +100,9 @@ def _chosen(
     from kernelmate_torch.kernelbench.tasks import find_tasks, shard_of
 
     if candidates is not None and not candidates.is_dir():
-        raise UsageError(f"--candidates {candidates} is no folder.", hint="Give the folder with the candidates' files.")
+        raise UsageError(
+            f"--candidates {candidates} is not a folder.", hint="Give the folder with the candidates' files."
+        )
     tasks = find_tasks(folder, patterns, levels)
     names = tuple(one.name for one in tasks)
     if shard is not None:
@@ -113,7 +115,7 @@ def _shard(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= count:
-        raise UsageError(f"--shard {text!r} names no shard.", hint="Write 2/5 for the second of five.")
+        raise UsageError(f"--shard {text!r} is not a shard.", hint="Write 2/5 for the second of five.")
     return number, count
 
 
@@ -123,7 +125,7 @@ def _tolerance(text: str) -> tuple[float, float]:
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 2) or not all(0 <= one < float("inf") for one in numbers) or not any(numbers):
-        raise UsageError(f"--tolerance {text!r} is no tolerance.", hint="Write 1e-2, or 1e-4,1e-3 for absolute and relative.")  # fmt: skip
+        raise UsageError(f"--tolerance {text!r} is not a tolerance.", hint="Write 1e-2, or 1e-4,1e-3 for absolute and relative.")  # fmt: skip
     return numbers[0], numbers[-1]
 
 

@@ -33,7 +33,7 @@ def read_tensor(dtype: str, shape: Sequence[int], file: str) -> torch.Tensor:
     for side in shape:
         count *= side
     if not isinstance(kind, torch.dtype) or any(side < 0 for side in shape):
-        raise ValueError(f"{dtype}{list(shape)} is no tensor")
+        raise ValueError(f"{dtype}{list(shape)} is not a tensor")
     size = torch.empty((), dtype=kind).element_size() * count
     if path.is_symlink() or path.stat().st_size != size or size > MOST_FILE_BYTES:
         raise ValueError(f"{dtype}{list(shape)} takes {size} bytes, and the file has {path.stat().st_size}")

@@ -30,17 +30,17 @@ class KeptResults(msgspec.Struct, frozen=True):
 
 
 def read_results(path: Path) -> KeptResults:
-    """Return the content of a results file.
+    """Returns the content of a results file.
 
     Raises:
-        UsageError: there is none, or it is no results file.
+        UsageError: there is none, or it is not a results file.
     """
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=KeptResults)
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.", hint="Give files that --to wrote.") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} is no results file: {error}.", hint="Give files that --to wrote.") from None
+        raise UsageError(f"{path} is not a results file: {error}.", hint="Give files that --to wrote.") from None
     if kept.schema != RESULTS_SCHEMA:
         raise UsageError(f"{path} has form {kept.schema}, and this version reads form {RESULTS_SCHEMA}.", hint="Run the tasks again.")  # fmt: skip
     return kept
@@ -53,7 +53,7 @@ class ResultsFile:
         path: the file, or a folder for `results.json`; None keeps nothing.
 
     Raises:
-        UsageError: the file is there and is no results file.
+        UsageError: the file is there and is not a results file.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -85,10 +85,10 @@ def encoded(kept: KeptResults) -> bytes:
 
 
 def merged(paths: Sequence[Path]) -> KeptResults:
-    """Return the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
+    """Returns the results of several files as one; of two for a task, the one with a candidate's verdict, else the later.
 
     Raises:
-        UsageError: a file is no results file, or two hold results of one task with different contents or settings.
+        UsageError: a file is not a results file, or two hold results of one task with different contents or settings.
     """
     names: list[str] = []
     found: dict[str, BenchmarkedTask] = {}

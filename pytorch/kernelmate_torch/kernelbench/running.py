@@ -108,7 +108,7 @@ class BenchmarkRunner:
         return self._gpu
 
     def audit(self, task: BenchmarkTask) -> TaskAudit:
-        """Return the audit of a task.
+        """Returns the audit of a task.
 
         Raises:
             EnvironmentFailed: PyTorch is missing.
@@ -124,7 +124,7 @@ class BenchmarkRunner:
             return TaskAudit(failed=_text(error))
 
     def judge(self, task: BenchmarkTask, candidate: Path, audit: TaskAudit) -> CandidateVerdict:
-        """Return the verdict on a candidate, with times on a GPU.
+        """Returns the verdict on a candidate, with times on a GPU.
 
         Raises:
             EnvironmentFailed: PyTorch is missing.

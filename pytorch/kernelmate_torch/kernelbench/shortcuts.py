@@ -50,7 +50,7 @@ class Shortcut:
 
 
 def computes(one: TapeOperation) -> bool:
-    """Returns True if an operation computes from values, and is no view, copy, constant or draw of random numbers."""
+    """Returns True if an operation computes from values, and is not a view, copy, constant or draw of random numbers."""
     return not one.view and bool(one.outs) and one.outs[0] is not None and not one.name.startswith(_MEANINGLESS)
 
 

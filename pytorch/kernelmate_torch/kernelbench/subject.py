@@ -195,7 +195,7 @@ class Subject:
         )
 
     def call(self, inputs: Sequence[Any]) -> Outputs:
-        """Return the module's results.
+        """Returns the module's results.
 
         Raises:
             Refusal: the module raises.

@@ -44,7 +44,7 @@ class TapeOperation:
         place: its place on the tape.
         target: torch's operator.
         args, kwargs: its arguments, tensors as `ValueRef`.
-        outs: numbers of the tensors that it returned, None for what is no tensor.
+        outs: numbers of the tensors that it returned, None for what is not a tensor.
         reads: numbers of the tensors that it took.
         writes: storages that it changed in place.
         after: places of the operations whose results it reads.
@@ -93,7 +93,7 @@ class Tape:
 
     Attributes:
         operations: in order of execution.
-        inputs: numbers of the module's inputs; None for one that is no tensor, or that no operation took.
+        inputs: numbers of the module's inputs; None for one that is not a tensor, or that no operation took.
         externals: parameters, buffers and constants, by number.
         names: of parameters and buffers, by number.
         outputs: numbers of the tensors that the module returned.

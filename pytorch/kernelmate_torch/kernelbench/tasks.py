@@ -47,7 +47,7 @@ class BenchmarkTask:
 
 
 def find_tasks(folder: Path, patterns: Sequence[str] = (), levels: Sequence[int] = ()) -> list[BenchmarkTask]:
-    """Return the tasks of a folder, by level, number and name.
+    """Returns the tasks of a folder, by level, number and name.
 
     Args:
         folder: is searched with its subfolders for files that define `Model` and `get_inputs` and no `ModelNew`.
@@ -58,7 +58,7 @@ def find_tasks(folder: Path, patterns: Sequence[str] = (), levels: Sequence[int]
         UsageError: there is no such folder, or no such task in it.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder.", hint="Give the folder with the tasks' files.")
+        raise UsageError(f"{folder} is not a folder.", hint="Give the folder with the tasks' files.")
     every = [
         BenchmarkTask(path, path.relative_to(folder).as_posix())
         for path in folder.rglob("*.py")

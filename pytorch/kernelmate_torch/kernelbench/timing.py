@@ -47,7 +47,7 @@ class Rotation:
     """Inputs that calls alternate between.
 
     Args:
-        contents: two sets of contents, on the GPU; values that are no tensors stay.
+        contents: two sets of contents, on the GPU; values that are not tensors stay.
         sets: number of copies.
     """
 

@@ -62,7 +62,7 @@ def make_candidate(path: Path, subject: Subject, device: torch.device) -> tuple[
     finally:
         sys.path.remove(str(path.parent))
     if not isinstance(new, torch.nn.Module):
-        raise LoadFailed("ModelNew is no torch.nn.Module.")
+        raise LoadFailed("ModelNew is not a torch.nn.Module.")
     notes: list[TaskFinding] = []
     try:
         new.load_state_dict(subject.loaded.model.state_dict())

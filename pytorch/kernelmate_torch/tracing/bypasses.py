@@ -21,14 +21,14 @@ _HARMLESS = {
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """A way past a name that leads to a kernel.
+    """A path that bypasses a name which leads to a kernel.
 
     Attributes:
         kind: `branch`, `return`, `except`, `suppress`, `conditional`, `skip`, `case`, `loop` or `table`.
         line: line of the guard, or of the handler.
         guard: the guard's text.
         target: line where it went.
-        count: how often it was taken, by the interpreter.
+        count: number of times that the interpreter took it.
         compiled: True if torch.compile took it while it traced.
         statements: what ran in place of the name.
         computes: True if that computes something.

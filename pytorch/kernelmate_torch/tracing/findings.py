@@ -208,7 +208,7 @@ def _replaced(kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
 
 
 def find(process: TracedProcess, expected: Iterable[str]) -> list[TraceFinding]:
-    """Return what sent a process past its kernels.
+    """Returns what sent a process past its kernels.
 
     Args:
         process: the record.

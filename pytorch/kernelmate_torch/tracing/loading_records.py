@@ -69,7 +69,7 @@ class TracedProcess:
     document: Mapping[str, Any] = field(repr=False)
 
     def launches(self, key: str) -> dict[str, int]:
-        """Return a kernel's launches by phase, with those that torch.compile put in its place.
+        """Returns a kernel's launches by phase, with those that torch.compile put in its place.
 
         That is so for the Triton functions of a `triton_op`. One launch of it may launch several of them, so that the largest
         number among them is given, where the operator itself has none in that phase.

@@ -19,7 +19,7 @@ class TraceMagics(Magics):
     @magic_arguments("%%kernelmate_trace")
     @argument("--require", action="append", default=[], metavar="NAME", help="Say whether this kernel ran; repeatable.")
     @argument("--share", type=float, default=0.0, metavar="PART", help="The least part of the time of a required kernel, from 0 to 1.")  # fmt: skip
-    @argument("-q", "--quiet", action="store_true", help="Show what sent the cell past its kernels, and nothing else.")
+    @argument("-q", "--quiet", action="store_true", help="Show only the bypasses of the cell's kernels.")
     @cell_magic
     def kernelmate_trace(self, line: str, cell: str) -> None:
         """Run a cell, and show which kernels it launched, and what sent the others elsewhere."""

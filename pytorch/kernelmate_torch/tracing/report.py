@@ -45,7 +45,7 @@ class Share:
 
 
 def share_of(kernel: Mapping[str, Any], times: Mapping[str, Any]) -> Share | None:
-    """Return a kernel's share; None if no time of it was seen.
+    """Returns a kernel's share; None if no time of it was seen.
 
     Args:
         kernel: the kernel's record.
@@ -165,7 +165,7 @@ class RequiredKernel:
 
 
 def reports(processes: Sequence[TracedProcess], required: Sequence[str]) -> list[ProcessReport]:
-    """Return a report of each process that imported PyTorch, or that launched a kernel without it.
+    """Returns a report of each process that imported PyTorch, or that launched a kernel without it.
 
     Args:
         processes: the records.
@@ -249,7 +249,7 @@ def _of_other_origin(
 
 
 def check_required(made: Sequence[ProcessReport], required: Sequence[str], share: float) -> list[RequiredKernel]:
-    """Return for each required kernel whether it ran, in any process, with the share.
+    """Returns for each required kernel whether it ran, in any process, with the share.
 
     Args:
         made: the reports.
@@ -289,7 +289,7 @@ def _check(made: Sequence[ProcessReport], name: str, share: float) -> RequiredKe
 def document(
     made: Sequence[ProcessReport], required: Sequence[RequiredKernel], program: Mapping[str, Any], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the JSON document of `kernelmate trace`.
+    """Returns the JSON document of `kernelmate trace`.
 
     Args:
         made: the reports.
@@ -341,7 +341,7 @@ def lines(
     *,
     quiet: bool = False,
 ) -> list[str]:
-    """Return the report as text, a line each.
+    """Returns the report as text, a line each.
 
     Args:
         made: the reports.

@@ -24,7 +24,7 @@ def traced_environment(folder: Path, environment: Mapping[str, str]) -> dict[str
 
 
 def library_folders() -> str:
-    """Returns KernelMate's own folders, whose files are no part of the traced program."""
+    """Returns KernelMate's own folders, whose files are not part of the traced program."""
     import kernelmate
 
     assert kernelmate.__file__ is not None

@@ -113,7 +113,7 @@ def test_floats_without_a_relation_are_numbered(records: Records, floats: Floats
     made = captured_contract(kernel_of(SCALE), records.read())
     assert entries(made)[2] == "float32 = 0.1 if launch == 0 else 0.2 if launch == 1 else 0.3"
     assert {"n": 1024, "launch": 2} in made.contract.sizes
-    assert "no relation of a to sizes was found: the size launch numbers their values" in made.notes
+    assert "no relation of a to sizes was found: the size launch indexes their values" in made.notes
 
 
 @pytest.mark.parametrize("const", [False, True])

@@ -116,7 +116,7 @@ def test_a_killed_program_leaves_whole_records(tmp_path: Path, driver: Path) -> 
 def test_a_missing_compiler_or_header_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(EnvironmentFailed, match="There is no C compiler here") as raised:
+    with pytest.raises(EnvironmentFailed, match="needs a C compiler, and there is none here") as raised:
         built_library()
     assert raised.value.exit_code == 3
     assert "Install gcc or clang" in (raised.value.hint or "")

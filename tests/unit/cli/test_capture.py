@@ -102,7 +102,7 @@ def test_relations_that_are_not_there_are_said_not_to_be(tmp_path: Path) -> None
     assert "// weights = [1, 1, 1, 1, 1, 1, 1, 1]\n" in document["contract"]
     assert document["notes"][:2] == [
         "no relation of grid.x to other sizes was found: it is the size grid_x",
-        "no relation of rate to sizes was found: the size launch numbers their values",
+        "no relation of rate to sizes was found: the size launch indexes their values",
     ]
 
 
@@ -159,7 +159,7 @@ def test_an_earlier_capture_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert len(list((tmp_path / "saxpy.captured" / "launches").glob("*/launch.json"))) == 3
     (tmp_path / "other").mkdir()
     error = captured(tmp_path, "saxpy", "saxpy.py", "--to", "other", "--force", status=2)
-    assert error["message"] == "other exists and is no capture."
+    assert error["message"] == "other exists and is not a capture."
 
 
 def begun(folder: Path, *options: str) -> tuple[subprocess.Popen[str], int, Path]:
@@ -249,11 +249,11 @@ def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     again = [sys.executable, "-m", "kernelmate", "capture", "saxpy", "--from", "nowhere"]
     done = subprocess.run(again, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 2
-    assert "nowhere is no capture." in done.stderr
+    assert "nowhere is not a capture." in done.stderr
 
 
 def test_a_source_that_cannot_be_used_is_refused_before_the_program_runs(tmp_path: Path) -> None:
     error = captured(tmp_path, "saxpy", "saxpy.py", "--source", "missing.cu", status=2)
     assert error["message"] == "There is no such file."
     error = captured(tmp_path, "saxpy", "saxpy.py", "--limit", "much", status=2)
-    assert "is no number of bytes" in error["message"]
+    assert "is not a number of bytes" in error["message"]

@@ -116,7 +116,7 @@ def test_a_folder_of_the_name_torch_is_written_with_its_path(run: Run) -> None:
         (("--to", "handover", "--out", "made"), "--out is for operators"),
         (("--to", "handover", "--backward", "back.cu"), "--backward is for operators"),
         (("--to", "torch", "--out", "pyproject.toml"), "is a file"),
-        (("--to", "torch", "--backward", "twice.cu"), "its output y is no gradient of an input"),
+        (("--to", "torch", "--backward", "twice.cu"), "its output y is not a gradient of an input"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], words: str, run: Run) -> None:
@@ -210,7 +210,7 @@ def test_what_cannot_be_an_operator_is_refused_by_name_before_anything_is_judged
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (changed("grad_x", "other", text=BACK), "its output other is no gradient of an input"),
+        (changed("grad_x", "other", text=BACK), "its output other is not a gradient of an input"),
         (changed("grad_y", "z", text=BACK), "its input z is unknown"),
         (changed('grad_y = "in float32[n]"', 'grad_y = "in float64[n]"', text=BACK).replace("const float *grad_y", "const double *grad_y"), "grad_y is float64, and y float32"),
         (changed('grad_x = "out float32[n]"', 'grad_x = "inout float32[n]"', text=BACK), "grad_x is `inout`"),

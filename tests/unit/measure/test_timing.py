@@ -259,7 +259,7 @@ def test_a_block_that_stays_held_down_is_kept_and_labelled() -> None:
     timer.clocks = block_conditions(STEADY, *[CAPPED] * (REPEATS + 1))
     (timing,) = measure(timer, 0.05, full=False).timings
     assert timing.throttled is True
-    assert timing.notes == ("clocks were held down in 1 of 12 blocks, after repeats (power cap)",)
+    assert timing.notes == ("clocks were throttled in 1 of 12 blocks, after repeats (power cap)",)
     assert timing.temperature_c == 84
 
 
@@ -269,7 +269,7 @@ def test_a_gpu_that_is_always_held_down_costs_three_repeats_and_not_three_for_ea
     (timing,) = measure(timer, 0.05, full=False).timings
     blocks = [order for order in timer.orders if len(order) == len(timer.orders[-2])]
     assert len(blocks) <= 12 + REPEATS + 1
-    assert timing.notes == ("clocks were held down in 12 of 12 blocks, after repeats (power cap)",)
+    assert timing.notes == ("clocks were throttled in 12 of 12 blocks, after repeats (power cap)",)
 
 
 def test_a_clock_that_falls_without_a_reason_is_held_down_too() -> None:
@@ -325,7 +325,7 @@ def test_a_time_that_hangs_on_where_arrays_lie_is_labelled_with_how_far() -> Non
     timer = SimulatedRig([18.0])
     timer.placements, timer.places = 12, [[1.0], [1.9], [1.9]] * 4
     (timing,) = measure(timer, 0.2, full=True).timings
-    assert timing.notes[0].startswith("hangs on where code and arrays lie: 18")
+    assert timing.notes[0].startswith("depends on the placement of code and arrays: 18")
     assert "to 34" in timing.notes[0]
     assert timing.ci95_us[0] <= timing.median_us <= timing.ci95_us[1]
 

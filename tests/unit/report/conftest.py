@@ -181,7 +181,7 @@ def optimization(kernel: Kernel, contract: Contract, wrong: Verdict, broken: Ver
         reasons=("the time is predicted for H100 SXM, not measured: promising, confirm on a GPU",),
     )
     return Optimization(
-        Objective("shared_bytes", "decrease", "reduce memory usage", "Memory is read as shared memory per block.", {}),
+        Objective("shared_bytes", "decrease", "reduce memory usage", "Memory means shared memory per block.", {}),
         make_verdict(),
         (
             judged(

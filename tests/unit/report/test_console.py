@@ -141,7 +141,7 @@ def test_other_figures_and_what_to_know_of_them_stand_beside_a_measured_time(
     measured: Verdict, sources: SourceLines
 ) -> None:
     assert measured.timing is not None
-    notes = ("clocks were held down in 2 of 12 blocks, after repeats (power cap)",)
+    notes = ("clocks were throttled in 2 of 12 blocks, after repeats (power cap)",)
     timing = replace(measured.timing, cupti_us=10.9, throttled=True, notes=notes)
     text = printed(verdict_view(replace(measured, timing=timing), sources))
     lines = [line.split() for line in text.splitlines()]
@@ -162,7 +162,7 @@ def test_optimize_shows_the_reading_the_ranks_the_reasons_and_the_diff(
     optimization: Optimization, kernel: Kernel, sources: SourceLines
 ) -> None:
     text = printed(*optimization_view(optimization, kernel, sources))
-    assert "Memory is read as shared memory per block." in text
+    assert "Memory means shared memory per block." in text
     assert "ready to accept (best)" in text
     assert "3: The barrier costs time.\n   - wrong-at-size" in text
     assert "-    __shared__ float tile[4096];\n+    __shared__ float tile[2048];\n" in text

@@ -55,7 +55,7 @@ def own_part(text: str) -> str:
 def test_it_holds_verdicts_reasons_diffs_and_charts(text: str) -> None:
     own = own_part(text)
     for part in (
-        "reduce memory usage", "Memory is read as shared memory per block.", "recipe:shrink-shared-tile", "ready to accept",
+        "reduce memory usage", "Memory means shared memory per block.", "recipe:shrink-shared-tile", "ready to accept",
         "promising", "rejected", "does not compile", "tile[4096]", "tile[2048]", "wrong-at-size", "sha256:",
         "Correctness per size", "Time at the headline size", "Theoretical occupancy", "Resources", "Memory traffic",
     ):  # fmt: skip

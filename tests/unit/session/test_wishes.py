@@ -130,7 +130,7 @@ def test_a_version_with_too_many_registers_is_rejected_and_says_so(emulated: Ses
         assert resources is not None
         assert one.verdict.reasons[0] == f"asked for at most 12 registers, has {resources.registers}"
         assert one.verdict.accepted is False
-    assert "Nothing that was proposed holds to: at most 12 registers." in found.notes
+    assert "No proposed version meets: at most 12 registers." in found.notes
 
 
 def test_a_bound_is_what_the_compiler_is_told(emulated: Session, load: Load) -> None:
@@ -169,7 +169,7 @@ def test_with_a_fixed_block_or_launch_only_versions_that_keep_it_are_proposed(em
     assert not any(why.startswith("asked for") for one in kept.candidates for why in one.verdict.reasons)
     other = emulated.optimize(load(ROWS), "make it faster without changing the launch", suggesters=(Synthesis(),))
     assert other.candidates == ()
-    assert "Nothing that was proposed holds to: the launch unchanged." in other.notes
+    assert "No proposed version meets: the launch unchanged." in other.notes
 
 
 def test_a_version_below_the_occupancy_that_was_asked_for_is_rejected_and_says_so(
@@ -200,7 +200,7 @@ def test_without_atomics_only_versions_without_them_are_taken(emulated: Session,
 def test_what_the_kernel_holds_to_already_starts_no_search(emulated: Session, load: Load) -> None:
     found = emulated.optimize(load(ROWS), "no atomics", suggesters=(Synthesis(),))
     assert found.candidates == ()
-    assert found.notes == ("The kernel holds to what was asked for already (no atomics), so nothing was tried.",)
+    assert found.notes == ("The kernel already meets what was asked for (no atomics), so nothing was tried.",)
 
 
 def test_a_size_in_the_prompt_decides(emulated: Session, load: Load) -> None:

@@ -182,7 +182,7 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
             '"in float32[rows] ~ uniform(1)"',
             8,
             'uniform(1)"',
-            "with 1 arguments",
+            "does not take 1 arguments",
             "uniform(low, high)",
         ),
         ('"in float32[rows, cols]"', '"in float32[rows] ~ integers(0, m)"', 8, 'm)"', "'m' is not defined", "rows"),
@@ -309,7 +309,7 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
             "not a template",
             "Remove",
         ),
-        ("block = 256\n", "block = 256\ncluster = [2, 16]\n", 4, "[2, 16]", "32 blocks is over", "8 or fewer"),
+        ("block = 256\n", "block = 256\ncluster = [2, 16]\n", 4, "[2, 16]", "32 blocks is over", "at most 8"),
         ("block = 256\n", "block = 256\ncluster = 0\n", 4, "0", "at least 1", "cluster = [2]"),
         (
             "block = 256\n",
@@ -448,7 +448,7 @@ def test_aliases_of_the_file_are_followed(mistake_in: Mistake, contract_of: Pars
 def test_pointers_to_pointers_and_vectors_by_value_are_refused(mistake_in: Mistake) -> None:
     assert "pointer to pointers" in mistake_in(ONE_TOML, ONE.replace("const float*", "float**")).message
     assert (
-        "no plain number"
+        "not a plain number"
         in mistake_in(ONE_TOML.replace('n = "int32"', 'n = "int32"'), ONE.replace("int n", "int2 n")).message
     )
 

@@ -94,7 +94,7 @@ def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
         ("[wrap, clamp]", "[wrap, clam]", 5, "'clam' is not an address mode", "clamp"),
         ("[wrap, clamp]", "[wrap, clamp, clamp]", 5, "a has 2 coordinates", "one for each"),
         (" normalized", "", 5, "Address mode wrap needs normalized coordinates", "Add `normalized`"),
-        (" normalized", " normalised", 5, "'normalised' says nothing about a texture", "normalized"),
+        (" normalized", " normalised", 5, "'normalised' does not apply to a texture", "normalized"),
         ("uint8[h, w, 4]", "float32[h, w, 4]", 6, "float32 cannot be read as a fraction", "fraction"),
         ("uint8[h, w, 4]", "uint8[h, w, 3]", 6, "is not a number of channels", "1, 2 or 4"),
         ("channels fraction", "channels filter linear", 6, "uint8 cannot be filtered linearly", "fraction"),
@@ -102,13 +102,13 @@ def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
         ("int32[w]", "int32[h, w]", 7, "Linear memory has one dimension", "tex1Dfetch"),
         ("in int32[w]", "out int32[w]", 7, "c is out, and a kernel cannot write a texture", "Write in"),
         ("float16[3, h, w]", "float16[h, w]", 8, "would have 1 coordinates", "layers of two"),
-        ("surface layered", "surface layered fraction", 8, "'fraction' says nothing about a surface", "layered"),
+        ("surface layered", "surface layered fraction", 8, "'fraction' does not apply to a surface", "layered"),
         ("texture of s layered", "texture of s", 9, "t lays s out otherwise than s", "the same of"),
-        ("texture of s", "texture of z", 9, "'z' is no array that stands before it", "Known here: a, b, c, s"),
+        ("texture of s", "texture of z", 9, "'z' is not an array of an earlier entry", "Known here: a, b, c, s"),
         ('c = "in int32[w] texture buffer"', "", 4, "[args] lacks c", 'Add c = "in float32[height, width] texture"'),
         ('"in int32[w] texture buffer"', "3", 7, "c is cudaTextureObject_t, whose entry must be a string", "] texture"),
         ('"in int32[w] texture buffer"', '{ c = "in int32[w]" }', 7, "whose entry must be a string", "] texture"),
-        ('"in int32[w] texture buffer"', '"texture of d"', 7, "'d' is no array", "Known here: a, b"),
+        ('"in int32[w] texture buffer"', '"texture of d"', 7, "'d' is not an array", "Known here: a, b"),
         ("in float32[h, w] t", "in float32 t", 5, "no shape", "Write a"),
         ("in int32[w]", "in int32[1000000 * h * w]", 7, "it would need more than 268435456 texels", "`require`"),
     ],
@@ -155,7 +155,7 @@ def test_a_member_of_a_struct_that_the_kernel_writes_is_not_shown(mistake_in: Mi
 
 def test_an_object_without_an_array_before_it_has_a_hint(mistake_in: Mistake) -> None:
     error = mistake_in(HEAD + '[args]\nt = "texture of y"\n', "__global__ void k(cudaTextureObject_t t) {}")
-    assert "'y' is no array that stands before it" in error.message
+    assert "'y' is not an array of an earlier entry" in error.message
     assert error.hint == "No array has an entry before it."
 
 

@@ -140,8 +140,8 @@ def test_the_contract_to_complete_is_read(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("num_warps=2", "num_warps=3"), "num_warps is 3, which"),
-        (("BLOCK=128", "BLOK=128"), "BLOK is no constexpr parameter"),
-        (("BLOCK=128", "BLOCK=open('x')"), "no number, text"),
+        (("BLOCK=128", "BLOK=128"), "BLOK is not a constexpr parameter"),
+        (("BLOCK=128", "BLOCK=open('x')"), "not a number, text"),
         (('"BLOCK=128", ', ""), "BLOCK of twice has no value"),
         (("# options", "# block = 64\n# options"), "block does not belong to a Triton kernel"),
         (("cdiv(n, BLOCK)", "cdiv(n, block)"), "block"),

@@ -156,8 +156,8 @@ def test_a_local_that_each_iteration_assigns_first_is_not_carried(make: Any, tmp
 
 
 REFUSED = {
-    "three elements before": ("    y = x.copy()\n    for t in range(3, len(x)):\n        y[t] = 0.5 * y[t - 1] - 0.2 * y[t - 3] + x[t]\n    return y", 7, "what another one has left"),
-    "the row above in the other order": ("    y = x.copy()\n    for t in range(1, len(x)):\n        y[t] = y[t - 1, ::-1] + x[t]\n    return y", 7, "what another one has left"),
+    "three elements before": ("    y = x.copy()\n    for t in range(3, len(x)):\n        y[t] = 0.5 * y[t - 1] - 0.2 * y[t - 3] + x[t]\n    return y", 7, "a value of another one"),
+    "the row above in the other order": ("    y = x.copy()\n    for t in range(1, len(x)):\n        y[t] = y[t - 1, ::-1] + x[t]\n    return y", 7, "a value of another one"),
 }  # fmt: skip
 
 

@@ -114,9 +114,9 @@ def test_the_graph_repeats_values_of_rows(make: Any, tmp_path: Path) -> None:
     ("lines", "said"),
     [
         ("row = v[p[r] : p[r + 1]]\n        v[p[r] : p[r + 1]] = 2 * row\n        y[r] = row.sum()", "changed after they were taken"),
-        ("v[r] = 0\n        y[r] = v[p[r] : p[r + 1]].sum()", "needs what another one has left"),
-        ("y[r] = v[p[r] : p[r + 1]].sum()\n        v[r] = 0", "needs what another one has left"),
-        ("for i in range(p[r], p[r + 1]):\n            v[i] = v[i] + v[i - 1]\n        y[r] = 0", "assigns to the same elements|another one has left"),
+        ("v[r] = 0\n        y[r] = v[p[r] : p[r + 1]].sum()", "needs a value of another one"),
+        ("y[r] = v[p[r] : p[r + 1]].sum()\n        v[r] = 0", "needs a value of another one"),
+        ("for i in range(p[r], p[r + 1]):\n            v[i] = v[i] + v[i - 1]\n        y[r] = 0", "assigns to the same elements|a value of another one"),
     ],
 )  # fmt: skip
 def test_rows_that_turns_change_otherwise_are_refused(lines: str, said: str, make: Any, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_tasks_are_chosen_by_level_and_name_in_the_order_of_their_numbers():
     assert [one.name for one in find_tasks(DATA, ["2_gelu"])] == ["level1/2_gelu.py"]
     with pytest.raises(UsageError, match="No task"):
         find_tasks(DATA, ["nothing"])
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         find_tasks(DATA / "nowhere")
 
 

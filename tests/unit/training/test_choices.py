@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
 from kernelmate.suggest.codec.applicable import (  # noqa: E402
-    choice_told,
     choices,
+    format_choice,
     offer_tokens,
     texts_asked,
 )
@@ -41,7 +41,7 @@ def figures(model: Llama, *pairs: tuple[str, str], task: str = "generate") -> An
 def order(model: Llama, prompt: str) -> list[str]:
     texts = texts_asked(prompt)
     after = dict(zip(texts, following(model, TOKENIZER, texts, offer_tokens()), strict=True))
-    return [choice_told(choice) for choice, _ in choices(prompt, after.__getitem__)]
+    return [format_choice(choice) for choice, _ in choices(prompt, after.__getitem__)]
 
 
 def test_the_first_choice_counts_where_a_row_takes_it(model: Llama) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
-from kernelmate.suggest.codec.applicable import answers, choice_told, in_order, offer_tokens, offers_in  # noqa: E402
+from kernelmate.suggest.codec.applicable import answers, format_choice, in_order, offer_tokens, offers_in  # noqa: E402
 from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
 from kernelmate_training.torch_llama import Llama, mask_of  # noqa: E402
 from kernelmate_training.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
@@ -179,7 +179,7 @@ def test_what_is_offered_is_chosen_likeliest_first_and_the_rest_is_drawn(chooser
     drawn = answered(model, words, OFFERING, Drawing(k=7, temperature=1.0, greedy_first=True, most_tokens=6))
     texts = [[one.text for one in drawn if one.prompt == prompt] for prompt in range(3)]
     assert [len(of) for of in texts] == [7, 7, 7]
-    assert sorted(texts[0][:6]) == sorted(choice_told(choice) for choice in in_order(offers_in(OFFERING[0])))
+    assert sorted(texts[0][:6]) == sorted(format_choice(choice) for choice in in_order(offers_in(OFFERING[0])))
     assert texts[2][0] == "@use-unroll:"
     # The prompts of what is drawn have no offers, so it is what they would be answered without them.
     plain = sample(model, words, ["a[i]@answer"], Drawing(k=6, greedy_first=True, most_tokens=6))

@@ -226,7 +226,7 @@ def test_a_loss_that_is_no_number_goes_back_and_then_names_the_last_good_checkpo
     trainer._loss = no_number
     with pytest.raises(TrainingFailed, match=r"step-000000004\.pt"):
         trainer.run()
-    assert len(list(events(tmp_path / "log.jsonl", "loss is no number"))) == 3
+    assert len(list(events(tmp_path / "log.jsonl", "loss is not a number"))) == 3
     assert torch_folders.newest(tmp_path).state["step"] == 4
 
 

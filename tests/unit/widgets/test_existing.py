@@ -125,7 +125,7 @@ def test_a_contract_in_comments_above_is_the_kernels(book) -> None:
     ("name", "said"),
     [
         ("mod.absent", "no kernel absent; its kernels: wrong, any"),
-        ("n", "whose CUDA source cannot be had"),
+        ("n", "whose CUDA source cannot be read"),
         ("missing", "is not defined"),
         ("loaded", "loaded from some.cubin"),
         ("python", "is a kernel in Python"),

@@ -170,7 +170,7 @@ STRANGE = {
     "objects": ("import numpy as np\ndef twice(x): return np.array([object()] * 100)\n", "an array of objects"),
     "bytes in every pipe": (
         "import os\ndef twice(x):\n    for d in range(3, 64):\n        try: os.write(d, b'\\xff' * 4096)\n"
-        "        except OSError: pass\n    return 2 * x\n", "sent something that is no answer"),
+        "        except OSError: pass\n    return 2 * x\n", "sent something that is not an answer"),
     "a child that goes on writing": (
         "import os\ndef twice(x):\n    if not os.fork():\n        while True:\n            for d in range(3, 64):\n"
         "                try: os.write(d, b'\\0\\0\\0\\4abcd')\n                except OSError: pass\n    return 2 * x\n",
@@ -390,8 +390,8 @@ def made(number: int = 1, name: str = "0:y", dtype: str = "float64", shape: tupl
         (made(number=7) + bytes(16), "another question"),
         (header(frames.ReferenceLoaded(1, {})), "other arrays"),
         (b"\xff\xff\xff\xff", "a header of 4294967295 bytes"),
-        (b"\x00\x00\x00\x03abc", "no answer"),
-        (header({"type": "Result", "correct": True}), "no answer"),
+        (b"\x00\x00\x00\x03abc", "not an answer"),
+        (header({"type": "Result", "correct": True}), "not an answer"),
         (made() + bytes(15), "ended with exit status 0"),
         (b"", "ended with exit status 0"),
     ],

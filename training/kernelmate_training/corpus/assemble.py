@@ -114,7 +114,8 @@ class Manifest:
     """The contents of a corpus, in figures.
 
     Attributes:
-        rows, groups: their numbers. tasks, kinds, families, metrics, splits, flaws: rows by each.
+        rows, groups: their numbers.
+        tasks, kinds, families, metrics, splits, flaws: rows by each.
         yields: by family, counts of groups, texts, correct texts, pairs, better pairs, broken texts, failing ones,
             repaired ones, and versions tried.
         hash: hash of the rows' content, without the times of judging.

@@ -41,7 +41,8 @@ class Settings:
 
     Attributes:
         folder: the corpus' folder.
-        count: number of wanted rows. seed: equal seeds give equal problems.
+        count: number of wanted rows.
+        seed: equal seeds give equal problems.
         backend: `cuda` to run and time on GPUs, `emulator` without one.
         workers: processes; None for as many as there are cores.
         devices: GPUs, as CUDA counts them; used with `cuda`.

@@ -149,7 +149,7 @@ def _can_fall(metric: MetricName, verdict: Verdict) -> bool:
 
 
 def choose(judge: Judge, asking: Asking, before: Judged, size: Size | None) -> list[Choice]:
-    """Return the options that are correct and better than the original version, the best first.
+    """Returns the options that are correct and better than the original version, the best first.
 
     Args:
         judge: the judge of this group, which has judged `before`.

@@ -269,7 +269,7 @@ FLAWS: Mapping[str, Flaw] = {
     ),
     "slow_order": Flaw(
         ("time", "global_bytes"),
-        "The flat number is taken apart with the slowest dimension first, so neighbouring threads are far apart in memory.",
+        "The flat index is decomposed with the slowest dimension first, so neighbouring threads are far apart in memory.",
         "Take the flat number apart with the contiguous dimension first.",
     ),
     "power_series": Flaw(

@@ -131,7 +131,7 @@ class Mending:
 
 
 def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
-    """Return the repairs that apply, and the first whose version is correct; None without one.
+    """Returns the repairs that apply, and the first whose version is correct; None without one.
 
     Args:
         judge: the judge of the group.

@@ -29,7 +29,7 @@ _BOOLEAN: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xo
 
 
 def comparison(name: str, kind: str) -> tuple[Callable[[Array, Array], Any], np.ufunc | None]:
-    """Return the function of a comparison operator for a type, and the ufunc if it is one.
+    """Returns the function of a comparison operator for a type, and the ufunc if it is one.
 
     Raises:
         Unsupported: there is no such operator.

@@ -297,7 +297,8 @@ class _Family:
         inner: the extent of K, 32 bytes.
         sums: the types of D.
         columns: the extents of N.
-        scales: operands after `scale-d`: the factors of A and B. transposes: then, the major dimensions.
+        scales: operands after `scale-d`: the factors of A and B.
+        transposes: then, the major dimensions.
     """
 
     rights: frozenset[str]

@@ -59,7 +59,7 @@ _HINTS = frozenset(
 
 
 def space_in(instruction: Instruction) -> str:
-    """Return the state space of the qualifiers; `generic` by default.
+    """Returns the state space of the qualifiers; `generic` by default.
 
     Raises:
         Unsupported: a part of a state space that PTX does not have.
@@ -88,7 +88,7 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def address_of(operand: Operand) -> Address:
-    """Return the operand as an address.
+    """Returns the operand as an address.
 
     Raises:
         Unsupported: it is not an address.

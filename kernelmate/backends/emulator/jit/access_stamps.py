@@ -77,7 +77,7 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
 
 
 def fits(machine: Machine, shift: int) -> bool:
-    """Return True if the stamps of all writable arrays take an acceptable amount of memory, and block numbers fit.
+    """Returns True if the stamps of all writable arrays take an acceptable amount of memory, and block numbers fit.
 
     Global memory is checked in granules of 1 << shift bytes.
     """

@@ -98,7 +98,7 @@ class Chooser:
         self._native_s += seconds
 
     def is_soon_done(self, threads: int) -> bool:
-        """Return True if quickly compiled code, which is half as fast, suffices.
+        """Returns True if quickly compiled code, which is half as fast, suffices.
 
         As in `to_come`, the native time so far is the estimate for future launches, half of which would be saved. Of this
         launch each thread counts with as many instructions as the kernel has: loops of an earlier launch say little,
@@ -109,7 +109,7 @@ class Chooser:
         return saved < self._optimizing
 
     def to_come(self, work: float) -> float:
-        """Return the CPU seconds that NumPy would need for this launch and for expected ones.
+        """Returns the CPU seconds that NumPy would need for this launch and for expected ones.
 
         As many launches are expected as were made without native code, none larger than this one, because a version's
         large sizes come first.
@@ -193,7 +193,7 @@ class Pace:
 
     @staticmethod
     def of(instructions: float, issued: float, seconds: float) -> Pace:
-        """Return the pace that explains a measured time.
+        """Returns the pace that explains a measured time.
 
         One time cannot determine two numbers, so the result is the smallest change of the defaults that explains it: a
         small launch, dominated by calls, says little about the cost per thread.

@@ -80,7 +80,7 @@ class LoadedObject:
 
 @functools.cache
 def agrees(name: str) -> bool:
-    """Return True if the C library's float64 function equals NumPy's bit for bit on ten thousand values.
+    """Returns True if the C library's float64 function equals NumPy's bit for bit on ten thousand values.
 
     On some CPUs NumPy has its own vectorised forms, whose last bit may differ.
     """

@@ -70,7 +70,7 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def type_of(kind: str) -> ir.Type:
-    """Return the LLVM type of a PTX type's values.
+    """Returns the LLVM type of a PTX type's values.
 
     Raises:
         NotNative: it has no native type.

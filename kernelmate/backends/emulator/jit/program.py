@@ -32,7 +32,7 @@ class NativeProgram:
 
 
 def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
-    """Return the program of a kernel.
+    """Returns the program of a kernel.
 
     Args:
         refined: the kernel.

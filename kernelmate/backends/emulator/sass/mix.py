@@ -91,7 +91,7 @@ class Sass:
         return graph_of([taken_apart(instruction) for instruction in read()])
 
     def _constants(self, shape: LaunchShape, parameters: bytes) -> dict[int, int]:
-        """Return constant bank 0 as the driver fills it: the launch's shape, then the parameters.
+        """Returns constant bank 0 as the driver fills it: the launch's shape, then the parameters.
 
         The offsets of the shape were derived from compiled code; those of the parameters are in the CUBIN.
         """
@@ -100,7 +100,7 @@ class Sass:
         words |= {grid + 4 * axis: extent for axis, extent in enumerate(shape.grid)}
         first = parameter_offset(self._compiled.cubin, self._compiled.lowered_name)
         if first is None:
-            raise Unknown("the CUBIN does not say where parameters stand")
+            raise Unknown("the CUBIN does not state where parameters are")
         padded = parameters + bytes(-len(parameters) % 4)
         words |= {first + at: int.from_bytes(padded[at : at + 4], "little") for at in range(0, len(padded), 4)}
         return words

@@ -38,7 +38,7 @@ class ConstantBank:
     constants: Mapping[int, int]
 
     def constant(self, bank: int, offset: int) -> int:
-        """Return a word of constant memory.
+        """Returns a word of constant memory.
 
         Raises:
             Unknown: its value is unknown.
@@ -54,7 +54,7 @@ def number(value: int) -> Array:
 
 
 def word(text: str, frame: ConstantBank, *, upper: bool = False) -> Read:
-    """Return a 32-bit operand, or the upper half of a 64-bit one; a minus negates only that half.
+    """Returns a 32-bit operand, or the upper half of a 64-bit one; a minus negates only that half.
 
     Raises:
         Unknown: operands of this kind are not supported.
@@ -83,7 +83,7 @@ def word(text: str, frame: ConstantBank, *, upper: bool = False) -> Read:
 
 
 def wide(text: str, frame: ConstantBank, *, signed: bool = False) -> Read:
-    """Return a 64-bit operand as uint64: a register pair, or a sign-extended 32-bit immediate.
+    """Returns a 64-bit operand as uint64: a register pair, or a sign-extended 32-bit immediate.
 
     Raises:
         Unknown: operands of this kind are not supported.
@@ -110,7 +110,7 @@ def truth(text: str) -> Read:
     if text in {"PT", "UPT"}:
         return _always(np.ones((1, 1), bool))
     if not re.fullmatch(r"U?P\d+", text):
-        raise Unknown(f"the operand {text}, which is no predicate")
+        raise Unknown(f"the operand {text}, which is not a predicate")
     return lambda values: values.get(text, _FALSE)
 
 
@@ -118,7 +118,7 @@ _FALSE = np.zeros((1, 1), bool)
 
 
 def halves(high: str, low: str) -> Read:
-    """Return a word made of two f16 immediates, as packed arithmetic on zeros loads it.
+    """Returns a word made of two f16 immediates, as packed arithmetic on zeros loads it.
 
     Raises:
         Unknown: the operands are not immediates.

@@ -63,7 +63,7 @@ def is_modelled(op: SassOp) -> bool:
 
 
 def step(op: SassOp, frame: ConstantBank) -> Step:
-    """Return an operation as a function of registers, for some lanes or (None) for all.
+    """Returns an operation as a function of registers, for some lanes or (None) for all.
 
     Raises:
         Unknown: its semantics are unknown.
@@ -174,7 +174,7 @@ class Walker:
         return self._graph.ops[self._graph.blocks[block.calls].start].function.startswith(_SLOW)
 
     def _way_round(self, block: SassBlock, reason: Unknown) -> int:
-        """Return the block at which both paths of a branch rejoin.
+        """Returns the block at which both paths of a branch rejoin.
 
         Raises:
             Unknown: they do not, or they compute something that other branches depend on.
@@ -290,7 +290,7 @@ class Walker:
             away = _GONE if block.taken is None else np.int32(block.taken)
             part.at = np.where(lanes, np.where(holds, away, following), part.at)
         elif last.name in {"BPT", "KILL", "RET"}:
-            raise Unknown(f"{last.opcode} at {last.address:#x} is come to")
+            raise Unknown(f"{last.opcode} at {last.address:#x} is reached")
         else:
             part.at[lanes] = block.taken if block.taken is not None else following
 

@@ -46,7 +46,7 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Lo
         exams: exam results for the card's table: those of the model first, then those to compare with.
 
     Raises:
-        UsageError: the file is no GGUF file, too large, or lacks its codec or its card.
+        UsageError: the file is not a GGUF file, too large, or lacks its codec or its card.
         SourceError: a file is not the result of an exam.
         EnvironmentFailed: the gguf package is missing.
     """

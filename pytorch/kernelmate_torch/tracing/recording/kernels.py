@@ -37,7 +37,7 @@ _LIBRARY = ("/torch/library.py", "/torch/_library/", "/torch/_custom_op/", "/tor
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 
 LIBRARIES = "KERNELMATE_TRACE_LIBRARIES"
-"""Environment variable with further folders whose files are no part of the user's program."""
+"""Environment variable with further folders whose files are not part of the user's program."""
 
 
 def is_user_file(name: str) -> bool:

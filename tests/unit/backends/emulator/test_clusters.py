@@ -330,9 +330,9 @@ MISUSE: dict[str, tuple[str, str, str]] = {
     "a thread that does not arrive": (f"setp.eq.u32 %q1, %tid1, 5; @%q1 bra SKIP; {SYNC} bra END; SKIP: LOOP: bra LOOP; END: ret;", "hang", "for ever"),
     "waiting elsewhere": (f"setp.eq.u32 %q1, %tid1, 5; @%q1 bra SKIP; {SYNC} bra END; SKIP: bar.sync 0; END: ret;", "divergent-barrier", "waits for ever at a barrier"),
     "going around": (f"and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra OVER; {SYNC} OVER: st.global.u32 [%at4], 1; ret;",
-                     "divergent-barrier", "go around"),
+                     "divergent-barrier", "bypass"),
     "leaving a loop": (f"mov.u32 %r1, %tid.x; LOOP: {SYNC} sub.u32 %r1, %r1, 1; setp.gt.s32 %q1, %r1, 0; @%q1 bra LOOP; "
-                       "st.global.u32 [%at4], 1; ret;", "divergent-barrier", "go around"),
+                       "st.global.u32 [%at4], 1; ret;", "divergent-barrier", "bypass"),
     "part of a warp": ("and.b32 %r1, %tid1, 1; setp.eq.u32 %q1, %r1, 0; @%q1 bra EVEN; barrier.cluster.arrive.aligned; bra BOTH; "
                        "EVEN: barrier.cluster.arrive.aligned; BOTH: barrier.cluster.wait; ret;", "divergent-barrier", "other threads of its warp"),
 }  # fmt: skip

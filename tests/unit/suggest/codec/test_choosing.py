@@ -17,11 +17,11 @@ from kernelmate.suggest.codec.applicable import (
     UNNAMED,
     Choice,
     answers,
-    choice_told,
     choices,
     fits,
+    format_choice,
+    format_offers,
     in_order,
-    offers_told,
     texts_asked,
 )
 
@@ -92,7 +92,7 @@ def test_pairs_follow_the_choices_the_likeliest_first_each_of_two_rewrites() -> 
     )
     found = list(answers(PROMPT, model))
     singles, pairs = found[:6], found[6:]
-    assert [text for text, _ in singles] == [choice_told(choice) for choice, _ in choices(PROMPT, model)]
+    assert [text for text, _ in singles] == [format_choice(choice) for choice, _ in choices(PROMPT, model)]
     assert [text for text, _ in pairs[:3]] == [
         "@use-unroll:@#1@use-block-size:@#2", "@use-coalesce:@use-unroll:@#1", "@use-unroll:@#1@use-coalesce:"
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def test_pairs_cost_nothing_where_choices_suffice_and_there_are_not_too_many() -
     model = Model({"": {"@use-coalesce:": 0.6}, "@use-unroll:": {}, "@use-block-size:": {}})
     assert len(list(islice(answers(PROMPT, model), 6))) == 6
     assert set(model.asked) <= set(texts_asked(PROMPT))
-    every = f"@code{offers_told([(name, 1) for name in list(REWRITES)[:9]])}@answer"
+    every = f"@code{format_offers([(name, 1) for name in list(REWRITES)[:9]])}@answer"
     assert len(list(answers(every, Model({"": {}})))) == 9 + MOST_PAIRS
     assert list(answers("@code@offers@use-unroll:@answer", Model({"": {"@use-unroll:": 0.5}}))) == [
         ("@use-unroll:", math.log(0.5))
@@ -121,8 +121,8 @@ CHANCES = st.dictionaries(st.sampled_from(["@rep", "@#1", "@#2", "@#9", *(f"@use
 def test_everything_that_is_offered_is_named_once(
     offers: dict[str, int], chances: dict[str, float], most_of_one: int
 ) -> None:
-    prompt = f"@code{offers_told(list(offers.items()))}@answer"
+    prompt = f"@code{format_offers(list(offers.items()))}@answer"
     found = [choice for choice, _ in choices(prompt, Model({"": chances}), most_of_one)]
     assert sorted(found) == sorted(in_order(list(offers.items())))
     assert len(set(found)) == len(found)
-    assert all(fits(prompt, choice_told(choice)) for choice in found)
+    assert all(fits(prompt, format_choice(choice)) for choice in found)

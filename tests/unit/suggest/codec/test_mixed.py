@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelmate.records import Roofline
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.applicable import REWRITES, offered, offers_told
+from kernelmate.suggest.codec.applicable import REWRITES, format_offers, offered
 from kernelmate.suggest.codec.base import (
     CodecLaunch,
     CodecVersion,
@@ -341,7 +341,7 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
 def test_what_applies_is_offered_before_the_answer_and_only_what_is_offered_is_taken() -> None:
     offers = offered(QUESTION)
     prompt = MIXED.ask(QUESTION).prompt
-    assert prompt.endswith(offers_told(offers) + "@answer")
+    assert prompt.endswith(format_offers(offers) + "@answer")
     told = dict(re.findall(r"@use-([a-z0-9-]+):(?:@#(\d+))?", prompt))
     assert {name: int(count or 1) for name, count in told.items()} == dict(offers)
     after = MIXED.ask(QUESTION).read("@use-restrict-pointers:").version

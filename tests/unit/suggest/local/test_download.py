@@ -74,7 +74,7 @@ def test_a_download_that_was_broken_off_goes_on_the_next_time(hub: Hub, tiny: Pa
     hub.cuts = [4000, 0, 0, 0, 0, 0, 0]
     with pytest.raises(EnvironmentFailed) as caught:
         download(library, offer)
-    assert "goes on where it stopped" in (caught.value.hint or "")
+    assert "continues where it stopped" in (caught.value.hint or "")
     (part,) = parts(library)
     assert part.read_bytes() == tiny.read_bytes()[:4000]
     hub.cuts, hub.ranges = [], []
@@ -116,7 +116,7 @@ def test_a_disk_that_is_full_is_said_and_what_has_come_is_kept(hub: Hub, tiny: P
             download(library, offer)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "Make room" in (caught.value.hint or "")
+    assert "Free disk space" in (caught.value.hint or "")
     (part,) = parts(library)
     assert part.read_bytes() == tiny.read_bytes()[: part.stat().st_size]
     assert Path(download(library, offer).path).read_bytes() == tiny.read_bytes()

@@ -79,7 +79,7 @@ def test_tools_that_find_nothing_are_one_line_together() -> None:
         ),
         (
             ToolOutput("========= COMPUTE-SANITIZER\n", "kernelmate buffer y 0x10 4\nSegmentation fault\n", 139),
-            "compute-sanitizer (memcheck) did not come to its end (exit code 139): Segmentation fault",
+            "compute-sanitizer (memcheck) did not finish (exit code 139): Segmentation fault",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_without_a_gpu_the_launching_process_says_why_and_ends(tmp_path: Path, t
     assert answer.code == 2
     assert "The cuda backend cannot run here" in answer.errors
     ((), lines) = conclude({"memcheck": answer}, Unit("k.cu", ""), 1)
-    assert lines == (f"compute-sanitizer (memcheck) did not come to its end (exit code {answer.code}): {answer.errors.splitlines()[-1].strip()[:200]}",)  # fmt: skip
+    assert lines == (f"compute-sanitizer (memcheck) did not finish (exit code {answer.code}): {answer.errors.splitlines()[-1].strip()[:200]}",)  # fmt: skip
 
 
 def test_what_a_tool_prints_comes_back(tmp_path: Path) -> None:
