@@ -14,7 +14,7 @@ from kernelmate.synthesis.lift.polynomials import NotLifted
 
 
 def graph_text(context: JudgingContext, prepared: Prepared, notes: list[str]) -> str:
-    """Return the graph that new kernels are written from, as text.
+    """Returns the graph that new kernels are written from, as text.
 
     A kernel written from another kernel's text is judged with the reference, like any other.
 

@@ -203,7 +203,7 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
         return used
     if name in file.library or name not in file.imports:
         if name in file.computed and name not in file.library:
-            file.missing[name] = f"its value of line {file.computed[name]} is no literal, and the file is not run"
+            file.missing[name] = f"its value of line {file.computed[name]} is not a literal, and the file is not run"
         return []
     level, module, original = file.imports[name]
     if level < 0:
@@ -220,7 +220,7 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
     if place == len(files):
         opened = _opened(path) if len(files) < MOST_FILES else None
         if opened is None:
-            file.missing[name] = f"{path} was not read: it is no Python text, is too long, or one of too many"
+            file.missing[name] = f"{path} was not read: it is not Python text, is too long, or one of too many"
             return []
         files.append(opened)
     file.imported[name] = (place, original)

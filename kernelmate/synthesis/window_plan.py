@@ -102,7 +102,7 @@ class Windows(Plan):
         node, index, nodes = self.node(key), key[1], self.graph.nodes
         source, chosen = node.args
         if may_be_negative(self.graph, chosen):
-            raise Refused("it has elements by computed numbers, which may count from the end, beside parts of arrays")
+            raise Refused("it has elements by computed indices, which may count from the end, beside parts of arrays")
         axis, numbers = int(node.data[0] or 0), nodes[chosen].shape
         count = len(numbers) if node.op == "pick" else 1
         mine = index[axis : axis + count] if node.op == "pick" else index

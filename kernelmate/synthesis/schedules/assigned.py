@@ -43,7 +43,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     graph = without_reshapes(graph)
     shape = graph.nodes[graph.outputs[0]].shape
     if any(graph.nodes[one].shape != shape for one in graph.outputs) or len(shape) not in (1, 2):
-        raise Refused("it assigns by number, and has other results besides")
+        raise Refused("it assigns by index, and has other results besides")
     axes = tuple(range(len(shape)))
     outputs = tuple((one, axes) for one in graph.outputs)
     kind = "map" if axes[1:] else "free"  # places then vary between the elements of a pack
@@ -61,7 +61,7 @@ class _Assigned(Gather):
         self.place: Key = places[0]
         super().__init__(plan, kernel, by_rows=len(plan.domain) > 1)
         if any(one in self.inputs for one in self.outputs):
-            raise Refused("it assigns by number to an array that it reads")
+            raise Refused("it assigns by index to an array that it reads")
         names = self.names
         for name in ("last", "first", "mine", "r", "own"):
             setattr(names, name, kernel.names.fresh(name))

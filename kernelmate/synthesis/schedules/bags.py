@@ -283,7 +283,7 @@ class _Lanes:
         if node.op == "iota":
             axis = key[1][0]
             if isinstance(axis, tuple):
-                raise Refused("it needs reductions by number inside of others")
+                raise Refused("it needs reductions by index inside of others")
             place = "0" if axis is None else self.numbers.at[int(axis)]
             return f"static_cast<long long>({place})" if place == self.names.row else place
         name = str(node.data[0])
