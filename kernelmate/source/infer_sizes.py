@@ -101,7 +101,7 @@ ONLY_SIZE = "n"
 
 
 def largest_array(arrays: Mapping[str, HostArray], item_bytes: Mapping[str, int]) -> tuple[str, int] | None:
-    """Return the array with the most elements, of those whose number of elements the host code states as a number, and that number.
+    """Returns the array with the most elements, of those whose number of elements the host code states as a number, and that number.
 
     Args:
         arrays: by parameter.
