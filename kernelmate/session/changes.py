@@ -6,6 +6,7 @@ its contract names are unchanged; host code, comments and layout do not count.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,14 @@ from kernelmate.session.places import needed_files
 from kernelmate.session.revisions import Blob, Repository, blob_name
 from kernelmate.source import find_kernels, parse_contract, read_units
 from kernelmate.source.tokens import lex
+from kernelmate.source.triton_modules import TritonModule, triton_modules
 
 KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".py"})
 HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp"})
 DATA_SUFFIXES = frozenset({".npy", ".npz"})
 LARGEST = 16 << 20
 """Bytes of the largest file of a revision that is checked out."""
-_HAS_KERNEL = re.compile(r"__global__|\bRawKernel\b|\bRawModule\b")
+_HAS_KERNEL = re.compile(r"__global__|\bRawKernel\b|\bRawModule\b|\btriton\b")
 
 OptionsFor = Callable[[Path], CompileOptions]
 
@@ -87,7 +89,7 @@ class ChangeSide:
                 seen.add(real)
                 waiting.append(real)
         for kernel in (kernel for (own, _), kernel in self.kernels.items() if own == path):
-            seen |= set(contract_files(kernel))
+            seen |= {*contract_files(kernel), *(Path(one.path).resolve() for one in _modules_of(kernel))}
         return any(real.relative_to(self.root).as_posix() in changed for real in seen if real.is_relative_to(self.root))
 
     def identity(self, kernel: Kernel) -> tuple[object, ...]:
@@ -102,6 +104,8 @@ class ChangeSide:
         )
 
     def _device_code(self, kernel: Kernel) -> tuple[object, ...]:
+        if kernel.unit.language == "triton":
+            return tuple(_definitions(one, kernel.name) for one in _modules_of(kernel)) or (kernel.unit.text,)
         file = Path(kernel.unit.path)
         options = self.options(file)
         part = device_part(
@@ -207,6 +211,22 @@ def _contract(kernel: Kernel) -> Contract | None:
         return parse_contract(kernel)
     except ContractError:
         return None
+
+
+def _modules_of(kernel: Kernel) -> tuple[TritonModule, ...]:
+    """Returns what a Triton kernel's compilation needs, by file; empty if that cannot be read, or for another kernel."""
+    if kernel.unit.language != "triton":
+        return ()
+    try:
+        return triton_modules(kernel)
+    except SourceError:
+        return ()
+
+
+def _definitions(module: TritonModule, name: str) -> tuple[str, object]:
+    """Returns a file's definitions without comments and layout, with the kernel's own name replaced, and what names stand for."""
+    text = re.sub(rf"\b{re.escape(name)}\b", "kernel", module.text)
+    return ast.dump(ast.parse(text)), tuple(sorted(module.library.items()))
 
 
 def _words(text: str, name: str) -> tuple[str, ...]:

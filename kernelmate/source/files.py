@@ -277,6 +277,10 @@ def _fail_without_kernel(path: Path) -> None:
             "Kernels are read from functions with @triton.jit, and from string literals given to cupy.RawKernel, "
             "cupy.RawModule, torch's load_inline or PyCUDA's SourceModule."
         )
+        if "triton.jit" in read_text(path):
+            hint += (
+                " Functions with @triton.jit that return a value are called by kernels, which may be in other files."
+            )
         if "cuda.jit" in read_text(path):
             hint += (
                 " Numba compiles its kernels itself: `kernelmate capture` runs the program and records their launches."

@@ -89,7 +89,7 @@ def triton_unit(path: str, file_text: str) -> Unit | None:
 
 
 def triton_kernels(unit: Unit) -> tuple[Kernel, ...]:
-    """Returns the jitted functions of a file that no other one calls, in order."""
+    """Returns the jitted functions of a file that no other one calls and that return no value, in order."""
     return tuple(
         Kernel(
             unit,
@@ -147,14 +147,16 @@ def _kernels(text: str) -> tuple[TritonFunction, ...]:
     tree = parsed(text)
     if tree is None or not functions:
         return ()
+    nodes = jitted_functions(tree, text)
+    giving = {node.name for node in nodes if any(isinstance(one, ast.Return) and one.value for one in ast.walk(node))}
     used = {
         name.id
-        for node in jitted_functions(tree, text)
+        for node in nodes
         for statement in node.body
         for name in ast.walk(statement)
         if isinstance(name, ast.Name) and name.id != node.name
     }
-    return tuple(one for one in functions if one.name not in used)
+    return tuple(one for one in functions if one.name not in used and one.name not in giving)
 
 
 def parsed(text: str) -> ast.Module | None:

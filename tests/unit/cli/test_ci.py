@@ -477,3 +477,44 @@ def test_the_help_has_examples_settings_and_exit_codes() -> None:
     text = CliRunner().invoke(cli, ["ci", "--help"]).stdout
     for words in ("kernelmate ci --base origin/main", "[tool.kernelmate.ci]", "Exit codes:"):
         assert words in text
+
+
+TRITON = """\
+import triton
+import triton.language as tl
+
+from helpers import doubled
+
+
+# /// kernelmate
+# sizes = [{ n = 256 }, { n = 100 }]
+# grid = "cdiv(n, BLOCK)"
+# options = ["BLOCK=64"]
+# reference = "x * 2"
+# [args]
+# x = "in float32[n]"
+# y = "out float32[n]"
+# n = "int32"
+# ///
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, doubled(tl.load(x + at, mask=at < n)), mask=at < n)
+"""
+HELPERS = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef doubled(value):\n    return value * 2\n"
+
+
+def test_a_triton_kernel_is_judged_when_it_or_a_function_of_another_file_changes(clone: Clone) -> None:
+    pytest.importorskip("triton")
+    clone.write("kernel.py", TRITON)
+    clone.write("helpers.py", HELPERS)
+    clone.commit()
+    clone.git("tag", "-f", "base")
+    clone.write("kernel.py", TRITON.replace("    at = ", "    # elements of this program\n    at = "))
+    assert clone.gate()["kernels"] == []
+    clone.write("helpers.py", HELPERS.replace("value * 2", "value + value"))
+    (judged,) = clone.gate()["kernels"]
+    assert (judged["kernel"], judged["outcome"]) == ("twice", "passed")
+    clone.write("helpers.py", HELPERS.replace("value * 2", "value * 3"))
+    (judged,) = clone.gate()["kernels"]
+    assert judged["outcome"] == "failed"

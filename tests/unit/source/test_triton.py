@@ -246,3 +246,15 @@ def test_files_that_hold_no_triton_kernel_are_said_to_hold_none(tmp_path: Path, 
     path.write_text(text)
     with pytest.raises(SourceError):
         load_kernels(path)
+
+
+def test_a_function_that_returns_a_value_is_no_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "helpers.py"
+    path.write_text(
+        "import triton\n\n\n@triton.jit\ndef doubled(value):\n    return value * 2\n\n\n@triton.jit\ndef early(x, n):\n    if n == 0:\n        return\n"
+    )
+    assert [one.name for one in load_kernels(path)] == ["early"]
+    path.write_text("import triton\n\n\n@triton.jit\ndef doubled(value):\n    return value * 2\n")
+    with pytest.raises(SourceError) as refused:
+        load_kernels(path)
+    assert "which may be in other files" in (refused.value.hint or "")

@@ -97,7 +97,7 @@ def test_a_name_takes_its_last_certain_meaning(tmp_path: Path) -> None:
     [
         ("from absent.place import double", "", "imported from absent.place, of which no file"),
         ("from helpers import double", "def double(v):\n    return v\n", "as no jitted function"),
-        ("double = choose('double')", "", "no literal, and the file is not run"),
+        ("double = choose('double')", "", "not a literal, and the file is not run"),
     ],
 )
 def test_names_that_nothing_defines_have_a_reason(tmp_path: Path, statement: str, helpers: str, reason: str) -> None:
