@@ -11,6 +11,9 @@ import numpy as np
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract
 
+IN_TORCH = "it uses torch: `kernelmate port` writes kernels from such functions"
+"""Reason for which the reference is not traced."""
+
 
 def uses_torch(function: Callable[..., Any]) -> bool:
     """Returns True if a function, or one of its file that it calls, uses PyTorch."""

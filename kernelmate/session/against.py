@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kernelmate.checks.torch_reference import IN_TORCH
 from kernelmate.errors import BackendUnavailable, EnvironmentFailed, ReferenceFailed, UsageError
 from kernelmate.records import AlternativeName, Computation, Contract, Kernel
 from kernelmate.session.judging import JudgingContext, instances_of
@@ -73,6 +74,8 @@ def computations(
         try:
             graph = trace()
         except ReferenceFailed as error:
+            if IN_TORCH in error.message and "cublas" not in asked:
+                return computations(kernel, replace(contract, torch=contract.reference), names, trace)
             hint = _hint(kernel) if contract.torch is None else "Use --against torch."
             raise UsageError(f"--against: {error.message}", file=error.file, line=error.line, hint=hint) from None
     return tuple(_computation(kernel, contract, name, graph) for name in asked)

@@ -19,7 +19,7 @@ import numpy as np
 from kernelmate.checks.array_modules import rebuilt_with
 from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import checked_expression, named, spelled
-from kernelmate.checks.torch_reference import uses_torch
+from kernelmate.checks.torch_reference import IN_TORCH, uses_torch
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
@@ -172,7 +172,7 @@ def _traced_once(
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
         if uses_torch(function):
-            raise _refusal(contract, file, None, "it uses torch: `kernelmate port` writes kernels from such functions")
+            raise _refusal(contract, file, None, IN_TORCH)
         builder = Builder(size, file, OPERATIONS, carried)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder, literal=literal)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from kernelmate.checks.torch_reference import IN_TORCH
 from kernelmate.config import load_settings
-from kernelmate.errors import BackendUnavailable, UsageError
+from kernelmate.errors import BackendUnavailable, ReferenceFailed, UsageError
 from kernelmate.records import Computation, Kernel
 from kernelmate.session import Session
 from kernelmate.session.against import computations
@@ -64,6 +65,18 @@ def test_the_function_of_the_contract_comes_first_and_nothing_is_traced(load: Lo
     assert (found.function, found.source) == ("reference.py:scale_torch", None)
     assert found.words == "reference.py:scale_torch of the contract"
     assert found.tf32
+
+
+def test_a_reference_in_torch_is_the_function_itself(load: Load, scale: str) -> None:
+    kernel = load(scale)
+
+    def untraced() -> Graph:
+        raise ReferenceFailed(f"reference.py:4: The reference cannot be traced: {IN_TORCH}.")
+
+    eager, compiled = computations(kernel, contract_for(kernel), ("torch", "compile"), untraced)
+    assert (eager.function, compiled.function) == ("reference.py:scale", "reference.py:scale")
+    with pytest.raises(UsageError, match="uses torch"):
+        computations(kernel, contract_for(kernel), ("torch", "cublas"), untraced)
 
 
 def test_what_has_no_counterpart_is_said_with_the_remedy(of: Callable[..., Any]) -> None:
