@@ -147,15 +147,22 @@ class Visibility:
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
 
-    def part_barrier(self, arrived: Array, waiting: Array) -> None:
-        """Handles a barrier of part of a block: knowledge and reads of the arrived lanes become known to the waiting ones."""
-        slots = self._lanes.slot
-        self._learn(arrived, SYS)
+    def arrive_in_part(self, lanes: Array) -> dict[int, Known]:
+        """Returns by warp the knowledge and reads that lanes bring to a barrier of part of a block."""
+        self._learn(lanes, SYS)
+        found: dict[int, Known] = {}
+        for lane in set(self._by_lane).intersection(lanes.tolist()) if self._by_lane else ():
+            _merge(found.setdefault(lane >> 5, {}), self._by_lane[lane])
+        return found
+
+    def meet_in_part(self, brought: Iterable[dict[int, Known]], waiting: Array) -> None:
+        """Handles a barrier of part of a block: all that was brought to it becomes known to the waiting lanes of the block."""
         together: dict[int, Known] = {}
-        for lane in set(self._by_lane).intersection(arrived.tolist()):
-            _merge(together.setdefault(int(slots[lane]), {}), self._by_lane[lane])
+        for one in brought:
+            for warp, known in one.items():
+                _merge(together.setdefault(int(self._lanes.slot[32 * warp]), {}), known)
         for lane in waiting.tolist() if together else ():
-            _merge(self._by_lane.setdefault(lane, {}), together.get(int(slots[lane]), {}))
+            _merge(self._by_lane.setdefault(lane, {}), together.get(int(self._lanes.slot[lane]), {}))
 
     def fenced(self, lanes: Array, scope: int) -> tuple[Array, Array]:
         """Returns the stamps of the lanes' last fences of a scope, and up to which their blocks knew each other then."""
