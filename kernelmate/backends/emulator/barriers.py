@@ -100,6 +100,9 @@ class Barriers:
     def arrive(self, barrier: BoundBarrier, key: int, lanes: Array) -> None:
         """Registers lanes at a barrier; `key` is their resume point. Lanes that need not wait are resumed at once."""
         numbers = spread(barrier.number, lanes, len(lanes))
+        if (numbers == numbers[0]).all():
+            self._arrive_one(int(numbers[0]), barrier, key, lanes)
+            return
         for number in np.unique(numbers):
             self._arrive_one(int(number), barrier, key, lanes[numbers == number])
 
@@ -140,7 +143,9 @@ class Barriers:
         for parked in self._parked.get(number, ()):
             going = ready[machine.lanes.slot[parked.lanes]]
             for chosen, group in ((going, leaving), (~going, kept)):
-                if chosen.any():
+                if chosen.all():
+                    group.append(parked)
+                elif chosen.any():
                     votes = None if parked.votes is None else parked.votes[chosen]
                     group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
         self._parked[number] = kept

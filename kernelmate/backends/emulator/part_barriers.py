@@ -61,7 +61,7 @@ class PartBarriers:
 
     def arrive(self, lanes: Array, stamp: int, brought: dict[int, Known]) -> Arrival:
         """Returns the arrival of lanes, whose later accesses have at least this stamp; `brought` as in `Arrival`."""
-        warps = np.unique(lanes >> 5)
+        warps = self._warps_of(lanes)
         if self._known is None:
             self._known = np.zeros((self._lanes.warps, self._width), np.int64)
         return Arrival(lanes, stamp, warps, self._known[warps], brought)
@@ -80,8 +80,11 @@ class PartBarriers:
             slots = arrival.warps // self._width
             np.maximum.at(merged, slots, arrival.known)
             np.maximum.at(merged, (slots, arrival.warps % self._width), arrival.stamp)
-        warps = np.unique(waiting >> 5)
+        warps = self._warps_of(waiting)
         self._known[warps] = np.maximum(self._known[warps], merged[warps // self._width])
+
+    def _warps_of(self, lanes: Array) -> Array:
+        return np.flatnonzero(np.bincount(lanes >> 5, minlength=self._lanes.warps))
 
     def knows(self, lanes: Array, threads: Array, stamps: Array) -> Array:
         """Returns for each access by a thread of a lane's own block whether the lane knows it.
