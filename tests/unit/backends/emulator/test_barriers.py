@@ -318,3 +318,22 @@ def test_an_arrival_passes_on_what_it_has_learnt_by_then(late: bool, launch: Lau
     WRITER: setp.eq.u32 %q1, %r40, 32; @%q1 st.shared.u32 [tile], 9; @%q1 st.release.gpu.global.u32 [%p0+1024], 1; ret;"""
     result = launch(kernel(body), np.zeros(258, np.uint32), block=(96,))
     assert codes(result) == (["shared-race"] if late else [])
+
+
+@pytest.mark.instruction("bar")
+@pytest.mark.parametrize("last", ["bar.sync 2, 64;", "bar.sync 0;"], ids=["part", "all"])
+def test_what_a_part_has_learnt_through_memory_it_passes_on(last: str, launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} mov.u32 %r4, %ctaid.x; setp.ne.u32 %q1, %r4, 0; @%q1 bra READ; setp.eq.u32 %q1, %r40, 0; @%q1 st.global.u32 [%p0+1024], 9;
+    @%q1 st.release.gpu.global.u32 [%p0+1028], 1; ret;
+    READ: shr.u32 %r3, %r40, 5; setp.eq.u32 %q1, %r3, 2; @%q1 bra SECOND; setp.ne.u32 %q1, %r40, 0; @%q1 bra FIRST;
+    LEARN: ld.acquire.gpu.global.u32 %r1, [%p0+1028]; setp.eq.u32 %q1, %r1, 0; @%q1 bra LEARN;
+    FIRST: bar.sync 1, 64; setp.eq.u32 %q1, %r3, 0; @%q1 bra REST; {{first}} bra TAKE;
+    REST: {{rest}} bra TAKE;
+    SECOND: {{first}}
+    TAKE: ld.global.u32 %r1, [%p0+1024]; st.global.u32 [%at4+-384], %r1; ret;"""
+    passed = kernel(body.format(first=last, rest=last if " 0;" in last else ""))
+    result = launch(passed, np.zeros(258, np.uint32), grid=(2,), block=(96,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist()[:96] == [9] * 96
+    apart = kernel(body.format(first="", rest=""))
+    assert codes(launch(apart, np.zeros(258, np.uint32), grid=(2,), block=(96,))) == ["global-race"]
