@@ -32,6 +32,7 @@ class ObservedLaunch:
         baseline_right: True if the baseline runs the same launch without error and correctly; None without a baseline.
         weight: severity of a mistake here; None if it does not count, because the baseline makes mistakes here too and
             the contract does not require this launch.
+        guessed: True if the backend's errors may all come from shapes or sizes of a guessed contract.
     """
 
     outcome: LaunchOutcome
@@ -39,15 +40,16 @@ class ObservedLaunch:
     differences: tuple[Difference, ...]
     baseline_right: bool | None
     weight: Severity | None
+    guessed: bool = False
 
     @property
     def right(self) -> bool | None:
         """Returns True if every output is within tolerance.
 
-        None without expected outputs, unless the launch was stopped and that is held against the version.
+        None without expected outputs, unless the launch was stopped for more than what a guessed contract may have caused.
         """
         if self.outcome.stopped:
-            return None if self.answer is None and self.weight == "warning" else False
+            return None if self.answer is None and self.guessed else False
         return all(d.right for d in self.differences) if self.answer is not None else None
 
     @property

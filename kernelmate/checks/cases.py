@@ -233,8 +233,8 @@ class CaseJudge:
         their_errors = frozenset() if theirs is None else theirs.errors
         self._note_findings(record, outcome, weight, their_errors)
         errors = [one for one in outcome.result.findings if one.severity == "error"]
-        if weight == "error" and errors and all(self._is_of_a_guess(one, their_errors) for one in errors):
-            weight = "warning"
+        guessed = bool(errors) and all(self._is_of_a_guess(one, their_errors) for one in errors)
+        weight = "warning" if guessed and weight == "error" else weight
         if weight is None and theirs is not None and not outcome.stopped:
 
             def closer(found: Mapping[str, Difference], there: Arrays) -> ExpectedOutputs | None:
@@ -242,7 +242,7 @@ class CaseJudge:
                 return self.oracle.answer(size, shot, given, theirs) if again else None
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
-        return self._seen(record, outcome, settled, baseline_right, weight)
+        return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(
         self, record: CaseRecord, outcome: LaunchOutcome, settled: SelectedInputs, baseline_right: bool | None,

@@ -43,7 +43,8 @@ def _few_bits(graph: Graph, index: int) -> Range | None:
     if known is not None or node.op not in ("map", "cast", "view") or "float" in node.dtype:
         return known
     if node.op != "map":
-        return _few_bits(graph, node.args[0]) if graph.nodes[node.args[0]].dtype[:3] in ("int", "uin") else None
+        whole = graph.nodes[node.args[0]].dtype[:3] in ("int", "uin")
+        return _held(_few_bits(graph, node.args[0]), node.dtype) if whole else None
     ranges = [_few_bits(graph, one) for one in node.args]
     first, last = ranges[0], ranges[-1]
     source = graph.nodes[node.args[0]].dtype
@@ -59,7 +60,13 @@ def _few_bits(graph: Graph, index: int) -> Range | None:
         return None
     if first is None or last is None or node.data[0] not in ("add", "subtract", "maximum", "minimum", "bitwise_and"):
         return None
-    return _mapped(str(node.data[0]), [first, last])
+    return _held(_mapped(str(node.data[0]), [first, last]), node.dtype)
+
+
+def _held(found: Range | None, dtype: str) -> Range | None:
+    """Returns a range that an integer type and `int` hold, so that no value wraps; else None."""
+    limits = _OF_DTYPE.get(dtype, (0 if dtype.startswith("uint") else _SIGNED[0], _SIGNED[1]))
+    return found if found is not None and limits[0] <= found[0] and found[1] <= limits[1] else None
 
 
 def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None:
@@ -89,8 +96,7 @@ def _range(graph: Graph, index: int, *, positions: bool = False) -> Range | None
         if node.op != "map"
         else _mapped(str(node.data[0]), known)
     )
-    limits = _OF_DTYPE.get(node.dtype, (0 if node.dtype.startswith("uint") else _SIGNED[0], _SIGNED[1]))
-    return found if found is not None and limits[0] <= found[0] and found[1] <= limits[1] else None
+    return _held(found, node.dtype)
 
 
 def _mapped(name: str, ranges: list[Range]) -> Range | None:

@@ -403,8 +403,10 @@ class KernelText:
             places = [number for number, line in enumerate(body) for _ in re.finditer(found, line)]
             if len(places) < 2:
                 continue
-            named = re.search(rf"\b(\w+) = {found}[,;]", body[places[0]])
-            if named is None:
+            reach = body[places[0] : places[-1] + 1]
+            deep = len(reach[0]) - len(reach[0].lstrip())
+            named = re.search(rf"^(?! *for \().*\b(\w+) = {found}[,;]", reach[0])
+            if named is None or any(line and not line.startswith(" " * deep) for line in reach):
                 first = next(
                     number for number, line in enumerate(body) if not line.startswith(("__shared__", "constexpr"))
                 )

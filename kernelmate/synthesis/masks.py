@@ -119,8 +119,8 @@ def assign_by_index(a: Array, keys: Sequence[Any], value: Any) -> bool:
 
     Of several values for one element, the last one is assigned, as in NumPy.
     """
-    keys = [one for one in keys if one is not Ellipsis]
-    while len(keys) > 1 and isinstance(keys[-1], slice) and keys[-1] == slice(None):
+    keys = list(keys)
+    while len(keys) > 1 and (keys[-1] is Ellipsis or (isinstance(keys[-1], slice) and keys[-1] == slice(None))):
         keys.pop()
     if not keys or not all(isinstance(one, Array | np.ndarray) for one in keys) or len(keys) > a.ndim:
         return False

@@ -178,6 +178,11 @@ def _cancelled(left: str, right: str) -> tuple[str, str]:
     return sides[0], sides[1]
 
 
+def factors_of(expression: str) -> list[str]:
+    """Returns the factors of a size's expression; it itself if it is no product."""
+    return _factors(ast.parse(expression, mode="eval").body)
+
+
 def _factors(node: ast.expr) -> list[str]:
     """Returns the factors of a product."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):

@@ -38,6 +38,7 @@ class _Splitting:
         self.nodes, self.moved = list(graph.nodes), False
         self._sizes = contract.sizes
         self._split: dict[int, tuple[int, tuple[Block, ...]]] = {}
+        self._spreads: dict[tuple[int, tuple[Sides, ...]], int] = {}
         for index, node in enumerate(graph.nodes):
             if node.op == "reshape" and graph.nodes[node.args[0]].op != "input":
                 blocks = self._blocks(graph.nodes[node.args[0]].shape, node.shape)
@@ -120,6 +121,12 @@ class _Splitting:
 
     def _spread(self, index: int, parts: Sequence[Sides]) -> int:
         """Returns a node with the elements of another one, each of whose axes is split into parts."""
+        key = index, tuple(parts)
+        if key not in self._spreads:
+            self._spreads[key] = self._spread_anew(index, parts)
+        return self._spreads[key]
+
+    def _spread_anew(self, index: int, parts: Sequence[Sides]) -> int:
         node = self.nodes[index]
         shape = tuple(side for one in parts for side in one)
         if shape == node.shape:

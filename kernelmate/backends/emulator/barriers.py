@@ -75,7 +75,9 @@ class Barriers:
         self._parked: dict[int, list[_Parked]] = {}
         self._arrived: dict[int, Array] = {}
         self._wanted: dict[int, Array] = {}
-        self._arrivals: dict[int, list[Arrival]] = {}  # at barriers with a thread count
+        self._arrivals: dict[int, list[Arrival]] = {}  # at all barriers but plain ones of number 0
+        lanes = machine.lanes
+        self._threads = np.bincount(lanes.slot[lanes.real], minlength=lanes.blocks)
         self._ended_at = np.full(machine.lanes.count, -1, np.int64) if watch_ends else None
 
     def __bool__(self) -> bool:
@@ -98,6 +100,9 @@ class Barriers:
     def arrive(self, barrier: BoundBarrier, key: int, lanes: Array) -> None:
         """Registers lanes at a barrier; `key` is their resume point. Lanes that need not wait are resumed at once."""
         numbers = spread(barrier.number, lanes, len(lanes))
+        if (numbers == numbers[0]).all():
+            self._arrive_one(int(numbers[0]), barrier, key, lanes)
+            return
         for number in np.unique(numbers):
             self._arrive_one(int(number), barrier, key, lanes[numbers == number])
 
@@ -109,8 +114,9 @@ class Barriers:
         arrived += np.bincount(slots, minlength=blocks)
         if barrier.count is not None:
             wanted[slots] = spread(barrier.count, lanes, len(lanes))
-            if self._machine.order is not None:
-                self._arrivals.setdefault(number, []).append(self._machine.order.arrive(lanes))
+        if self._machine.order is not None and (barrier.count is not None or number):
+            # Threads without a count, for all of the block, may meet others that arrive with one.
+            self._arrivals.setdefault(number, []).append(self._machine.order.arrive(lanes))
         if barrier.mode == "arrive":
             self._resume(key, lanes)
         else:
@@ -137,7 +143,9 @@ class Barriers:
         for parked in self._parked.get(number, ()):
             going = ready[machine.lanes.slot[parked.lanes]]
             for chosen, group in ((going, leaving), (~going, kept)):
-                if chosen.any():
+                if chosen.all():
+                    group.append(parked)
+                elif chosen.any():
                     votes = None if parked.votes is None else parked.votes[chosen]
                     group.append(_Parked(parked.barrier, parked.key, parked.lanes[chosen], votes))
         self._parked[number] = kept
@@ -154,17 +162,16 @@ class Barriers:
         """Records that blocks pass a barrier, all of their threads or only those that arrived; `plain` ones have no thread count."""
         machine, slots = self._machine, self._machine.lanes.slot
         waiting = np.concatenate([parked.lanes for parked in leaving]) if leaving else slots[:0]
-        threads = np.bincount(slots[machine.lanes.real], minlength=len(ready))
-        whole = plain | (ready & (np.bincount(slots[waiting], minlength=len(ready)) == threads))
+        whole = plain | (ready & (np.bincount(slots[waiting], minlength=len(ready)) == self._threads))
         machine.pass_barrier(ready, whole)
         arrivals, self._arrivals[number] = self._arrivals.get(number, []), []
         if machine.order is None or not arrivals:
             return
         part = ready & ~whole
-        machine.order.part_barrier(
-            [one for arrival in arrivals if (one := arrival.of(part[slots[arrival.lanes]])) is not None],
-            waiting[part[slots[waiting]]],
-        )
+        if (learning := waiting[part[slots[waiting]]]).size:
+            machine.order.part_barrier(
+                [one for arrival in arrivals if (one := arrival.of(part[slots[arrival.lanes]])) is not None], learning
+            )
         self._arrivals[number] = [
             one for arrival in arrivals if (one := arrival.of(~ready[slots[arrival.lanes]])) is not None
         ]

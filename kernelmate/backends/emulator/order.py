@@ -227,16 +227,17 @@ class Order:
             self.visibility.barrier(blocks)
 
     def arrive(self, lanes: Array) -> Arrival:
-        """Records that lanes arrive at a barrier with a thread count."""
-        return self._parts.arrive(lanes, self.tick())
+        """Records that lanes arrive at a barrier that part of their blocks may meet at."""
+        brought = None if self.visibility is None else self.visibility.arrive_in_part(lanes)
+        return self._parts.arrive(lanes, self.tick(), brought or {})
 
     def part_barrier(self, arrivals: Sequence[Arrival], waiting: Array) -> None:
-        """Records that the waiting ones of all arrived lanes pass a barrier that not all threads of their blocks wait at."""
+        """Records that the waiting ones of all arrived lanes, at least one, pass a barrier that not all threads of their blocks wait at."""
         self._parts.meet(arrivals, waiting)
         if self.clusters is not None:
             self.clusters.share(self._lanes.slot.take(waiting), waiting)
         if self.visibility is not None:
-            self.visibility.part_barrier(np.concatenate([one.lanes for one in arrivals]), waiting)
+            self.visibility.meet_in_part([one.brought for one in arrivals], waiting)
 
     def warp_barrier(self, lanes: Array, masks: Array) -> None:
         """Records that lanes pass `__syncwarp` with these masks."""

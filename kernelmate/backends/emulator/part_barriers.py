@@ -14,6 +14,7 @@ import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.types import Array
+from kernelmate.backends.emulator.visibility import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,14 @@ class Arrival:
         stamp: their earlier accesses have lower stamps, their later ones do not.
         warps: the warps of the lanes, ascending.
         known: by those warps and the warps of their block, up to which stamp the one knew the other on arrival.
+        brought: by warp, what the lanes knew on arrival through memory.
     """
 
     lanes: Array
     stamp: int
     warps: Array
     known: Array
+    brought: dict[int, Known]
 
     def of(self, chosen: Array) -> Arrival | None:
         """Returns the arrival of the chosen ones of its lanes, all of a block or none; None if there are none."""
@@ -40,7 +43,8 @@ class Arrival:
             return None
         lanes = self.lanes[chosen]
         kept = np.isin(self.warps, lanes >> 5)
-        return Arrival(lanes, self.stamp, self.warps[kept], self.known[kept])
+        brought = {warp: known for warp, known in self.brought.items() if warp in self.warps[kept]}
+        return Arrival(lanes, self.stamp, self.warps[kept], self.known[kept], brought)
 
 
 class PartBarriers:
@@ -55,12 +59,12 @@ class PartBarriers:
         """Starts a batch."""
         self._known = None
 
-    def arrive(self, lanes: Array, stamp: int) -> Arrival:
-        """Returns the arrival of lanes, whose later accesses have at least this stamp."""
-        warps = np.unique(lanes >> 5)
+    def arrive(self, lanes: Array, stamp: int, brought: dict[int, Known]) -> Arrival:
+        """Returns the arrival of lanes, whose later accesses have at least this stamp; `brought` as in `Arrival`."""
+        warps = self._warps_of(lanes)
         if self._known is None:
             self._known = np.zeros((self._lanes.warps, self._width), np.int64)
-        return Arrival(lanes, stamp, warps, self._known[warps])
+        return Arrival(lanes, stamp, warps, self._known[warps], brought)
 
     def meet(self, arrivals: Sequence[Arrival], waiting: Array) -> None:
         """Records that lanes pass a barrier.
@@ -76,8 +80,11 @@ class PartBarriers:
             slots = arrival.warps // self._width
             np.maximum.at(merged, slots, arrival.known)
             np.maximum.at(merged, (slots, arrival.warps % self._width), arrival.stamp)
-        warps = np.unique(waiting >> 5)
+        warps = self._warps_of(waiting)
         self._known[warps] = np.maximum(self._known[warps], merged[warps // self._width])
+
+    def _warps_of(self, lanes: Array) -> Array:
+        return np.flatnonzero(np.bincount(lanes >> 5, minlength=self._lanes.warps))
 
     def knows(self, lanes: Array, threads: Array, stamps: Array) -> Array:
         """Returns for each access by a thread of a lane's own block whether the lane knows it.

@@ -112,6 +112,7 @@ class Visibility:
         self._logs: dict[int, _Log] = {}
         self._pending: dict[int, Known] = {}
         self._by_lane: dict[int, Known] = {}
+        self._by_warp: dict[int, Known] = {}
         self._by_slot: dict[int, Known] = {}
         self._events = 0
 
@@ -126,6 +127,7 @@ class Visibility:
             stamps.fill(0)
         self._pending.clear()
         self._by_lane.clear()
+        self._by_warp.clear()
         self._by_slot.clear()
 
     # ------------------------------------------------------------------------------------------- events
@@ -146,16 +148,35 @@ class Visibility:
         for table in (self._pending, self._by_lane):
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
+        for warp in [warp for warp in self._by_warp if blocks[slots[32 * warp]]]:
+            _merge(self._by_slot.setdefault(int(slots[32 * warp]), {}), self._by_warp.pop(warp))
 
-    def part_barrier(self, arrived: Array, waiting: Array) -> None:
-        """Handles a barrier of part of a block: knowledge and reads of the arrived lanes become known to the waiting ones."""
-        slots = self._lanes.slot
-        self._learn(arrived, SYS)
+    def arrive_in_part(self, lanes: Array) -> dict[int, Known]:
+        """Returns by warp the knowledge and reads that lanes bring to a barrier of part of a block."""
+        if not self._pending and not self._by_lane and not self._by_warp:
+            return {}
+        self._learn(lanes, SYS)
+        held = set(self._by_warp).intersection(_warps_of(lanes))
+        found = {warp: dict(self._by_warp[warp]) for warp in held}
+        for lane in set(self._by_lane).intersection(lanes.tolist()) if self._by_lane else ():
+            _merge(found.setdefault(lane >> 5, {}), self._by_lane[lane])
+        return found
+
+    def meet_in_part(self, brought: Iterable[dict[int, Known]], waiting: Array) -> None:
+        """Handles a barrier of part of a block: all that was brought to it becomes known to the waiting warps of the block."""
         together: dict[int, Known] = {}
-        for lane in set(self._by_lane).intersection(arrived.tolist()):
-            _merge(together.setdefault(int(slots[lane]), {}), self._by_lane[lane])
-        for lane in waiting.tolist() if together else ():
-            _merge(self._by_lane.setdefault(lane, {}), together.get(int(slots[lane]), {}))
+        for one in brought:
+            for warp, known in one.items():
+                _merge(together.setdefault(int(self._lanes.slot[32 * warp]), {}), known)
+        if not together:
+            return
+        for warp in _warps_of(waiting):
+            known = together.get(int(self._lanes.slot[32 * warp]), {})
+            if known:
+                _merge(self._by_warp.setdefault(warp, {}), known)
+        # What a waiting lane knew alone, it brought along.
+        for lane in set(self._by_lane).intersection(waiting.tolist()) if self._by_lane else ():
+            del self._by_lane[lane]
 
     def fenced(self, lanes: Array, scope: int) -> tuple[Array, Array]:
         """Returns the stamps of the lanes' last fences of a scope, and up to which their blocks knew each other then."""
@@ -246,10 +267,15 @@ class Visibility:
             for block, stamps in self._order.clusters.known_blocks(lane):
                 own = releases_of.get(block, {})
                 releases_of[block] = {level: np.maximum(own.get(level, stamps), stamps) for level in published}
+        log.add(releases_of.items(), self._known(lane))
+
+    def _known(self, lane: int) -> Known:
+        """Returns what a lane knows, by itself or with its warp or block."""
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
+        _merge(known, self._by_warp.get(lane >> 5, {}))
         _merge(known, self._by_lane.get(lane, {}))
-        log.add(releases_of.items(), known)
+        return known
 
     def _published(self, lane: int, level: int, releases: bool) -> Array | None:
         """Returns, per thread of the lane's block, the stamp up to which a release by this lane publishes.
@@ -285,13 +311,18 @@ class Visibility:
         if self.exhausted:
             return np.ones(len(lanes), bool)
         found = np.zeros(len(lanes), bool)
-        if not self._by_lane and not self._by_slot:
+        if not self._by_lane and not self._by_warp and not self._by_slot:
             return found
         bits = self._order.bits
         slots = self._lanes.slot.take(lanes)
         blocks = numbers >> bits
         threads = numbers & ((1 << bits) - 1)
-        asker = np.where(np.isin(lanes, list(self._by_lane)), lanes, -1 - slots)
+        asker = -1 - slots
+        if self._by_warp:
+            warps = lanes >> 5
+            asker = np.where(np.isin(warps, list(self._by_warp)), -1 - self._lanes.blocks - warps, asker)
+        if self._by_lane:
+            asker = np.where(np.isin(lanes, list(self._by_lane)), lanes, asker)
         for who in np.unique(asker):
             group = np.flatnonzero(asker == who)
             lane = int(lanes[group[0]])
@@ -304,10 +335,7 @@ class Visibility:
     def _learnt(self, lane: int, block: int, home: int, threads: Array, stamps: Array) -> Array:
         """Returns the mask of lanes whose knowledge covers accesses of one block's threads."""
         found = np.zeros(len(threads), bool)
-        known: Known = {}
-        _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
-        _merge(known, self._by_lane.get(lane, {}))
-        queue = [(log, length, reach) for (log, reach), length in known.items()]
+        queue = [(log, length, reach) for (log, reach), length in self._known(lane).items()]
         seen: dict[tuple[int, int], int] = {}
         needed = self._distance(block, home)
         while queue and not found.all():
@@ -327,6 +355,11 @@ class Visibility:
             return CTA
         clusters = self._order.clusters
         return CLUSTER if clusters is not None and clusters.near(block, home) else GPU
+
+
+def _warps_of(lanes: Array) -> list[int]:
+    found: list[int] = np.flatnonzero(np.bincount(lanes >> 5)).tolist()
+    return found
 
 
 def _merge(into: Known, more: Known) -> None:

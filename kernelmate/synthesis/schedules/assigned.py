@@ -7,9 +7,11 @@ row the last one is assigned, whatever the order of the threads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import in_sum
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import MULTIPROCESSORS, KernelText, WrittenKernel, block_of
@@ -17,6 +19,7 @@ from kernelmate.synthesis.packs import ALIGNED_ROWS
 from kernelmate.synthesis.plan import Key, Refused, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.gather import Gather
+from kernelmate.synthesis.sizes import factors_of
 
 THREADS = 256
 RESIDENT = 2
@@ -85,15 +88,16 @@ class _Assigned(Gather):
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip
             numbers = plan.operands(numbers)[0]
         before, self.expressions.outer = self.expressions.outer, []
+        rows = self._rows_text()
         lines: list[str] = []
         self.numbers.taken([numbers], self.expressions, lines)
         (text,) = self.expressions.locals_for([numbers], lines)
         constants, self.expressions.outer = self.expressions.outer, before
-        number = f"static_cast<long long>({text})"
+        number = in_sum(text)
         if may_be_negative(plan.graph, numbers[0]):
             name = kernel.names.fresh("number")
             lines.append(f"const long long {name} = {text};")
-            number = f"({name} < 0 ? {name} + {kernel.size(plan.domain[0])} : {name})"
+            number = f"({name} < 0 ? {name} + {rows} : {name})"
         count = kernel.size(plan.graph.nodes[plan.node(self.place).args[0]].shape[0])
         search = [
             *constants,
@@ -102,7 +106,6 @@ class _Assigned(Gather):
             f"if (0 <= {names.own} && {names.own} < {names.kRows}) atomicMax(&{names.last}[{names.own}], {names.i});",
         ]
         i = names.i
-        rows = kernel.size(plan.domain[0])
         return [
             f"__shared__ int {names.last}[{names.kRows}];  // the last place of each row's number; -1 without one",
             f"const long long {names.first} = static_cast<long long>(blockIdx.x) * {names.kRows};",
@@ -112,6 +115,15 @@ class _Assigned(Gather):
             "__syncthreads();",
             f"const int {names.mine} = static_cast<int>(min(static_cast<long long>({names.kRows}), {rows} - {names.first}));",
         ]  # fmt: skip
+
+    def _rows_text(self) -> str:
+        """Returns the number of rows, or of elements of several axes, which may exceed 32 bits."""
+        whole = self.kernel.size(self.plan.domain[0])
+        if re.fullmatch(r"\w+", whole):
+            return whole
+        first, *others = map(self.kernel.size, factors_of(self.plan.domain[0]))
+        grouped = [one if re.fullmatch(r"\w+", one) else f"({one})" for one in others]
+        return " * ".join([f"static_cast<long long>({first})", *grouped])
 
     def _launched(self, helper: str, passed: Sequence[str], text: str, opening: Sequence[str]) -> WrittenKernel:
         """Returns the kernel, whose blocks search before they write."""
@@ -144,10 +156,13 @@ class _Assigned(Gather):
 
         def loop(pack: str) -> list[str]:
             scale = f" * {pack}" if pack != "1" else ""
+            first, step = f"threadIdx.x % {lanes}{scale}", f"{lanes}{scale}"
+            row, rows = f"threadIdx.x / {lanes}", f"{names.kThreads} / {lanes}"
+            if lanes == 1:
+                first, step, row, rows = "0", pack, "threadIdx.x", names.kThreads
             done = f"{call.format(pack)}, {names.last}[{r}], static_cast<size_t>({names.first} + {r}), {c});"
-            head = f"for (int {c} = threadIdx.x % {lanes}{scale}; {c} < {names.columns}; {c} += {lanes}{scale})"
-            rows = f"for (int {r} = threadIdx.x / {lanes}; {r} < {names.mine}; {r} += {names.kThreads} / {lanes})"
-            return block_of(rows, block_of(head, [done]))
+            head = f"for (int {c} = {first}; {c} < {names.columns}; {f'++{c}' if step == '1' else f'{c} += {step}'})"
+            return block_of(f"for (int {r} = {row}; {r} < {names.mine}; {r} += {rows})", block_of(head, [done]))
 
         if width == 1:
             return loop("1")

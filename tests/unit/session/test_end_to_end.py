@@ -275,6 +275,26 @@ def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(
     assert any("the contract is a guess" in one.message for one in found)
 
 
+def test_a_written_contract_is_no_guess_at_sizes_that_it_does_not_list(session: Session, load: Load) -> None:
+    text = """\
+// /// kernelmate
+// sizes = [{ n = 256 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// [args]
+// y = "out float32[n]"
+// n = "int32"
+// ///
+__device__ const float* table;
+__global__ void look(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = n < 256 ? table[threadIdx.x] : 1.0f; }
+"""
+    (verdict,) = session.bench(load(text))
+    smaller = [one for one in verdict.cases if one.size["n"] < 256]
+    assert smaller
+    assert {one.correct for one in smaller} == {False}
+    assert not any("guess" in one.message for one in verdict.findings)
+
+
 def test_an_access_beyond_an_array_of_the_host_code_stays_an_error(session: Session, load: Load) -> None:
     text = """\
 __global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x + 1]; }

@@ -54,6 +54,18 @@ def test_an_operand_that_cuts_through_the_axes_stays(make: Any, tmp_path: Path) 
     assert with_split_axes(trace(contract, tmp_path), contract) is None
 
 
+def test_an_operand_of_repeated_operands_is_split_once(make: Any, tmp_path: Path) -> None:
+    reference = """def reference(x, gamma, row):
+    for _ in range(40):
+        gamma = gamma * gamma + gamma
+    return np.exp(x.reshape(*x.shape[:2], 3, -1)).reshape(x.shape) * gamma"""
+    _, contract = make(ARGS, reference, sizes=SIZES, grid="n")
+    graph = trace(contract, tmp_path)
+    other = with_split_axes(graph, contract)
+    assert other is not None
+    assert len(other.nodes) <= len(graph.nodes)
+
+
 def test_groups_of_channels_are_normalised(tmp_path: Path, session: Session) -> None:
     (tmp_path / "norm.py").write_text("""import numpy as np
 

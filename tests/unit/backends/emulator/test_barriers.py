@@ -274,3 +274,66 @@ def test_what_one_part_knows_it_passes_on_to_the_next(launch: Launch, kernel: Te
     apart = launch(kernel(body.format(wait="bar.arrive 1, 64;")), np.zeros(96, np.uint32), block=(96,))
     assert set(codes(apart)) <= {"shared-race", "uninitialized-shared"}
     assert codes(apart)
+
+
+@pytest.mark.instruction("bar", "barrier")
+@pytest.mark.parametrize("cluster", [None, (2,)], ids=["single blocks", "clusters"])
+@pytest.mark.parametrize("fence", ["", "membar.gl; atom.global.add.u32 %r9, [%at4], 0;"], ids=["plain", "with fences"])
+@pytest.mark.parametrize(
+    "barrier",
+    ["bar.sync 1, 64;", "bar.red.popc.u32 %r8, 1, 64, %q5;", "barrier.arrive 2, 64; barrier.sync 1, 64;"],
+    ids=["sync", "vote", "after one that nobody waits at"],
+)
+def test_all_of_a_block_may_meet_at_a_barrier_with_a_count(
+    barrier: str, fence: str, cluster: tuple[int] | None, launch: Launch, kernel: Text
+) -> None:
+    body = f"""{PLACE} setp.eq.u32 %q5, %r40, 0; {fence} st.shared.u32 [%r43], %r40; {barrier}
+    xor.b32 %r1, %r41, 128; add.u32 %r2, %r42, %r1; ld.shared.u32 %r3, [%r2]; st.global.u32 [%at4], %r3; ret;"""
+    result = launch(kernel(body), np.zeros(256, np.uint32), grid=(4,), block=(64,), cluster=cluster, schedule_seed=1)
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [index ^ 32 for index in range(64)] * 4
+
+
+@pytest.mark.instruction("bar")
+def test_threads_that_wait_for_all_meet_those_that_arrive_with_a_count(launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} st.shared.u32 [%r43], %r40; setp.lt.u32 %q1, %r40, 32; @%q1 bra ARRIVE;
+    bar.sync 1; xor.b32 %r1, %r41, 384; add.u32 %r2, %r42, %r1; ld.shared.u32 %r3, [%r2]; st.global.u32 [%at4], %r3; ret;
+    ARRIVE: bar.arrive 1, 128; ret;"""
+    result = launch(kernel(body), np.zeros(128, np.uint32), block=(128,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist() == [0] * 32 + [index ^ 96 for index in range(32, 128)]
+
+
+@pytest.mark.instruction("bar")
+@pytest.mark.parametrize("late", [True, False], ids=["learnt after the arrival", "learnt before it"])
+def test_an_arrival_passes_on_what_it_has_learnt_by_then(late: bool, launch: Launch, kernel: Text) -> None:
+    arrive, learn = (
+        "bar.arrive 1, 64;",
+        "LEARN: ld.acquire.gpu.global.u32 %r1, [%p0+1024]; setp.eq.u32 %q1, %r1, 0; @%q1 bra LEARN;",
+    )
+    body = f"""{PLACE} shr.u32 %r3, %r40, 5; setp.eq.u32 %q1, %r3, 0; @%q1 bra FIRST; setp.eq.u32 %q1, %r3, 1; @%q1 bra WRITER;
+    WAIT: ld.relaxed.gpu.global.u32 %r1, [%p0+1028]; setp.eq.u32 %q1, %r1, 0; @%q1 bra WAIT;
+    bar.sync 1, 64; ld.shared.u32 %r1, [tile]; st.global.u32 [%at4], %r1; ret;
+    FIRST: {arrive + learn if late else learn + arrive} st.relaxed.gpu.global.u32 [%p0+1028], 1; ret;
+    WRITER: setp.eq.u32 %q1, %r40, 32; @%q1 st.shared.u32 [tile], 9; @%q1 st.release.gpu.global.u32 [%p0+1024], 1; ret;"""
+    result = launch(kernel(body), np.zeros(258, np.uint32), block=(96,))
+    assert codes(result) == (["shared-race"] if late else [])
+
+
+@pytest.mark.instruction("bar")
+@pytest.mark.parametrize("last", ["bar.sync 2, 64;", "bar.sync 0;"], ids=["part", "all"])
+def test_what_a_part_has_learnt_through_memory_it_passes_on(last: str, launch: Launch, kernel: Text) -> None:
+    body = f"""{PLACE} mov.u32 %r4, %ctaid.x; setp.ne.u32 %q1, %r4, 0; @%q1 bra READ; setp.eq.u32 %q1, %r40, 0; @%q1 st.global.u32 [%p0+1024], 9;
+    @%q1 st.release.gpu.global.u32 [%p0+1028], 1; ret;
+    READ: shr.u32 %r3, %r40, 5; setp.eq.u32 %q1, %r3, 2; @%q1 bra SECOND; setp.ne.u32 %q1, %r40, 0; @%q1 bra FIRST;
+    LEARN: ld.acquire.gpu.global.u32 %r1, [%p0+1028]; setp.eq.u32 %q1, %r1, 0; @%q1 bra LEARN;
+    FIRST: bar.sync 1, 64; setp.eq.u32 %q1, %r3, 0; @%q1 bra REST; {{first}} bra TAKE;
+    REST: {{rest}} bra TAKE;
+    SECOND: {{first}}
+    TAKE: ld.global.u32 %r1, [%p0+1024]; st.global.u32 [%at4+-384], %r1; ret;"""
+    passed = kernel(body.format(first=last, rest=last if " 0;" in last else ""))
+    result = launch(passed, np.zeros(258, np.uint32), grid=(2,), block=(96,))
+    assert not result.findings
+    assert result.arrays["a0"].tolist()[:96] == [9] * 96
+    apart = kernel(body.format(first="", rest=""))
+    assert codes(launch(apart, np.zeros(258, np.uint32), grid=(2,), block=(96,))) == ["global-race"]

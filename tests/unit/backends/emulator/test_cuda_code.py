@@ -314,8 +314,6 @@ def test_what_ends_a_launch_names_its_line_and_threads(
 REFUSED = {
     "malloc": ("int* p = (int*)malloc(16); y[0] = p != nullptr; free(p);", "allocate the memory before the launch"),
     "new": ("struct A { int v; }; A* a = new A{3}; y[0] = a->v; delete a;", "allocate the memory before the launch"),
-    "texture": ("y[0] = tex1Dfetch<int>((cudaTextureObject_t)y[1], threadIdx.x);", "through a const pointer"),
-    "surface": ("surf1Dwrite<int>(3, (cudaSurfaceObject_t)y[1], 4);", "through a pointer"),
 }
 
 
@@ -326,3 +324,16 @@ def test_what_cannot_run_is_refused_with_what_to_do_instead(name: str, cuda: Ker
         run_cuda(compiled(cuda, f"__global__ void k(int* y) {{ {body} }}"), ("y", np.zeros(4, np.int32)))
     assert instead in caught.value.finding.message
     assert caught.value.finding.line == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[threadIdx.x] = tex1Dfetch<int>(0, threadIdx.x);",
+        "surf1Dwrite<int>(3, 0, 4);",
+    ],
+    ids=["texture", "surface"],
+)
+def test_a_handle_that_no_object_has_is_an_illegal_address(body: str, cuda: Kernels, run_cuda: Kernels) -> None:
+    result = run_cuda(compiled(cuda, f"__global__ void k(int* y) {{ {body} }}"), ("y", np.zeros(32, np.int32)))
+    assert [(one.code, one.line) for one in result.findings] == [("illegal-address", 1)]

@@ -1,0 +1,31 @@
+"""Ranges of whole numbers, by which numbers of bits that values are shifted by are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.synthesis.int_ranges import is_shift_of
+from kernelmate.synthesis.trace import trace
+
+
+@pytest.mark.parametrize(
+    ("count", "known"),
+    [
+        ("(x >> 28) + 4", True),
+        ("x & 31", True),
+        ("np.maximum((x & 7) + 3, 1)", True),
+        ("np.minimum((x & 255).astype(np.int8), 31)", False),
+        ("np.maximum((x & 7) - 3, 0)", False),
+        ("(x & 31) + 1", False),
+    ],
+)
+def test_a_shift_is_known_where_no_value_wraps(count: str, known: bool, make: Any, tmp_path: Path) -> None:
+    args = {"x": "in uint32[n]", "y": "out uint32[n]", "n": "int32"}
+    reference = f"def reference(x):\n    return x << ({count}).astype(np.uint32)"
+    _, contract = make(args, reference, sizes="{ n = 6 }, { n = 3 }, { n = 1 }", grid="n")
+    graph = trace(contract, tmp_path)
+    (shift,) = [node for node in graph.nodes if node.data[:1] == ("left_shift",)]
+    assert is_shift_of(graph, shift.args[1], 32) is known
