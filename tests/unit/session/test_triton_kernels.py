@@ -295,6 +295,14 @@ def test_stages_are_tried_where_a_loop_has_products(name: str, offered: bool) ->
     assert any(set(one) == {"num_stages"} for one in changes if one not in configured) is offered
 
 
+def test_a_kernel_of_a_branch_may_have_lines_that_begin_before_it(tmp_path: Path) -> None:
+    text = Path(KERNELS["matmul"].unit.path).read_text()
+    inner = "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+    (tmp_path / "k.py").write_text("if True:\n" + inner.replace("tl.dot(", "tl.dot(  # products\n# of blocks\n"))
+    kernel = next(one for one in load_kernels(tmp_path / "k.py") if one.name == KERNELS["matmul"].name)
+    assert any(set(one) == {"num_stages"} for one in setting_changes(kernel, values_of(contract_for(kernel))))
+
+
 def test_authors_of_cuda_are_refused_by_name() -> None:
     settings = load_settings(backend="emulator")
     assert [one.name for one in authors(settings, KERNELS["add"], SearchOptions())] == ["triton"]
