@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class _File:
         stars: modules of `from module import *`, each with the levels of a relative import.
         kept: definitions that the kernel uses.
         modules: dotted names that are modules of the project.
+        last_counts: for statements of a condition's branches, by `id`, True unless the condition asks for a version.
         used: names of `library` that the kernel uses.
         computed: names that are assigned anything else than a literal or a name, with the line.
         imported, missing, chosen: see `TritonModule`.
@@ -110,6 +112,7 @@ class _File:
     stars: list[tuple[int, str]] = field(default_factory=list)
     kept: dict[str, ast.stmt] = field(default_factory=dict)
     modules: set[str] = field(default_factory=set)
+    last_counts: dict[int, bool] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     imported: dict[str, tuple[int, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -119,7 +122,9 @@ class _File:
     def __post_init__(self) -> None:
         self.jitted = frozenset(one.name for one in jitted_functions(self.tree, self.source))
         certain = {id(one) for one in self.tree.body}
-        chosen = {id(one) for top in self.tree.body if isinstance(top, ast.If) for one in outside_functions(top)}
+        for top in (one for one in self.tree.body if isinstance(one, ast.If)):
+            last = re.search("version|hasattr", ast.unparse(top.test), re.IGNORECASE) is None
+            self.last_counts |= {id(one): last for one in outside_functions(top)}
         for node in outside_functions(self.tree):
             if id(node) in certain:
                 self._forget(node)
@@ -127,9 +132,9 @@ class _File:
                 if node.name in self.jitted:
                     self.definitions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Import | ast.ImportFrom):
-                self._import(node, chosen=id(node) in chosen)
+                self._import(node)
             else:
-                self._assign(node, chosen=id(node) in chosen)
+                self._assign(node)
 
     def gives(self, name: str) -> bool:
         """Returns True if a name of the file may stand for something that is compiled."""
@@ -148,7 +153,7 @@ class _File:
             for meanings in (self.definitions, self.library, self.imports, self.chosen):
                 meanings.pop(name, None)
 
-    def _import(self, node: ast.Import | ast.ImportFrom, *, chosen: bool) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "" if isinstance(node, ast.Import) else node.module or ""
         level = 0 if isinstance(node, ast.Import) else node.level
         for one in node.names:
@@ -156,7 +161,7 @@ class _File:
             name = one.asname or one.name
             if not level and path.partition(".")[0] == "triton":
                 whole = isinstance(node, ast.Import) and one.asname is None
-                self._mean("triton" if whole else name, "triton" if whole else path, node, chosen=chosen)
+                self._mean("triton" if whole else name, "triton" if whole else path, node)
             elif one.name == "*":
                 self.stars.append((level, module))
             elif isinstance(node, ast.ImportFrom):
@@ -169,14 +174,14 @@ class _File:
                     "",
                 )
 
-    def _mean(self, name: str, meaning: str, node: ast.stmt, *, chosen: bool) -> None:
-        """Takes in a meaning: of the branches of a condition the last one counts, as for definitions, of a `try` the first."""
-        before = self.library.get(name, ())
-        self.library[name] = tuple(dict.fromkeys((meaning, *before) if chosen else (*before, meaning)))
-        if chosen and len(self.library[name]) > 1:
+    def _mean(self, name: str, meaning: str, node: ast.stmt) -> None:
+        """Takes in a meaning: of a condition the last one counts, as for definitions; of a `try` or a test of versions the first."""
+        before, last = self.library.get(name, ()), self.last_counts.get(id(node))
+        self.library[name] = tuple(dict.fromkeys((meaning, *before) if last else (*before, meaning)))
+        if last is not None and len(self.library[name]) > 1:
             self.chosen[name] = node.lineno
 
-    def _assign(self, node: ast.stmt, *, chosen: bool) -> None:
+    def _assign(self, node: ast.stmt) -> None:
         """Takes in a constant, or another name of a function."""
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         other = dotted_name(value)
@@ -188,7 +193,7 @@ class _File:
             elif other and other != name:
                 head, dot, rest = other.partition(".")
                 for meaning in self.library.get(head, ()):
-                    self._mean(name, meaning + dot + rest, node, chosen=chosen)
+                    self._mean(name, meaning + dot + rest, node)
                 if head not in self.library and not rest:
                     self.imports[name] = (-1, "", other)
 
@@ -393,11 +398,22 @@ def _targets(node: ast.stmt) -> list[str]:
 
 def _constant(value: ast.expr | None) -> str | None:
     """Returns the text of a literal, or of `tl.constexpr` of one; None for any other expression."""
-    wrapped = isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1
-    if isinstance(value, ast.Call) and wrapped:
-        inner = literal(value.args[0])
+    if isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1:
+        inner = _number(value.args[0])
         return None if inner is None else f"{dotted_name(value.func)}({inner})"
-    return literal(value)
+    return _number(value)
+
+
+def _number(value: ast.expr | None) -> str | None:
+    """Returns the text of a literal, `float("-inf")` included."""
+    negative = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
+    call = value.operand if isinstance(value, ast.UnaryOp) else value
+    if isinstance(call, ast.Call) and dotted_name(call.func) == "float" and len(call.args) == 1 and not call.keywords:
+        inner = literal(call.args[0])
+        known = inner is not None and re.fullmatch(r"'[+-]?(?:inf|infinity|nan)'", inner, re.IGNORECASE)
+        return f"{'-' * negative}float({inner})" if known else None
+    text = literal(value)
+    return f"float('{text}')" if text in ("inf", "-inf") else text  # 1e999
 
 
 def _constant_lines(node: ast.stmt) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from pathlib import Path
 
 import pytest
@@ -104,12 +105,17 @@ def test_functions_of_branches_are_taken_and_the_last_one_is_named(tmp_path: Pat
     assert helpers.ambiguous == {"double": 10}
 
 
-def test_other_names_of_functions_of_triton_keep_their_meaning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("condition", "first"),
+    [("os.environ.get('FAST')", False), ("VERSION >= (3, 0)", True), ("hasattr(tl, 'new')", True)],
+)
+def test_other_names_of_functions_of_triton_keep_their_meaning(tmp_path: Path, condition: str, first: bool) -> None:
+    """Of the branches of a condition the last one counts, but of a test of versions the first that a version has."""
     new, old = "triton.language.extra.libdevice.tanh", "triton.language.math.tanh"
-    text = "if NEW:\n    from triton.language.extra import libdevice\n    double = libdevice.tanh\nelse:\n    double = tl.math.tanh\n"
+    text = f"if {condition}:\n    from triton.language.extra import libdevice\n    double = libdevice.tanh\nelse:\n    double = tl.math.tanh\n"
     files(tmp_path, kernels=HEAD + "from helpers import double\n" + KERNEL, helpers=HEAD + text)
     found = modules(tmp_path / "kernels.py")
-    assert found["helpers"].library["double"] == (old, new), "of the branches of a condition, the last one counts"
+    assert found["helpers"].library["double"] == ((new, old) if first else (old, new))
     assert found["helpers"].chosen == {"double": 7}
     assert found["kernels"].imported == {"double": (1, "double")}
 
@@ -175,6 +181,30 @@ def test_a_file_that_is_imported_is_parsed_once_for_all_versions_of_a_kernel(
         files(tmp_path, kernels=HEAD + f"from helpers import double\nVERSION = {version}\n" + KERNEL, helpers=helpers)
         modules(tmp_path / "kernels.py")
     assert parsed_texts.count(helpers) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("float('-inf')", -math.inf),
+        ("-float('inf')", -math.inf),
+        ("1e999", math.inf),
+        ("-1e999", -math.inf),
+        ("-2.5", -2.5),
+    ],
+)
+def test_infinities_are_constants(tmp_path: Path, written: str, value: float) -> None:
+    files(
+        tmp_path,
+        kernels=HEAD + "double = tl.abs\n" + KERNEL.replace("i < n", "i < LOW"),
+    )
+    text = (tmp_path / "kernels.py").read_text().replace("double = ", f"LOW = tl.constexpr({written})\ndouble = ")
+    (tmp_path / "kernels.py").write_text(text)
+    (module,) = modules(tmp_path / "kernels.py").values()
+    scope: dict[str, object] = {}
+    line = next(one for one in module.text.split("\n") if one.startswith("LOW"))
+    exec(line.replace("tl.constexpr", ""), scope)
+    assert scope["LOW"] == value
 
 
 def test_files_that_import_each_other_are_read_once(tmp_path: Path) -> None:
