@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path, PurePath
@@ -55,23 +56,36 @@ def nearest_header(name: str, beside: Path) -> Path | None:
 
 
 def _searched_folder(beside: Path) -> Path | None:
-    """Returns the project's folder; for a git submodule, that of the outermost repository that has it."""
+    """Returns the project's folder; for a git submodule, that of the outermost repository that has it.
+
+    None if that is the user's home folder, as where settings are kept by git.
+    """
     root = marked_folder(beside)
     while root is not None and _is_submodule(root):
         around = marked_folder(root.parent)
-        if around is None:
+        if around is None or _is_home(around):
             break
         root = around
-    return root
+    return None if root is None or _is_home(root) else root
+
+
+def _is_home(folder: Path) -> bool:
+    return folder == Path(os.path.expanduser("~")).resolve()
 
 
 def _is_submodule(folder: Path) -> bool:
-    """Returns True if `.git` is a submodule's file, which names a folder of the repository around it."""
+    """Returns True if `.git` is a submodule's file, which names a folder of the repository around it.
+
+    Such are `.git/modules/NAME`, and `.git/worktrees/TREE/modules/NAME` in a worktree. A worktree of a submodule,
+    `.git/modules/NAME/worktrees/TREE`, may stand anywhere.
+    """
     try:
         named = (folder / ".git").read_text(errors="replace").removeprefix("gitdir:").strip()
     except OSError:
         return False
-    return "modules" in PurePath(named).parts
+    return (
+        re.search(r"/\.git/(?:worktrees/[^/]+/)?modules/(?!.*/worktrees/)", "/" + named.replace("\\", "/")) is not None
+    )
 
 
 def include_folder(name: str, header: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelmate.compiler.device_part import MISSING_MARK
 from kernelmate.compiler.frames import CompileJob
+from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type
 from kernelmate.compiler.nvrtc import compile_job
 from kernelmate.compiler.options import ALWAYS, SEED
 from kernelmate.compiler.places import system_includes
@@ -85,6 +86,9 @@ def standalone_text(
     flags = tuple(flag for flag in job.options if not _PATHS.match(flag) and flag not in (*ALWAYS, SEED))
     made = StandaloneText(_squeezed(text), _squeezed(prelude), job.expressions[0], flags)
     again = compiler.compile(_job(made, target, seed=SEED in job.options), timeout_s)
+    if AMBIGUOUS in again.log and instance is None:
+        made = replace(made, expression=by_type(kernel))
+        again = compiler.compile(_job(made, target, seed=SEED in job.options), timeout_s)
     if not again.ok or _instructions(again.ptx) != _instructions(judged.ptx):
         reason = again.log.strip().splitlines()[0] if not again.ok else "its code differs from the judged code"
         raise UsageError(

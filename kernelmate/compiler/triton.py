@@ -37,7 +37,7 @@ _TYPES = {
 }  # fmt: skip
 """Triton's type names (triton/runtime/jit.py, type_canonicalisation_dict), by NumPy and ml_dtypes name."""
 
-_FORMAT = 4
+_FORMAT = 5
 """Version of the format of cached replies; a change discards older entries."""
 
 EMULATED_ARCH = "sm_80"
@@ -92,7 +92,8 @@ def compile_triton(
             cache.store(key, output)
     if not output.ok:
         return Compiled(kernel.name, None, "", target.arch, version, False, (_error(kernel, output, modules),))
-    return _compiled(kernel, target, version, output, (*_unspecialised(kernel, contract), *_ambiguous(modules)))
+    remarks = (*_unspecialised(kernel, contract), *_ambiguous(modules, json.loads(output.log)["chosen"]))
+    return _compiled(kernel, target, version, output, remarks)
 
 
 def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
@@ -146,7 +147,13 @@ def _job(kernel: Kernel, contract: Contract, target: Target, modules: Sequence[T
     major, minor = target.capability
     given = {
         "modules": [
-            {"name": _file_name(number, one), "text": one.text, "library": one.library, "imported": one.imported}
+            {
+                "name": _file_name(number, one),
+                "text": one.text,
+                "library": one.library,
+                "imported": one.imported,
+                "chosen": sorted(one.chosen),
+            }
             for number, one in enumerate(modules)
         ],
         "capability": 10 * major + minor,
@@ -217,13 +224,22 @@ def _compiled(
     )
 
 
-def _ambiguous(modules: Sequence[TritonModule]) -> tuple[Diagnostic, ...]:
-    """Returns a note for each name that branches of a file define differently."""
-    return tuple(
-        Diagnostic("note", f"{name} is defined in several branches, and the last one is compiled", one.path, line, 1, "branches")
+def _ambiguous(modules: Sequence[TritonModule], chosen: Sequence[tuple[int, str, str]]) -> tuple[Diagnostic, ...]:
+    """Returns a note for each name that branches of a file define differently.
+
+    Args:
+        modules: the files.
+        chosen: names with several meanings in the installed Triton: the file's number, the name, the meaning that was taken.
+    """
+    told = [
+        (one.path, line, f"{name} is defined in several branches, and the last one is compiled")
         for one in modules
         for name, line in one.ambiguous.items()
-    )  # fmt: skip
+    ]
+    for number, name, meaning in chosen:
+        text = f"{name} is defined in several branches, and is compiled as {meaning}"
+        told.append((modules[number].path, modules[number].chosen[name], text))
+    return tuple(Diagnostic("note", text, path, line, 1, "branches") for path, line, text in told)
 
 
 def _error(kernel: Kernel, output: CompileOutput, modules: Sequence[TritonModule]) -> Diagnostic:
@@ -237,10 +253,9 @@ def _error(kernel: Kernel, output: CompileOutput, modules: Sequence[TritonModule
         told = {"message": output.log or "The compiler gave no reason.", "place": None}
     path, line, column = kernel.unit.path, kernel.line, kernel.column
     if told.get("place"):
-        row, column, text = told["place"]
-        name = re.match(r"\s*(?:@.*\n)*\s*def\s+(\w+)", text or "")
-        path, first = _place_of(modules, name[1]) if name else (path, line)
-        line = first + row - 1
+        row, at, text = told["place"]
+        found = _place_of(modules, text or "")
+        path, line, column = (path, line, column) if found is None else (found[0], found[1] + row - 1, at)
     # The compiler quotes an exception of its own as Python writes it.
     wrapped = re.fullmatch(r"\w+\((['\"])(.*)\1\)", told["message"], re.DOTALL)
     message = told["message"] if wrapped is None else wrapped[2]
@@ -251,10 +266,10 @@ def _error(kernel: Kernel, output: CompileOutput, modules: Sequence[TritonModule
     return Diagnostic("error", message, path, line, column)
 
 
-def _place_of(modules: Sequence[TritonModule], name: str) -> tuple[str, int]:
-    """Returns the file and the line of a function's `def`."""
+def _place_of(modules: Sequence[TritonModule], text: str) -> tuple[str, int] | None:
+    """Returns the file and the line of a function by its text from its `def`; None if no file has it."""
     for one in modules:
-        found = re.search(rf"^def {re.escape(name)}\b", one.text, re.MULTILINE)
-        if found is not None:
-            return one.path, one.text.count("\n", 0, found.start()) + 1
-    return modules[0].path, 1
+        at = one.text.find(text.rstrip()) if text.strip() else -1
+        if at >= 0:
+            return one.path, one.text.count("\n", 0, at) + 1
+    return None

@@ -40,6 +40,8 @@ def main() -> int:
     scratch = sys.argv[1]
     os.environ |= dict.fromkeys(("TMPDIR", "TRITON_CACHE_DIR", "TRITON_HOME", "HOME"), scratch)
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
+    # Triton's own cache does not see the values of names that a kernel takes from a module, nor which function a name stands for.
+    os.environ["TRITON_ALWAYS_COMPILE"] = "1"
     missing = None
     try:
         # Before the process is confined: a library may write where it is installed when it is first imported.
@@ -57,11 +59,11 @@ def _compile(job: CompileJob) -> CompileOutput:
         function = _defined(job, given["modules"])
         capability = int(given["capability"])
         output = _compiled(function, given, capability)
+        facts, ptx = json.loads(output.log) | {"chosen": _chosen(given["modules"])}, output.ptx
         if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _NOT_EMULATED):
             emulated = _compiled(function, given, EMULATED_CAPABILITY)
-            facts = json.loads(output.log) | {"emulated": json.loads(emulated.log)}
-            output = CompileOutput(True, json.dumps(facts), emulated.ptx, output.cubin, output.lowered)
-        return output
+            facts, ptx = facts | {"emulated": json.loads(emulated.log)}, emulated.ptx
+        return CompileOutput(True, json.dumps(facts), ptx, output.cubin, output.lowered)
     except Exception as error:  # noqa: BLE001 -- whatever the compiler raises is about the kernel
         return CompileOutput(False, json.dumps(_told(error)))
 
@@ -140,12 +142,29 @@ def _meanings(library: types.ModuleType, names: Mapping[str, Sequence[str]]) -> 
     }
 
 
+def _chosen(files: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
+    """Returns the names to which branches give several meanings that this version of triton has, with the one that is taken."""
+    library, told = _public_library(), []
+    for number, file in enumerate(files):
+        for name in file["chosen"]:
+            found = [(path, _found(library, path)) for path in file["library"][name]]
+            found = [(path, value) for path, value in found if value is not None]
+            if any(value is not found[0][1] for _, value in found):
+                told.append((number, name, found[0][0]))
+    return told
+
+
 def _imported(modules: Sequence[types.ModuleType], files: Sequence[Mapping[str, Any]], number: int, name: str) -> Any:
-    """Returns what a name of a file stands for, through further imports; None if nothing defines it."""
-    for _ in files:
+    """Returns what a name of a file stands for, through further imports; None if nothing defines it.
+
+    Names that begin with two underscores are Python's own, such as the table of its functions.
+    """
+    seen = set()
+    while (number, name) not in seen:
+        seen.add((number, name))
         if not name:
             return modules[number]
-        if name in vars(modules[number]):
+        if name in vars(modules[number]) and not name.startswith("__"):
             return vars(modules[number])[name]
         if name not in files[number]["imported"]:
             return None
@@ -180,9 +199,10 @@ def _public(module: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _found(library: types.ModuleType, path: str) -> Any:
+    """Returns what a dotted name of triton stands for; None for names that lead to Python's own objects."""
     value: Any = library
     for step in path.split(".")[1:]:
-        value = getattr(value, step, None)
+        value = None if step.startswith("_") else getattr(value, step, None)
     return value
 
 

@@ -28,7 +28,9 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
         r"(?:fix|repair|mend|correct|remove|resolve|solve) (?:the |this |these |my |all |its |any )*(?:\w+ ){0,2}?(?:errors?|bugs?|mistakes?|faults?|races?|crash\w*|findings?|kernel|code)\b"
         r"|(?:compil\w+|build|syntax|runtime|launch) errors?|(?:make it|get it to) (?:compile|build|run(?! (?:at|in|on|with|under|faster|quicker))|work|right|correct)"
         r"|(?:does not|doesn'?t|do not|won'?t|will not|cannot|can'?t) (?:even )?(?:compile|build|run|work)"
-        r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
+        r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)"
+        r"|(?:results?|answers?|values?|outputs?|numbers?) (?:is|are|looks?) (?:still |all |sometimes |completely )?(?:wrong|incorrect|garbage|off|nans?|zeros?)\b"
+        r"|(?:gives?|gets?|returns?|produces?|outputs?|computes?) (?:me |only |sometimes )?(?:nans?|garbage)\b|race conditions?|data races?|deadlocks?"
         r"|(?:it|kernel|that|which|this|and) hangs?\b|hanging|infinite loops?|(?:never|does not|doesn'?t) (?:end|return|finish|terminat|stop)\w*|(?:gets?|is) stuck"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
     ),
@@ -146,11 +148,24 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 )
 
 GUARD_WORDS = (
-    r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
-    r"|\b(?:keep|preserve|maintain|hold)(?: the| its| my| same| current)* (?=(?:accura|precis|occupancy|registers?\b|memory|smem|shared)"
-    r"(?![^,;.]*\b(?:low|down|small|minimal|minimum|tight|high|better|in)\b))"
+    r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|(?:do not|don'?t|never) (?:lose|hurt|sacrifice|worsen|degrade)|ohne|sans|sin)\b"
+    r"|\b(?:keep|preserve|maintain|hold)(?: the| its| my| same| current| numerical)* "
+    r"(?=(?:accura|precis|occupancy|registers?\b|memory|smem|shared|time|speed|latency|runtime|performance|throughput)"
+    r"(?![^,;.]*\b(?:low|down|small|minimal|minimum|tight|high|better|in|under|below|within)\b))"
 )
 """Words before a metric that must not get worse, as in "without more registers"; it is not the objective."""
+
+_ACTS = (
+    r"make|making|get|go|run|speed|accelerat\w*|reduc\w*|lower|decreas\w*|cut\w*|sav\w*|shrink\w*|minimi\w*|improv\w*|increas\w*|rais\w*|maximi\w*"
+    r"|optimi\w*|use|using|halv\w*|drop|want|need|try|fix|tun\w*"
+)
+_GUARD_ENDS, _KEEP_ENDS = (
+    re.compile(
+        rf"(?:[,;.:!]|\b(?:but|while|and|then|yet)\b)[\s,]*(?:(?:and|but|also|then|please|just|it|to|i|we) )*(?:{acts})\b"
+    )
+    for acts in (_ACTS, rf"{_ACTS}|less|fewer|faster|quicker|lower|higher|more|better")
+)
+"""Beginning of the clause after a guard that asks for something: "keep the accuracy and cut registers"."""
 
 LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
 RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
@@ -262,12 +277,12 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     if not text and tolerance is None:
         raise UsageError("The prompt is a question, and a search changes the kernel.", hint=f"`explain` says what limits a kernel. {CAN_BE_ASKED}")  # fmt: skip
     modifiers = read_modifiers(text)
-    asked_text, *kept = re.split(GUARD_WORDS, modifiers.text)
+    asked_text, kept = _parted(modifiers.text)
     asked = list(dict.fromkeys(_asked(asked_text)))
-    limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
+    limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(kept)), 0.0)
     limits |= modifiers.limits
     keep = not asked and re.search(READABLE, asked_text) is not None
-    if not (asked or keep or modifiers or sizes or tolerance):
+    if not (asked or keep or modifiers or sizes or tolerance or limits.keys() - {"time"}):
         raise UsageError("Nothing in the prompt was understood, so nothing was tried.", hint=CAN_BE_ASKED)
     metric, reading = _settle(asked, asked_text, baseline)
     if keep:
@@ -297,7 +312,19 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
 
 def names_a_metric(text: str) -> bool:
     """Returns True if a folded prompt asks for a metric, constraints and structure set aside."""
-    return bool(_asked(re.split(GUARD_WORDS, read_modifiers(read_sizes(text)[0]).text)[0]))
+    return bool(_asked(_parted(read_modifiers(read_sizes(text)[0]).text)[0]))
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Returns what a text asks for, and the parts after guards, which name what must not get worse."""
+    first, *rest = re.split(f"({GUARD_WORDS})", text)
+    asked, kept = [first], []
+    for guard, scope in zip(rest[::2], rest[1::2], strict=True):
+        ends = _KEEP_ENDS if re.match(r"keep |preserve|maintain|hold", guard) else _GUARD_ENDS
+        end = ends.search(scope)
+        kept.append(scope if end is None else scope[: end.start()])
+        asked += [] if end is None else [scope[end.start() :]]
+    return " ".join(asked), " ".join(kept)
 
 
 def metrics_named(text: str) -> list[MetricName]:

@@ -23,6 +23,7 @@ from kernelmate.report.words import (
 )
 
 _BOUND = re.compile(r"\b(?:bound|bottle ?neck\w*|limit\w*|roof\w*|slow\w*)\b")
+_CONFLICTS = re.compile(r"\bbank conflicts?\b")
 _DURATION = re.compile(r"\bhow long\b|\bhow many (?:[unm]s|\w+seconds)\b")
 _RIGHT = re.compile(
     r"\b(?:correct|right|wrong|incorrect|works?|working|safe|bugs?|bugg?y|races?|errors?|fails?|valid|deadlocks?)\b"
@@ -33,6 +34,11 @@ _WAVES = re.compile(r"\b(?:waves?|tail|blocks? per|how many blocks|sms? (?:used|
 _TURNED_DOWN = re.compile(
     r"\b(?:reject\w*|refus\w*|turned (?:down|away)|not (?:accepted|taken|chosen|good)|undecided|discarded)\b"
 )
+_NUMBER = re.compile(
+    r"(?:#|\b(?:candidate|version|number) )(\d+)\b"
+    rf"|(?<!\S)(\d+) (?:(?:was|is|got|were) |not )*(?:{_TURNED_DOWN.pattern})|(?<!\S)(\d+)\W*$"
+)
+"""A candidate's number; other numbers are of what it differs in, as in "the one with 256 threads"."""
 _CHANGED = re.compile(r"\bwhat\b.*\b(?:chang\w+|differ\w*|diff|done)\b|\bwhat did (?:you|it) do\b")
 _MOST = 5
 """Candidates whose standing is told at most."""
@@ -51,7 +57,11 @@ def answers(question: str, verdict: Verdict, search: Optimization | None = None)
     text = fold(question)
     if search is not None and (_TURNED_DOWN.search(text) or _CHANGED.search(text)):
         return tuple(_turned_down(text, search) if _TURNED_DOWN.search(text) else _changed(search))
-    found = [sentence for name in metrics_named(text) for sentence in _ABOUT.get(name, _nothing)(verdict)]
+    found: list[str] = []
+    if _CONFLICTS.search(text):
+        found += _conflicts(verdict)
+        text = _CONFLICTS.sub(" ", text)  # as an objective, they mean time
+    found += [sentence for name in metrics_named(text) for sentence in _ABOUT.get(name, _nothing)(verdict)]
     if _DURATION.search(text):
         found += _time(verdict)
     if _BOUND.search(text):
@@ -65,22 +75,20 @@ def answers(question: str, verdict: Verdict, search: Optimization | None = None)
 
 def _turned_down(text: str, search: Optimization) -> Iterator[str]:
     """Yields why candidates cannot be accepted: the one whose number the question names, else the first ones."""
-    named = re.search(r"(?:#|\b)(\d+)\b", text)
-    chosen = [int(named[1])] if named is not None else range(1, len(search.candidates) + 1)
-    down = [
-        (place, one)
-        for place in chosen
-        if 0 < place <= len(search.candidates) and not (one := search.candidates[place - 1]).verdict.accepted
-    ]
+    found = _NUMBER.search(text)
+    named = None if found is None else int(next(filter(None, found.groups())))
+    if named is not None and not 0 < named <= len(search.candidates):
+        yield f"The last search has no candidate {named}."
+        return
+    chosen = [named] if named is not None else range(1, len(search.candidates) + 1)
+    down = [(place, one) for place in chosen if not (one := search.candidates[place - 1]).verdict.accepted]
     for place, one in down[:_MOST]:
         reasons = "; ".join(map(one_line, one.verdict.reasons)) or standing(one.verdict)[0]
         yield f"{place} ({one.candidate.author}): {reasons.rstrip('.')}."
     if len(down) > _MOST:
         yield f"{len(down) - _MOST} more are in the list of the last result."
     if not down:
-        yield (
-            "No candidate of the last search was turned down." if named is None else f"{named[1]} was not turned down."
-        )
+        yield ("No candidate of the last search was turned down." if named is None else f"{named} was not turned down.")
 
 
 def _changed(search: Optimization) -> Iterator[str]:
@@ -99,6 +107,16 @@ def _nothing(_verdict: Verdict) -> Iterator[str]:
 def _time(verdict: Verdict) -> Iterator[str]:
     if verdict.timing is not None:
         yield f"One launch takes {timing_words(verdict.timing)}."
+
+
+def _conflicts(verdict: Verdict) -> Iterator[str]:
+    counted = None if verdict.counters is None else verdict.counters.bank_conflicts
+    if counted is not None:
+        yield (
+            f"A launch has {plural(counted, 'bank conflict')} in shared memory."
+            if counted
+            else "It has no bank conflicts."
+        )
 
 
 def _bound(verdict: Verdict) -> Iterator[str]:

@@ -280,7 +280,7 @@ def _config_calls(
             return  # which configurations are left is not known
         names = [dotted_name(one.target) for one in node.generators]
         choices = [_elements(one.iter, lists) or [ast.Name("")] for one in node.generators]
-        for chosen in product(*choices):
+        for chosen in islice(product(*choices), MOST_CONFIGURATIONS):
             yield from _config_calls(node.elt, {**values, **dict(zip(names, chosen, strict=True))}, lists)
     else:
         for child in ast.iter_child_nodes(node):

@@ -1,17 +1,21 @@
 """Text that a Triton kernel's compilation defines: the kernel, and what it uses of its file and of files that this one imports.
 
-Imports are resolved by file names, as Python does from the file's folder and from the folders above it; nothing is imported. Of
-each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
+Imports are resolved by file names, as Python does from the file's folder and from the folders above it, up to the project's;
+nothing is imported. Of each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
 code. A name that stands for a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel
 from kernelmate.source.line_ends import normal_text
@@ -35,8 +39,10 @@ class TritonModule:
     Attributes:
         path: the file.
         text: Python text of the definitions, with each line where it stands in the file.
-        library: names that stand for something of triton: `tl` for `triton.language`. A name that several branches define,
-            as for different versions of triton, has several meanings.
+        library: names that stand for something of triton and are used: `tl` for `triton.language`. A name that several
+            branches define, as for different versions of triton, has several meanings, of which the first that a version has
+            counts.
+        chosen: names of `library` to which the branches of a condition give several meanings, each with the line of the last.
         imported: names that another module defines, each with its number and the name there; an empty name is the module.
         missing: names of imports that give nothing to compile, each with the reason.
         ambiguous: names that several branches define, each with the line of the definition that is taken, the last.
@@ -48,6 +54,7 @@ class TritonModule:
     imported: Mapping[str, tuple[int, str]]
     missing: Mapping[str, str]
     ambiguous: Mapping[str, int]
+    chosen: Mapping[str, int]
 
 
 def triton_modules(kernel: Kernel) -> tuple[TritonModule, ...]:
@@ -86,9 +93,13 @@ class _File:
         definitions: statements that define a name and may be kept, by name.
         library: see `TritonModule`.
         imports: names that are imported from elsewhere: levels of a relative import, module, and name there (empty for a module).
+        stars: modules of `from module import *`, each with the levels of a relative import.
         kept: definitions that the kernel uses.
+        modules: dotted names that are modules of the project.
+        last_counts: for statements of a condition's branches, by `id`, True unless the condition asks for a version.
+        used: names of `library` that the kernel uses.
         computed: names that are assigned anything else than a literal or a name, with the line.
-        imported, missing: see `TritonModule`.
+        imported, missing, chosen: see `TritonModule`.
     """
 
     path: str
@@ -98,14 +109,22 @@ class _File:
     definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
     library: dict[str, tuple[str, ...]] = field(default_factory=dict)
     imports: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    stars: list[tuple[int, str]] = field(default_factory=list)
     kept: dict[str, ast.stmt] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)
+    last_counts: dict[int, bool] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
     imported: dict[str, tuple[int, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     computed: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.jitted = frozenset(one.name for one in jitted_functions(self.tree, self.source))
         certain = {id(one) for one in self.tree.body}
+        for top in (one for one in self.tree.body if isinstance(one, ast.If)):
+            last = re.search("version|hasattr", ast.unparse(top.test), re.IGNORECASE) is None
+            self.last_counts |= {id(one): last for one in outside_functions(top)}
         for node in outside_functions(self.tree):
             if id(node) in certain:
                 self._forget(node)
@@ -131,7 +150,7 @@ class _File:
         elif isinstance(node, ast.Assign) and self.jitted.intersection(names):
             names = []  # f = triton.jit(f)
         for name in names:
-            for meanings in (self.definitions, self.library, self.imports):
+            for meanings in (self.definitions, self.library, self.imports, self.chosen):
                 meanings.pop(name, None)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
@@ -142,14 +161,25 @@ class _File:
             name = one.asname or one.name
             if not level and path.partition(".")[0] == "triton":
                 whole = isinstance(node, ast.Import) and one.asname is None
-                self._mean("triton" if whole else name, "triton" if whole else path)
+                self._mean("triton" if whole else name, "triton" if whole else path, node)
+            elif one.name == "*":
+                self.stars.append((level, module))
             elif isinstance(node, ast.ImportFrom):
                 self.imports[name] = (level, module, one.name)
-            elif one.asname is not None or "." not in one.name:
-                self.imports[name] = (0, one.name, "")
+            else:
+                whole = one.asname is None
+                self.imports[name.partition(".")[0] if whole else name] = (
+                    0,
+                    name.partition(".")[0] if whole else one.name,
+                    "",
+                )
 
-    def _mean(self, name: str, meaning: str) -> None:
-        self.library[name] = tuple(dict.fromkeys((*self.library.get(name, ()), meaning)))
+    def _mean(self, name: str, meaning: str, node: ast.stmt) -> None:
+        """Takes in a meaning: of a condition the last one counts, as for definitions; of a `try` or a test of versions the first."""
+        before, last = self.library.get(name, ()), self.last_counts.get(id(node))
+        self.library[name] = tuple(dict.fromkeys((meaning, *before) if last else (*before, meaning)))
+        if last is not None and len(self.library[name]) > 1:
+            self.chosen[name] = node.lineno
 
     def _assign(self, node: ast.stmt) -> None:
         """Takes in a constant, or another name of a function."""
@@ -163,13 +193,13 @@ class _File:
             elif other and other != name:
                 head, dot, rest = other.partition(".")
                 for meaning in self.library.get(head, ()):
-                    self._mean(name, meaning + dot + rest)
+                    self._mean(name, meaning + dot + rest, node)
                 if head not in self.library and not rest:
                     self.imports[name] = (-1, "", other)
 
     def module(self) -> TritonModule:
         """Returns the definitions that were found to be used."""
-        _check_names(list(self.kept.values()), self.path)
+        _check_names(list(self.kept.values()), self.modules, self.path)
         source = self.source.split("\n")
         lines: dict[int, str] = {}
         wrapped = []
@@ -181,7 +211,9 @@ class _File:
                 wrapped.append(f"{node.name} = _kernelmate_jit({node.name})")
         text = "\n".join([*(lines.get(number, "") for number in range(1, len(source) + 1)), *wrapped]) + "\n"
         several = {name: node.lineno for name, node in self.kept.items() if len(self.definitions[name]) > 1}
-        return TritonModule(self.path, text, self.library, self.imported, self.missing, several)
+        library = {name: meanings for name, meanings in self.library.items() if name in self.used}
+        chosen = {name: line for name, line in self.chosen.items() if name in self.used}
+        return TritonModule(self.path, text, library, self.imported, self.missing, several, chosen)
 
 
 def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
@@ -189,20 +221,21 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
     file = files[number]
     if name in file.kept or name in file.imported:
         return []
+    if name in file.library:
+        file.used.add(name)
     if name in file.definitions:
         # A branch without Triton may set the name to None.
         functions = [one for one in file.definitions[name] if isinstance(one, ast.FunctionDef)]
         node = file.kept[name] = (functions or file.definitions[name])[-1]
-        used = [(number, one.id) for one in ast.walk(node) if isinstance(one, ast.Name)]
-        # Of a module, those names are needed that the function takes from it.
-        for one in ast.walk(node):
-            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id in file.imports:
-                used += _want(files, number, one.value.id)
-                place, inner = file.imported.get(one.value.id, (0, "."))
-                used += [(place, one.attr)] if not inner else []
-        return used
-    if name in file.library or name not in file.imports:
-        if name in file.computed and name not in file.library:
+        return _used(files, number, node)
+    if name in file.library:
+        return []
+    if name not in file.imports:
+        starred = _starred(files, number, name)
+        if starred is not None:
+            file.imported[name] = (starred, name)
+            return [(starred, name)]
+        if name in file.computed:
             file.missing[name] = f"its value of line {file.computed[name]} is not a literal, and the file is not run"
         return []
     level, module, original = file.imports[name]
@@ -212,31 +245,103 @@ def _want(files: list[_File], number: int, name: str) -> list[tuple[int, str]]:
     found = _imported_file(Path(file.path), level, module, original)
     if found is None:
         origin = "." * level + module
-        file.missing[name] = f"it is imported from {origin}, of which no file was found in the file's folder and above"
+        file.missing[name] = (
+            f"it is imported from {origin}, of which no file was found in the file's folder and above, in its project"
+        )
         return []
     path, original = found
-    known = [one.path for one in files]
-    place = known.index(str(path)) if str(path) in known else len(files)
-    if place == len(files):
-        opened = _opened(path) if len(files) < MOST_FILES else None
-        if opened is None:
-            file.missing[name] = f"{path} was not read: it is not Python text, is too long, or one of too many"
-            return []
-        files.append(opened)
+    place = _place(files, path)
+    if place is None:
+        file.missing[name] = f"{path} was not read: it is not Python text, is too long, or one of too many"
+        return []
     file.imported[name] = (place, original)
-    if original and not files[place].gives(original):
+    if original and not files[place].gives(original) and _starred(files, place, original) is None:
         file.missing[name] = f"{path} defines it, if at all, as no jitted function, constant or function of triton"
     return [(place, original)] if original else []
+
+
+def _used(files: list[_File], number: int, definition: ast.stmt) -> list[tuple[int, str]]:
+    """Returns the names that a definition of a file uses, each with the number of its file; of a module, what it takes from it."""
+    nodes = list(_compiled_nodes(definition))
+    used = [(number, one.id) for one in nodes if isinstance(one, ast.Name)]
+    for one in (each for each in nodes if isinstance(each, ast.Attribute)):
+        place = _module_of(files, number, one.value, used)
+        if place is not None:
+            files[number].modules.add(dotted_name(one.value))
+            used.append((place, one.attr))
+    return used
+
+
+def _module_of(files: list[_File], number: int, node: ast.expr, used: list[tuple[int, str]]) -> int | None:
+    """Returns the number of the file whose module an expression is, as in `helpers.f`; None if it is no module of the project.
+
+    Adds what the names on the way use.
+    """
+    if isinstance(node, ast.Attribute):
+        package, name = _module_of(files, number, node.value, used), node.attr
+    else:
+        package, name = number, node.id if isinstance(node, ast.Name) else ""
+    seen: set[tuple[int, str]] = set()
+    while name and package is not None and (package, name) not in seen:
+        seen.add((package, name))
+        file = files[package]
+        if isinstance(node, ast.Attribute) and not file.gives(name) and Path(file.path).name == "__init__.py":
+            file.imports[name] = (1, "", name)  # a module of the package, by `import package.name`
+        used += _want(files, package, name) if name in file.imports else []
+        package, name = file.imported.get(name, (None, ""))
+    return None if name else package
+
+
+def _compiled_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yields what the compiler evaluates of a definition: of a function its body, and no decorators, defaults and annotations."""
+    for part in statement.body if isinstance(statement, ast.FunctionDef) else [statement]:
+        yield from ast.walk(part)
+
+
+def _starred(files: list[_File], number: int, name: str) -> int | None:
+    """Returns the file that gives a name by `from module import *`, directly or by a further one; None if there is none."""
+    waiting, seen = [(number, *star) for star in reversed(files[number].stars)], {number}
+    while waiting and not name.startswith("_"):
+        origin, level, module = waiting.pop(0)
+        found = _imported_file(Path(files[origin].path), level, module, "")
+        place = None if found is None else _place(files, found[0])
+        if place is None or place in seen:
+            continue
+        seen.add(place)
+        if files[place].gives(name):
+            return place
+        waiting += [(place, *star) for star in reversed(files[place].stars)]
+    return None
+
+
+def _place(files: list[_File], path: Path) -> int | None:
+    """Returns the number of a file, which is read if it was not; None if it cannot be."""
+    known = [one.path for one in files]
+    if str(path) in known:
+        return known.index(str(path))
+    opened = _opened(path) if len(files) < MOST_FILES else None
+    if opened is None:
+        return None
+    files.append(opened)
+    return len(files) - 1
 
 
 def _opened(path: Path) -> _File | None:
     """Returns a file; None if it cannot be read, is too long, or is not Python."""
     try:
-        text = normal_text(path.read_text(encoding="utf-8")) if path.stat().st_size <= MOST_BYTES else ""
+        if path.stat().st_size > MOST_BYTES:
+            return None
+        text = normal_text(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return None
-    tree = parsed(text) if text else None
+    tree = _tree(text)
     return None if tree is None else _File(str(path), text, tree)
+
+
+@text_cache(32)
+def _tree(text: str) -> ast.Module | None:
+    """Returns a file's tree, which nothing changes: all versions of a kernel import the same files."""
+    return parsed(text)
 
 
 def _imported_file(path: Path, level: int, module: str, name: str) -> tuple[Path, str] | None:
@@ -245,26 +350,37 @@ def _imported_file(path: Path, level: int, module: str, name: str) -> tuple[Path
         return None  # text of a cell, or of a document that was never saved
     folder = path.absolute().parent
     parts = module.split(".") if module else []
-    if level:
-        roots = [folder, *folder.parents][level - 1 : level]
-    else:
-        above = [folder, *folder.parents][:_LEVELS]
-        last = next((index for index, one in enumerate(above) if any((one / mark).exists() for mark in _PROJECT)), None)
-        roots = above if last is None else above[: last + 1]
-    for root in roots:
-        own = _file_of(root, parts)
-        inner = _file_of(root, [*parts, name]) if name else None
-        if inner is not None and (own is None or not _defines(own, name)):
+    roots = _folders(folder)
+    top = roots[-1].resolve()
+    for root in roots[level - 1 : level] if level else roots:
+        own = _file_of(root, parts, top)
+        inner = _file_of(root, [*parts, name], top) if name else None
+        # A package's own file may import a module of the package: it then defines the name by this import alone.
+        if inner is not None and (own is None or own == path.absolute() or not _defines(own, name)):
             return inner, ""
         if own is not None:
             return own, name
     return None
 
 
-def _file_of(root: Path, parts: Sequence[str]) -> Path | None:
+def _folders(folder: Path) -> list[Path]:
+    """Returns a folder and those above it, up to the project's.
+
+    Without a project they end below the user's home folder and the file system's root.
+    """
+    above = [folder, *folder.parents][:_LEVELS]
+    last = next((index for index, one in enumerate(above) if any((one / mark).exists() for mark in _PROJECT)), None)
+    if last is not None:
+        return above[: last + 1]
+    home = Path(os.path.expanduser("~"))
+    return [one for one in above if one == folder or not (one == home or one in home.parents)]
+
+
+def _file_of(root: Path, parts: Sequence[str], top: Path) -> Path | None:
+    """Returns the file of a module in the folder `top`, which links do not lead out of; None if there is none."""
     whole = root.joinpath(*parts)
     choices = [whole / "__init__.py"] if not parts else [whole.parent / f"{parts[-1]}.py", whole / "__init__.py"]
-    return next((one for one in choices if one.is_file()), None)
+    return next((one for one in choices if one.is_file() and one.resolve().is_relative_to(top)), None)
 
 
 def _defines(path: Path, name: str) -> bool:
@@ -282,11 +398,22 @@ def _targets(node: ast.stmt) -> list[str]:
 
 def _constant(value: ast.expr | None) -> str | None:
     """Returns the text of a literal, or of `tl.constexpr` of one; None for any other expression."""
-    wrapped = isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1
-    if isinstance(value, ast.Call) and wrapped:
-        inner = literal(value.args[0])
+    if isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1:
+        inner = _number(value.args[0])
         return None if inner is None else f"{dotted_name(value.func)}({inner})"
-    return literal(value)
+    return _number(value)
+
+
+def _number(value: ast.expr | None) -> str | None:
+    """Returns the text of a literal, `float("-inf")` included."""
+    negative = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
+    call = value.operand if isinstance(value, ast.UnaryOp) else value
+    if isinstance(call, ast.Call) and dotted_name(call.func) == "float" and len(call.args) == 1 and not call.keywords:
+        inner = literal(call.args[0])
+        known = inner is not None and re.fullmatch(r"'[+-]?(?:inf|infinity|nan)'", inner, re.IGNORECASE)
+        return f"{'-' * negative}float({inner})" if known else None
+    text = literal(value)
+    return f"float('{text}')" if text in ("inf", "-inf") else text  # 1e999
 
 
 def _constant_lines(node: ast.stmt) -> dict[int, str]:
@@ -331,29 +458,39 @@ _REFUSED_NAMES = frozenset(
 )  # fmt: skip
 
 
-def _check_names(nodes: Sequence[ast.stmt], path: str) -> None:
+def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
-    A function's parameters may have such names, as `input`.
+    A function's parameters may have such names, as `input`, and a function of an imported module may begin with an underscore.
+
+    Args:
+        nodes: the definitions.
+        modules: dotted names of the file that are modules of the project.
+        path: the file.
 
     Raises:
         SourceError: at the name.
     """
     for statement in nodes:
-        arguments = ast.walk(statement.args) if isinstance(statement, ast.FunctionDef) else ()
-        _check_names_of(statement, _REFUSED_NAMES - {one.arg for one in arguments if isinstance(one, ast.arg)}, path)
+        own: set[str] = set()
+        if isinstance(statement, ast.FunctionDef):
+            own = {one.arg for one in (*statement.args.posonlyargs, *statement.args.args, *statement.args.kwonlyargs)}
+        found = list(_compiled_nodes(statement))
+        stored = {one.id for one in found if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+        known = {one for one in modules if one.partition(".")[0] not in own | stored}
+        for node in found:
+            if _is_refused(node, _REFUSED_NAMES - own, known):
+                assert isinstance(node, ast.Attribute | ast.Name)
+                raise SourceError(
+                    f"{node.attr if isinstance(node, ast.Attribute) else node.id} may not be used by a kernel that is compiled here.",
+                    file=path,
+                    line=node.lineno,
+                    column=node.col_offset + 1,
+                    hint="Use functions of triton.language and jitted functions.",
+                )
 
 
-def _check_names_of(statement: ast.stmt, refused: frozenset[str], path: str) -> None:
-    for node in ast.walk(statement):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        private = name.startswith("_") and (isinstance(node, ast.Attribute) or name.startswith("__"))
-        if private or (isinstance(node, ast.Name) and name in refused):
-            assert isinstance(node, ast.Attribute | ast.Name)
-            raise SourceError(
-                f"{name} may not be used by a kernel that is compiled here.",
-                file=path,
-                line=node.lineno,
-                column=node.col_offset + 1,
-                hint="Use functions of triton.language and jitted functions.",
-            )
+def _is_refused(node: ast.AST, refused: AbstractSet[str], modules: AbstractSet[str]) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr.startswith("__" if dotted_name(node.value) in modules else "_")
+    return isinstance(node, ast.Name) and (node.id in refused or node.id.startswith("__"))

@@ -58,6 +58,10 @@ def _assigned(match: re.Match[str]) -> str:
 _ROOTS = (".git", ".hg", "pyproject.toml")
 
 
+_LATEST = 253_402_300_800
+"""Seconds from 1970 to the year 10000; dates after it cannot be shown, and no program wrote them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """Text that would be sent.
@@ -110,7 +114,7 @@ class Consents:
     def of(self, workspace: Path) -> dict[str, int]:
         """Returns the hosts that the user has agreed to for a workspace, with the seconds since 1970 when they did."""
         hosts = self._read().get(str(workspace), {})
-        return {host: moment for host, moment in hosts.items() if isinstance(moment, int)}
+        return {host: moment for host, moment in hosts.items() if isinstance(moment, int) and 0 < moment < _LATEST}
 
     def give(self, workspace: Path, host: str) -> bool:
         """Stores a consent; returns False if it cannot be stored, in which case the user is asked again."""

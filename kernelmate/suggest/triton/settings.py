@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Contract, Kernel, MetricName
 from kernelmate.source import parse_contract, same_kernel, with_text
-from kernelmate.source.triton import SETTINGS, function_of, with_launch_values
+from kernelmate.source.triton import SETTINGS, function_of, outside_functions, parsed, with_launch_values
 from kernelmate.source.triton_modules import library_names
 
 METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
@@ -64,11 +63,13 @@ def _has_stages(kernel: Kernel) -> bool:
 
     Of loops without `tl.dot`, Triton 3.9 generates the same code for all numbers of stages of a launch.
     """
-    text = textwrap.dedent(kernel.source)
+    tree, line = parsed(kernel.unit.text), function_of(kernel).line
+    assert tree is not None, "a kernel is a function of a tree"
+    function = next(one for one in outside_functions(tree) if isinstance(one, ast.FunctionDef) and one.lineno == line)
     libraries = library_names(kernel)
     calls = (
         ast.unparse(call.func)
-        for loop in ast.walk(ast.parse(text))
+        for loop in ast.walk(function)
         if isinstance(loop, ast.For | ast.While)
         for call in ast.walk(loop)
         if isinstance(call, ast.Call)

@@ -191,6 +191,34 @@ def test_a_submodule_finds_the_headers_of_its_sibling(project: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("gitdir", "inside"),
+    [
+        ("../.git/modules/one", True),
+        ("../.git/modules/one/modules/two", True),
+        ("/elsewhere/main/.git/worktrees/tree/modules/one", True),
+        ("/elsewhere/main/.git/worktrees/tree", False),
+        ("/elsewhere/modules/main/.git/worktrees/tree", False),
+        ("/elsewhere/main/.git/modules/one/worktrees/tree", False),
+    ],
+)
+def test_only_a_submodule_searches_the_repository_around_it(project: Path, gitdir: str, inside: bool) -> None:
+    (project / "one/src").mkdir(parents=True)
+    (project / "one/.git").write_text(f"gitdir: {gitdir}\n")
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    assert (nearest_header("helper.cuh", project / "one/src") is not None) is inside
+
+
+def test_a_home_folder_is_not_searched_even_if_it_is_a_repository(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "csrc/common/helper.cuh").write_text(HELPER)
+    assert nearest_header("helper.cuh", project / "csrc") is not None
+    monkeypatch.setenv("HOME", str(project))
+    monkeypatch.setenv("USERPROFILE", str(project))
+    assert nearest_header("helper.cuh", project / "csrc") is None
+
+
 def test_another_checkout_of_a_repository_is_a_project_of_its_own(project: Path) -> None:
     (project / "tree/src").mkdir(parents=True)
     (project / "tree/.git").write_text("gitdir: ../.git/worktrees/tree\n")

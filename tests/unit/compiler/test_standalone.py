@@ -53,6 +53,12 @@ def test_headers_of_the_project_are_pasted_once_and_comments_of_device_code_stay
     assert ".entry" in compile_standalone(made, find_target(None), timeout_s=60).ptx
 
 
+def test_a_kernel_that_has_the_name_of_a_function_of_cuda_is_selected_by_its_type(tmp_path: Path) -> None:
+    made = written(tmp_path, TEXT.replace("scale", "exp").replace("void launch", "void host"))
+    assert made.expression == "static_cast<void (*)(float *)>(exp)"
+    assert ".entry" in compile_standalone(made, find_target(None), timeout_s=60).ptx
+
+
 def test_messages_count_the_lines_of_the_text(tmp_path: Path) -> None:
     made = written(tmp_path, TEXT)
     broken = StandaloneText("\n__global__ void scale(float* x) { x = y; }\n", made.builtins, "scale", made.options)

@@ -84,6 +84,20 @@ PROMPTS: dict[str, Means] = {
     "get rid of the needless barriers": search("time", "fewer barriers"),
     "use welford": search("time", "moments by Welford"),
     "increase the grid": search("time", "work on more blocks"),
+    "keep accuracy and cut registers": search("registers", "not at the cost of largest error (in tolerances)"),
+    "keep the accuracy, make it faster": search("time", "not at the cost of largest error (in tolerances)"),
+    "maintain numerical accuracy, fewer registers": search(
+        "registers", "not at the cost of largest error (in tolerances)"
+    ),
+    "keep the time the same but use less shared memory": search("shared_bytes", "not slower"),
+    "without losing precision": search("time", "not at the cost of largest error (in tolerances)"),
+    "don't sacrifice accuracy": search("time", "not at the cost of largest error (in tolerances)"),
+    "keep time low": search("time"),
+    "keep accuracy and occupancy, speed it up": search(
+        "time", "not at the cost of largest error (in tolerances)", "not at the cost of occupancy"
+    ),
+    "the result is wrong for odd n": search("correct"),
+    "it returns nan for large inputs": search("correct"),
     "occupancy at least 50% and keep accuracy": search(
         "occupancy", "at least 50% occupancy", "not at the cost of largest error (in tolerances)"
     ),

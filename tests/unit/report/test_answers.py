@@ -34,6 +34,14 @@ def test_a_question_is_answered_by_the_figures_it_names(question: str, told: lis
     assert list(answers(question, verdict)) == told
 
 
+def test_bank_conflicts_are_answered_by_their_number_and_not_by_the_time(verdict: Verdict) -> None:
+    assert verdict.counters is not None
+    counted = replace(verdict, counters=replace(verdict.counters, bank_conflicts=1))
+    assert answers("are there bank conflicts?", counted) == ("A launch has 1 bank conflict in shared memory.",)
+    none = replace(verdict, counters=replace(verdict.counters, bank_conflicts=0))
+    assert answers("does it have bank conflicts?", none) == ("It has no bank conflicts.",)
+
+
 def test_what_the_verdict_lacks_is_not_answered(verdict: Verdict) -> None:
     bare = replace(verdict, resources=None, occupancy=None, timing=None, counters=None, cases=())
     for question in (
@@ -69,7 +77,9 @@ def test_questions_about_candidates_are_answered_by_the_last_search(optimization
     assert [one.partition(" ")[0] for one in told] == [str(place) for place in down[:5]]
     (said,) = answers(f"why was {down[0]} rejected?", baseline, optimization)
     assert said.rstrip(".").endswith(optimization.candidates[down[0] - 1].verdict.reasons[-1].rstrip("."))
-    assert "99 was not turned down" in answers("why was #99 rejected?", baseline, optimization)[0]
+    assert answers("why was #99 rejected?", baseline, optimization) == ("The last search has no candidate 99.",)
+    others = answers("why was the version with 256 threads rejected?", baseline, optimization)
+    assert others == told, "256 is no candidate's number"
     nothing = replace(optimization, best=None)
     assert "changed nothing" in answers("what changed?", baseline, nothing)[0]
 

@@ -163,6 +163,58 @@ def test_functions_of_other_files_are_compiled_and_their_faults_found(project: P
     assert verdict.correct is False
 
 
+def test_code_has_the_present_values_of_names_of_other_files(project: Path) -> None:
+    text = IMPORTING.replace(".scaling import scaled", ". import scaling").replace("scaled(", "scaling.F * (")
+    (project / "grow.py").write_text(text)
+    codes = []
+    with Session(load_settings(backend="emulator", cache_dir=project / "cache")) as uncached:
+        for value in (3.5, 4.5, 5.5):
+            (project / "scaling.py").write_text(f"F = {value}\n")
+            codes.append(uncached.prepare(load_kernel(project / "grow.py"))[0].compiled.ptx)
+    assert all(codes)
+    assert len(set(codes)) == 3
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "len = tl.load.__globals__",
+        "from triton.language.load import __globals__ as len",
+        "from .numbers import __builtins__ as len",
+        "from .numbers import *\nfrom .numbers import __dict__ as len",
+    ],
+)
+def test_no_name_leads_to_pythons_own_objects(project: Path, session: Session, statement: str) -> None:
+    text = IMPORTING.replace("from .scaling import scaled", statement).replace("scaled(", "len['warnings'] + (")
+    (project / "grow.py").write_text(text)
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message == "'builtin_function_or_method' object is not subscriptable"
+
+
+def test_the_meaning_that_is_compiled_of_several_is_told(project: Path, session: Session) -> None:
+    (project / "scaling.py").write_text(SCALING.replace("no_such_function", "exp2"))
+    (verdict,) = session.bench(load_kernel(project / "grow.py"))
+    assert verdict.correct
+    (note,) = [one for one in verdict.diagnostics if one.code == "branches"]
+    assert note.message == "exp is defined in several branches, and is compiled as triton.language.exp"
+    assert (Path(note.file or "").name, note.line) == ("scaling.py", 11)
+
+
+def test_an_error_is_told_in_the_file_of_its_function_also_if_another_has_its_name(
+    project: Path, session: Session
+) -> None:
+    (project / "scaling.py").write_text(SCALING.replace("exp(v * FACTOR)", "v + missing"))
+    text = IMPORTING.replace("import scaled\n", "import scaled as other\n").replace("scaled(", "scaled(other(", 1)
+    text = text.replace("mask=i < n)), mask", "mask=i < n))), mask").replace(
+        "\n\ndef grow", "\n\n@triton.jit\ndef scaled(v):\n    return v\n\n\ndef grow"
+    )
+    (project / "grow.py").write_text(text)
+    (verdict,) = session.check(load_kernel(project / "grow.py"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert (Path(error.file or "").name, error.line) == ("scaling.py", 16)
+
+
 def test_a_kernel_of_a_branch_is_judged_and_changed_in_place(tmp_path: Path, session: Session) -> None:
     text = IMPORTING.replace("from .scaling import scaled\n", "").replace("scaled(", "tl.exp(2 * ")
     text = text.replace("def grow", "@triton.jit\ndef grow").replace("\n\ngrow = triton.jit(grow)\n", "")
@@ -241,6 +293,14 @@ def test_stages_are_tried_where_a_loop_has_products(name: str, offered: bool) ->
     changes = list(setting_changes(kernel, values_of(contract_for(kernel))))
     configured = [dict(one) for one in function_of(kernel).configurations]
     assert any(set(one) == {"num_stages"} for one in changes if one not in configured) is offered
+
+
+def test_a_kernel_of_a_branch_may_have_lines_that_begin_before_it(tmp_path: Path) -> None:
+    text = Path(KERNELS["matmul"].unit.path).read_text()
+    inner = "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+    (tmp_path / "k.py").write_text("if True:\n" + inner.replace("tl.dot(", "tl.dot(  # products\n# of blocks\n"))
+    kernel = next(one for one in load_kernels(tmp_path / "k.py") if one.name == KERNELS["matmul"].name)
+    assert any(set(one) == {"num_stages"} for one in setting_changes(kernel, values_of(contract_for(kernel))))
 
 
 def test_authors_of_cuda_are_refused_by_name() -> None:

@@ -196,6 +196,17 @@ def test_names_that_lead_to_pythons_own_objects_are_refused(tmp_path: Path, body
     assert caught.value.line == kernel.line + 3
 
 
+def test_names_of_parameters_of_functions_in_defaults_are_no_parameters(tmp_path: Path) -> None:
+    named = KERNEL.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = (lambda getattr: 0)")
+    with pytest.raises(SourceError, match="getattr may not be used"):
+        module_text(kernel_of(tmp_path, HEAD + named + "    getattr(x, 'numpy')\n"))
+
+
+def test_decorators_may_use_any_name_since_they_are_left_out(tmp_path: Path) -> None:
+    decorated = KERNEL.replace("@triton.jit", "@triton.heuristics({'N': lambda args: type(args['x'])})\n@triton.jit")
+    assert "type" not in module_text(kernel_of(tmp_path, HEAD + decorated))
+
+
 def test_parameters_may_have_names_of_pythons_functions(tmp_path: Path) -> None:
     named = KERNEL.replace("(x, y,", "(input, y,").replace("x + i", "input + i")
     assert "tl.load(input + i" in module_text(kernel_of(tmp_path, HEAD + named))

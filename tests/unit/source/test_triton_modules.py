@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import math
 from pathlib import Path
 
 import pytest
 
 from kernelmate.source import load_kernel, load_kernels
+from kernelmate.source.triton import parsed
 from kernelmate.source.triton_modules import TritonModule, triton_modules
 
 STOP = "raise SystemExit('this file is run')\n"
@@ -66,6 +69,33 @@ def test_a_module_that_is_imported_gives_the_names_that_are_taken_from_it(tmp_pa
     assert "def double" in found["helpers"].text
 
 
+@pytest.mark.parametrize(
+    ("statement", "called"),
+    [
+        ("from pkg.inner import *", "double"),
+        ("from pkg import *", "double"),
+        ("from pkg import double", "double"),
+        ("from pkg import inner", "inner.double"),
+        ("import pkg", "pkg.inner.double"),
+        ("import pkg.inner", "pkg.inner.double"),
+        ("from pkg import inner", "inner._double"),
+        ("from pkg.inner import double as first\nsecond = first\nthird = second", "third"),
+    ],
+)
+def test_functions_of_packages_are_found_by_every_form_of_an_import(
+    tmp_path: Path, statement: str, called: str
+) -> None:
+    files(
+        tmp_path,
+        kernels=HEAD + statement + "\n" + KERNEL.replace("double(", called + "("),
+        pkg__inner=HEAD + "FACTOR = 2\n" + DOUBLE + DOUBLE.replace("double", "_double"),
+    )
+    (tmp_path / "pkg" / "__init__.py").write_text("from . import inner\nfrom .inner import *\n")
+    found = modules(tmp_path / "kernels.py")
+    assert not any(one.missing for one in found.values())
+    assert "return v * FACTOR" in found["inner"].text
+
+
 def test_functions_of_branches_are_taken_and_the_last_one_is_named(tmp_path: Path) -> None:
     branches = "import os\nif os.environ.get('FAST'):\n    @triton.jit\n    def double(v):\n        return v\n"
     branches += "else:\n    @triton.jit\n    def double(v):\n        return v + v\n"
@@ -75,12 +105,18 @@ def test_functions_of_branches_are_taken_and_the_last_one_is_named(tmp_path: Pat
     assert helpers.ambiguous == {"double": 10}
 
 
-def test_other_names_of_functions_of_triton_keep_their_meaning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("condition", "first"),
+    [("os.environ.get('FAST')", False), ("VERSION >= (3, 0)", True), ("hasattr(tl, 'new')", True)],
+)
+def test_other_names_of_functions_of_triton_keep_their_meaning(tmp_path: Path, condition: str, first: bool) -> None:
+    """Of the branches of a condition the last one counts, but of a test of versions the first that a version has."""
     new, old = "triton.language.extra.libdevice.tanh", "triton.language.math.tanh"
-    text = "if NEW:\n    from triton.language.extra import libdevice\n    double = libdevice.tanh\nelse:\n    double = tl.math.tanh\n"
+    text = f"if {condition}:\n    from triton.language.extra import libdevice\n    double = libdevice.tanh\nelse:\n    double = tl.math.tanh\n"
     files(tmp_path, kernels=HEAD + "from helpers import double\n" + KERNEL, helpers=HEAD + text)
     found = modules(tmp_path / "kernels.py")
-    assert found["helpers"].library["double"] == (new, old)
+    assert found["helpers"].library["double"] == ((new, old) if first else (old, new))
+    assert found["helpers"].chosen == {"double": 7}
     assert found["kernels"].imported == {"double": (1, "double")}
 
 
@@ -109,6 +145,66 @@ def test_imports_end_at_the_projects_folder(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text(HEAD + "FACTOR = 2\n" + DOUBLE)
     files(tmp_path / "project", kernels=HEAD + "from helpers import double\n" + KERNEL)
     assert "double" in modules(tmp_path / "project" / "kernels.py")["kernels"].missing
+
+
+def test_relative_imports_and_links_do_not_lead_out_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HEAD + "FACTOR = 2\n" + DOUBLE)
+    files(tmp_path / "project", kernels=HEAD + "from ..helpers import double\n" + KERNEL)
+    assert "double" in modules(tmp_path / "project" / "kernels.py")["kernels"].missing
+    files(tmp_path / "project", kernels=HEAD + "from .linked import double\n" + KERNEL)
+    (tmp_path / "project" / "linked.py").symlink_to(tmp_path / "helpers.py")
+    assert "double" in modules(tmp_path / "project" / "kernels.py")["kernels"].missing
+
+
+def test_without_a_project_no_file_of_the_home_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "helpers.py").write_text(HEAD + "FACTOR = 2\n" + DOUBLE)
+    (tmp_path / "work" / "kernels.py").write_text(HEAD + "from helpers import double\n" + KERNEL)
+    assert "helpers" in modules(tmp_path / "work" / "kernels.py")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert "double" in modules(tmp_path / "work" / "kernels.py")["kernels"].missing
+
+
+def test_a_file_that_is_imported_is_parsed_once_for_all_versions_of_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed_texts: list[str] = []
+
+    def counted(text: str) -> ast.Module | None:
+        parsed_texts.append(text)
+        return parsed(text)
+
+    monkeypatch.setattr("kernelmate.source.triton_modules.parsed", counted)
+    helpers = HEAD + f"# of {tmp_path}\nFACTOR = 2\n" + DOUBLE
+    for version in range(3):
+        files(tmp_path, kernels=HEAD + f"from helpers import double\nVERSION = {version}\n" + KERNEL, helpers=helpers)
+        modules(tmp_path / "kernels.py")
+    assert parsed_texts.count(helpers) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("float('-inf')", -math.inf),
+        ("-float('inf')", -math.inf),
+        ("1e999", math.inf),
+        ("-1e999", -math.inf),
+        ("-2.5", -2.5),
+    ],
+)
+def test_infinities_are_constants(tmp_path: Path, written: str, value: float) -> None:
+    files(
+        tmp_path,
+        kernels=HEAD + "double = tl.abs\n" + KERNEL.replace("i < n", "i < LOW"),
+    )
+    text = (tmp_path / "kernels.py").read_text().replace("double = ", f"LOW = tl.constexpr({written})\ndouble = ")
+    (tmp_path / "kernels.py").write_text(text)
+    (module,) = modules(tmp_path / "kernels.py").values()
+    scope: dict[str, object] = {}
+    line = next(one for one in module.text.split("\n") if one.startswith("LOW"))
+    exec(line.replace("tl.constexpr", ""), scope)
+    assert scope["LOW"] == value
 
 
 def test_files_that_import_each_other_are_read_once(tmp_path: Path) -> None:

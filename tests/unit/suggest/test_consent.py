@@ -118,3 +118,12 @@ def test_a_call_that_could_pass_the_limit_is_not_made() -> None:
     spending.pay(Cost(0, 0, 0.9))
     with pytest.raises(OverBudget, match=r"0\.10 of 1\.00 USD are left"):
         spending.check("claude-opus-5-5", 10_000, 10_000)
+
+
+@pytest.mark.parametrize("moment", ["null", '"yesterday"', "1e9", "-5", "1" + "0" * 30])
+def test_a_date_that_no_program_wrote_is_no_consent(tmp_path: Path, moment: str) -> None:
+    path = tmp_path / "consent.json"
+    path.write_text(f'{{"{tmp_path.as_posix()}": {{"api.example.com": {moment}, "other.example.com": 1700000000}}}}')
+    consents = Consents(path)
+    assert not consents.given(Path(tmp_path.as_posix()), "api.example.com")
+    assert consents.of(tmp_path) == {"other.example.com": 1_700_000_000}

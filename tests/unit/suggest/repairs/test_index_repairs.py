@@ -82,7 +82,7 @@ __global__ void planes(const float *x, float *y, int n) {{
 def test_an_array_is_met_in_its_own_layout(mended, body: str, line: str) -> None:
     best = mended(PLANES.format(body=body), INDEX_ORDER)
     assert line in best.candidate.kernel.source
-    assert "the other way round" in best.candidate.why
+    assert "in the other order in memory" in best.candidate.why
 
 
 def test_an_index_of_one_variable_has_no_order(texts, search) -> None:

@@ -49,7 +49,7 @@ __global__ void peak(const float *x, float *y, int rows, int cols) {
 def test_a_maximum_begins_with_minus_infinity(mended, start: str, fill: str) -> None:
     best = mended(PEAK.replace("START", start).replace("FILL", fill), NEUTRAL_START)
     assert "float best = -INFINITY;" in best.candidate.kernel.source
-    assert "gathers a maximum" in best.candidate.why or "Every start" in best.candidate.why
+    assert "accumulates a maximum" in best.candidate.why or "Every start" in best.candidate.why
 
 
 def test_a_smallest_whole_number_found_by_comparing(mended, texts) -> None:
