@@ -132,7 +132,7 @@ def scripted_session(script: Script) -> type:
 
         given = _given
 
-        def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
+        def check(self, kernel: Kernel, *, keep_going: bool = False) -> tuple[Verdict, ...]:
             self._answer("check", kernel)
             return (replace(script.verdict, kernel=kernel.name),)
 

@@ -233,5 +233,5 @@ def test_it_agrees_with_ptxas(name: str, arch: str) -> None:
 
 
 def test_what_is_no_cubin_is_refused() -> None:
-    with pytest.raises(ValueError, match="no CUBIN"):
+    with pytest.raises(ValueError, match="not a CUBIN"):
         read_resources(b"\x7fELF\x01", "k", "", (9, 0))
