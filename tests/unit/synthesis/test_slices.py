@@ -79,7 +79,7 @@ REFUSED = {
     "an array that a transposed one is a view of": ("def reference(x):\n    y = x.copy()\n    z = y.T\n    y[1:] = 0\n    return z.T", 7, "view"),
     "joined without an axis": ("def reference(x):\n    return np.concatenate([x, x], axis=None)", 5, "without an axis"),
     "an index beyond some sizes": ("def reference(x):\n    return x * x[5, 0]", 5, "the index 5"),
-    "an array of positions": ("def reference(x):\n    return x[:, np.array([0, 1])]", 5, "indexing by an array"),
+    "arrays of positions along two axes": ("def reference(x):\n    return x[np.array([[0], [1]]), np.array([0, 1])]", 5, "indexing by an array"),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""References of the exam's kernels, in NumPy, and functions for inputs that depend on one another.
+"""What the kernels of the exam must compute, in NumPy, and the inputs that are bound to one another.
 
 References get by keyword the arguments that they name: arrays in float64 (integers stay integers) and scalars; what they return
 is the expected output, or a tuple of them in argument order. Makers get sizes and a seed. Sizes of zero are in order.
