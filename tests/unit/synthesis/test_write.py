@@ -496,7 +496,9 @@ def test_an_untraceable_reference_becomes_a_note_with_line_and_operation(make: A
         body=CASES["row sum"][2],
     )
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert found.candidates == ()
+    # The kernel's text says what it computes, too; what is written from that is judged with the reference.
+    assert found.candidates
+    assert all(one.verdict.correct for one in found.candidates)
     assert any("reference.py:5: The reference cannot be traced: np.add.reduceat" in note for note in found.notes)
 
 
