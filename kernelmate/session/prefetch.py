@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeAlias
@@ -13,6 +13,7 @@ from kernelmate.records import Candidate, Contract, Judged, Kernel, Objective
 from kernelmate.session.candidates import content_key
 from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.preparing import Prepared
+from kernelmate.session.tracing import graph_text
 from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.suggest.base import Suggester, SuggestRequest
 
@@ -137,7 +138,7 @@ class EarlyCandidates:
             return
         context = self._context
         try:
-            graph = context.trace(baseline)
+            graph = graph_text(context, baseline)
         except ReferenceFailed:
             return  # said by the search
         verdict = compiled_verdict(baseline, context.target, context.backend, context.seed)
@@ -179,6 +180,23 @@ class EarlyCandidates:
         assert self._prefetcher is not None
         key = content_key(candidate.kernel, candidate.contract)
         self._prefetcher.expect(key, candidate.kernel, candidate.contract, full=full)
+
+
+def first_writer(kernel: Kernel, suggesters: Sequence[Suggester] | None) -> Callable[[], Suggester] | None:
+    """Returns a function that makes a suggester like the first one that writes kernels from references; None if there is none.
+
+    Without suggesters it is the built-in one, which is loaded when it is called.
+    """
+    like = next((one for one in suggesters or () if one.name == "synthesis"), None)
+    if like is None and (suggesters is not None or kernel.unit.language == "triton"):
+        return None
+
+    def writer() -> Suggester:
+        from kernelmate.suggest.synthesis import Synthesis
+
+        return Synthesis(most=getattr(like, "most", None))
+
+    return writer
 
 
 def _not_yet(candidate: Candidate) -> Judged:

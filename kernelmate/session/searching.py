@@ -140,7 +140,7 @@ class Search:
             earlier=self.earlier,
             quick_evaluation=self.quick_evaluation,
             expect=self.expect,
-            trace=lambda: graph_text(self.context, self.baselines[0].prepared, self.notes),
+            trace=lambda: graph_text(self.context, self.baselines[0].prepared),
         )
         try:
             for suggester in suggesters:

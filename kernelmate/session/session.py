@@ -36,7 +36,7 @@ from kernelmate.session.budget import TimeBudget
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
-from kernelmate.session.prefetch import EarlyCandidates
+from kernelmate.session.prefetch import EarlyCandidates, first_writer
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import as_asked, ignored_keys, with_reference, with_sizes
@@ -295,7 +295,7 @@ class Session:
         beside = self._beside(context).against
         # Only with a GPU are the cores idle while the baseline is judged.
         begins = self._backend == "cuda" and said.metric == "time"
-        early = EarlyCandidates(context, said, _first_writer(kernel, suggesters) if begins else None)
+        early = EarlyCandidates(context, said, first_writer(kernel, suggesters) if begins else None)
         try:
             before = time.monotonic()
             baselines = context.baselines(wrong=said.metric == "correct", begin=early.begin)
@@ -473,23 +473,6 @@ def _recipes(kernel: Kernel) -> Sequence[Suggester]:
     from kernelmate.suggest.synthesis import Synthesis
 
     return (Synthesis(),) if kernel.parts else (Synthesis(), Offline())  # rewrites change one kernel
-
-
-def _first_writer(kernel: Kernel, suggesters: Sequence[Suggester] | None) -> Callable[[], Suggester] | None:
-    """Returns what makes a new suggester like the first one that writes kernels from references; None if there is none.
-
-    Without suggesters it is that of `_recipes`, which is not loaded before.
-    """
-    like = next((one for one in suggesters or () if one.name == "synthesis"), None)
-    if like is None and (suggesters is not None or kernel.unit.language == "triton"):
-        return None
-
-    def writer() -> Suggester:
-        from kernelmate.suggest.synthesis import Synthesis
-
-        return Synthesis(most=getattr(like, "most", None))
-
-    return writer
 
 
 def _guess(kernel: Kernel) -> Contract | None:

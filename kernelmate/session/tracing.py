@@ -9,28 +9,29 @@ from pathlib import Path
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session.judging import JudgingContext
 from kernelmate.session.preparing import Prepared
-from kernelmate.synthesis.lift.function import lift, new_file
-from kernelmate.synthesis.lift.polynomials import NotLifted
 
 
-def graph_text(context: JudgingContext, prepared: Prepared, notes: list[str]) -> str:
-    """Returns the graph that new kernels are written from, as text.
+def graph_text(context: JudgingContext, prepared: Prepared) -> tuple[str, str]:
+    """Returns the graph that new kernels are written from, as text, and a note if it is not that of the reference, else "".
 
     A kernel written from another kernel's text is judged with the reference, like any other.
 
     Args:
         context: of the judgement.
         prepared: the kernel.
-        notes: gets a note if the graph is not that of the reference.
 
     Raises:
         ReferenceFailed: the reference cannot be traced, and the kernel's text cannot be read either.
     """
     try:
-        return context.trace(prepared)
+        return context.trace(prepared), ""
     except ReferenceFailed as error:
         if context.contract.stages:
             raise
+        # It loads the tree-sitter grammar, which checking and judging do not need.
+        from kernelmate.synthesis.lift.function import lift, new_file
+        from kernelmate.synthesis.lift.polynomials import NotLifted
+
         try:
             function = lift(context.kernel, context.contract)
             with tempfile.TemporaryDirectory(prefix="kernelmate-lift-") as folder:
@@ -42,5 +43,4 @@ def graph_text(context: JudgingContext, prepared: Prepared, notes: list[str]) ->
                 text = replace(context, contract=contract).trace(replace(prepared, contract=contract))
         except (NotLifted, ReferenceFailed):
             raise error from None
-        notes.append(f"New kernels were written from what the kernel computes. {error.message}")
-        return text
+        return text, f"New kernels were written from what the kernel computes. {error.message}"

@@ -38,8 +38,8 @@ class SuggestRequest:
         quick_evaluation: evaluates one candidate at several times lower cost than `judge`: by static facts if they
             suffice, else by a run at the headline size alone. Its result is shown only if it rejects the candidate.
             None if not available.
-        trace: returns the text of the graph of the contract's reference, traced in the worker; raises
-            `ReferenceFailed`. None without a worker.
+        trace: returns the graph that new kernels are written from, as text, and a note if it is not that of the reference,
+            else ""; raises `ReferenceFailed`. None without a worker.
         expect: called with candidates that will probably be evaluated next, so that they are compiled in advance;
             `full` if they will be judged without a quick evaluation before.
     """
@@ -56,7 +56,7 @@ class SuggestRequest:
     earlier: Callable[[], Sequence[Judged]] = tuple
     quick_evaluation: Callable[[Candidate], Judged] | None = None
     expect: Expect | None = None
-    trace: Callable[[], str] | None = None
+    trace: Callable[[], tuple[str, str]] | None = None
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:

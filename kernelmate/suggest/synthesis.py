@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from kernelmate.decide.constraints import launch_broken, suits
@@ -36,6 +36,9 @@ Predictions distinguish schedules with different mappings, measurements also dif
 METRICS: frozenset[MetricName] = frozenset({"time", "global_bytes", "shared_bytes", "local_bytes"})
 """Metrics that follow from the structure of a kernel."""
 
+FROM_REFERENCE = "Written from the reference"
+"""Beginning of the reason of a kernel that is written from a graph."""
+
 WITHOUT = "No kernel was written anew: the contract names no reference. kernelmate lift may read one from the kernel."
 
 
@@ -63,7 +66,9 @@ class Synthesis:
         if request.trace is None or not python or asked.metric not in METRICS or unmeasured:
             return
         try:
-            graph = Graph.of(request.trace())
+            text, note = request.trace()
+            graph = Graph.of(text)
+            self.notes += [note] if note else []
             bare, contract = _room(request)
             measured = request.verdict.backend == "cuda"
             most = self.most or (MOST_MEASURED if measured else MOST)
@@ -74,7 +79,14 @@ class Synthesis:
                 if one.capability <= 10 * major + minor and (most > MOST or not one.another)
             ]
             wanted = self._wanted(request, texts)
-            candidates = chain.from_iterable(self._placed(request, bare, contract, one) for one in wanted)
+            candidates: Iterator[Candidate] = chain.from_iterable(
+                self._placed(request, bare, contract, one) for one in wanted
+            )
+            if note:
+                candidates = (
+                    replace(one, why=one.why.replace(FROM_REFERENCE, "Written from the kernel", 1))
+                    for one in candidates
+                )
             fitting = (one for one in candidates if not launch_broken(asked, one.contract, request.contract))
             yield from (_announced if asked.metric == "time" else _promising)(request, islice(fitting, most))
         except Refused as reason:

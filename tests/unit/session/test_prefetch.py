@@ -224,7 +224,7 @@ def test_the_first_candidates_are_compiled_while_the_baseline_is_judged(
     (first, *_) = Synthesis().propose(
         SuggestRequest(
             kernel, context.contract, trial.prepared.compiled, trial.verdict, read_objective("make it faster"),
-            context.target, judge=lambda _: None, versions=tuple, stop=lambda: False, trace=lambda: context.trace(trial.prepared),
+            context.target, judge=lambda _: None, versions=tuple, stop=lambda: False, trace=lambda: (context.trace(trial.prepared), ""),
         )
     )  # fmt: skip
     prepared = prefetcher.prepared(content_key(first.kernel, first.contract), first.kernel, first.contract, None)
@@ -252,11 +252,11 @@ def test_the_suggesters_are_loaded_while_the_baseline_is_judged() -> None:
     """They import the schedules, which takes a second that no search should wait for before its baseline."""
     code = (
         "import sys\n"
-        "from kernelmate.session.session import _first_writer\n"
+        "from kernelmate.session.prefetch import first_writer\n"
         "from kernelmate.source import find_kernels, text_unit\n"
         "(kernel,) = find_kernels(text_unit('__global__ void k(float* x) { x[0] = 1; }'))\n"
         "loaded = [sorted(one for one in sys.modules if one.startswith('kernelmate.synthesis'))]\n"
-        "writer = _first_writer(kernel, None)\n"
+        "writer = first_writer(kernel, None)\n"
         "loaded.append(sorted(one for one in sys.modules if one.startswith('kernelmate.synthesis')))\n"
         "assert loaded[0] == loaded[1] and 'kernelmate.suggest.synthesis' not in sys.modules\n"
         "assert writer().name == 'synthesis'\n"

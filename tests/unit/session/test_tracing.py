@@ -63,6 +63,7 @@ def test_new_kernels_are_written_from_what_the_kernel_computes(torch: bool, tmp_
     assert found.candidates, found.notes
     assert all(one.candidate.author.startswith("synthesis:rows-") for one in found.candidates)
     assert all(one.verdict.correct for one in found.candidates)
+    assert all(one.candidate.why.startswith("Written from the kernel: ") for one in found.candidates)
     assert any(one.startswith("New kernels were written from what the kernel computes.") for one in found.notes)
 
 
