@@ -210,9 +210,12 @@ def _failure(error: BaseException, path: Path | None, what: str) -> ReferenceFai
     file = None if path is None else str(path.resolve())
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
     text = f"{type(error).__name__}: {_message(error)}".rstrip(": ")
+    hint = "Correct the function: it gets NumPy arrays, floats in float64, by the names of the arguments."
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"Install {error.name.partition('.')[0]} beside KernelMate, or do without it."
     return ReferenceFailed(
         f"{what} {text}.",
         file=file,
         line=own[-1].lineno if own else None,
-        hint="Correct the function: it gets NumPy arrays, floats in float64, by the names of the arguments.",
+        hint=hint,
     )

@@ -58,7 +58,7 @@ def explain(
 
         output.document(causes_json(explained, question))
     else:
-        from kernelmate.report.answers import answers
+        from kernelmate.report.answers import answers, causes_for
         from kernelmate.report.causes import causes_view
         from kernelmate.report.console import show
         from kernelmate.report.excerpt import SourceLines
@@ -66,11 +66,13 @@ def explain(
 
         sources = SourceLines()
         for index, (verdict, causes) in enumerate(explained):
+            said = answers(question, verdict)
+            shown = causes_for(question, said, causes)
             wrong = verdict.accepted is False
             view = (
                 verdict_view(verdict, sources)
                 if wrong
-                else causes_view(verdict, causes, kernel.unit.path, sources, answers(question, verdict))
+                else causes_view(verdict, shown, kernel.unit.path, sources, said)
             )
             show(output.stdout(), *([""] if index else []), view)
     return exit_code(verdicts)

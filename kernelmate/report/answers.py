@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.decide.metrics import metric_value
 from kernelmate.decide.objective import fold, metrics_named
-from kernelmate.records import MetricName, Optimization, Verdict
+from kernelmate.records import Cause, MetricName, Optimization, Verdict
 from kernelmate.report.roofline import BOUND_WORDS, share_words
 from kernelmate.report.words import (
     cases_sentence,
@@ -42,6 +42,14 @@ _NUMBER = re.compile(
 _CHANGED = re.compile(r"\bwhat\b.*\b(?:chang\w+|differ\w*|diff|done)\b|\bwhat did (?:you|it) do\b")
 _MOST = 5
 """Candidates whose standing is told at most."""
+
+
+_CAUSES = re.compile(rf"\b(?:why|explain|improve\w*|faster)\b|{_BOUND.pattern}")
+
+
+def causes_for(question: str, said: Sequence[str], causes: Sequence[Cause]) -> Sequence[Cause]:
+    """Returns the causes to show below what answers a question: none if the question is about a figure alone."""
+    return causes if not said or _CAUSES.search(fold(question)) else ()
 
 
 def answers(question: str, verdict: Verdict, search: Optimization | None = None) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def causes_view(
     if verdict.timing is not None:
         predicted = verdict.timing.kind == "predicted"
         parts.append(indented(Text(f"time {timing_words(verdict.timing)}", style="italic" if predicted else "")))
-    if not causes:
+    if not causes and not said:
         parts += ["", indented(toned("nothing stands out: no figure is far from what the GPU does best", "good"))]
     for cause in causes:
         parts += ["", *_cause(cause, file, sources)]

@@ -60,7 +60,7 @@ async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         place = await place_of(server, given)
         benched = place.known.benchmark_of(place.spot)
     assert benched is not None
-    from kernelmate.report.answers import answers
+    from kernelmate.report.answers import answers, causes_for
     from kernelmate.report.causes import causes_json, causes_view  # as all imports below, loads rich
     from kernelmate.report.tables import verdict_view
 
@@ -68,12 +68,14 @@ async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     search = None if last is None else last.optimization
     explained = [(verdict, diagnose(verdict)) for verdict in benched.verdicts]
     sources = _sources(place)
-    views = [
-        verdict_view(verdict, sources)
-        if verdict.accepted is False
-        else causes_view(verdict, causes, place.reading.path, sources, answers(question, verdict, search))
-        for verdict, causes in explained
-    ]
+    views = []
+    for verdict, causes in explained:
+        said = answers(question, verdict, search)
+        shown = causes_for(question, said, causes)
+        wrong = verdict.accepted is False
+        views.append(
+            verdict_view(verdict, sources) if wrong else causes_view(verdict, shown, place.reading.path, sources, said)
+        )
     return {**causes_json(explained, question, search), "text": _text(*views)}
 
 

@@ -112,3 +112,11 @@ def test_a_float64_kernel_needs_a_reference_in_numpy(reference: Any) -> None:
     assert of(arrays, SIZE)["y"].shape == (3, 5)
     with pytest.raises(ReferenceFailed, match="no type wider than float64"):
         of(arrays, SIZE, np.dtype(np.longdouble))
+
+
+def test_a_module_that_is_missing_is_named_with_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text("import no_such_library.inner\n\n\ndef softmax(x):\n    return x\n")
+    with pytest.raises(ReferenceFailed, match="No module named 'no_such_library'") as failed:
+        load_function("reference.py:softmax", tmp_path, None)
+    assert (failed.value.hint or "").startswith("Install no_such_library ")
+    assert failed.value.line == 1

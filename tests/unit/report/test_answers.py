@@ -8,8 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from kernelmate.records import Optimization, Resources, Verdict
-from kernelmate.report.answers import answers
+from kernelmate.records import Cause, Optimization, Resources, Verdict
+from kernelmate.report.answers import answers, causes_for
 from kernelmate.report.causes import causes_html, causes_json, causes_view
 from kernelmate.report.excerpt import SourceLines
 
@@ -95,3 +95,15 @@ def test_the_answer_comes_first_and_the_causes_are_a_click_away(verdict: Verdict
     text = console.file.getvalue()
     assert text.startswith("Its occupancy is 75%")
     assert causes_json([(verdict, ())], "what's the occupancy?")["explained"][0]["answers"] == list(said)
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [("what's the occupancy?", False), ("why is it slow?", True), ("what limits its occupancy?", True)],
+)
+def test_causes_follow_where_the_question_is_about_them(question: str, shown: bool, verdict: Verdict) -> None:
+    cause = Cause("barriers", "blocks arrive at a barrier often", "every warp waits", "use shuffles")
+    said = answers(question, verdict)
+    assert said
+    assert causes_for(question, said, (cause,)) == ((cause,) if shown else ())
+    assert causes_for("what did you change?", (), (cause,)) == (cause,)
