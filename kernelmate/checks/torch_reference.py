@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def on_tensors(
         torch.set_default_dtype(kind)
         try:
             with torch.no_grad():
-                returned = function(**{name: _tensor(torch, value) for name, value in given.items()})
+                returned = _returned(torch, function, given)
         finally:
             torch.set_default_dtype(before)
         if isinstance(returned, tuple | list):
@@ -82,9 +82,17 @@ def on_tensors(
     return called
 
 
-def _tensor(torch: Any, value: Any) -> Any:
-    """Returns an array as a tensor; other values are unchanged."""
-    return torch.from_numpy(np.ascontiguousarray(np.asarray(value))) if isinstance(value, np.ndarray) else value
+def _returned(torch: Any, function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Returns the results for tensors, or for arrays if the function converts its arguments itself (`torch.from_numpy(x)`)."""
+    plain = {name: np.asarray(one, order="C") if isinstance(one, np.ndarray) else one for name, one in given.items()}
+    tensors = {name: torch.from_numpy(one) if isinstance(one, np.ndarray) else one for name, one in plain.items()}
+    try:
+        return function(**tensors)
+    except (TypeError, AttributeError) as error:
+        try:
+            return function(**plain)
+        except (TypeError, AttributeError):
+            raise error from None
 
 
 def _array(torch: Any, value: Any) -> Any:
