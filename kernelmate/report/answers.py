@@ -1,4 +1,4 @@
-"""Direct answers to questions about a kernel's figures or its last search, which `explain` shows above the causes."""
+"""Answers to questions about a kernel's figures or its last search, which are shown above what limits it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def answers(question: str, verdict: Verdict, search: Optimization | None = None)
     if _CONFLICTS.search(text):
         found += _conflicts(verdict)
         text = _CONFLICTS.sub(" ", text)  # as an objective, they mean time
-    found += [sentence for name in metrics_named(text) for sentence in _ABOUT.get(name, _nothing)(verdict)]
+    found += [sentence for name in metrics_named(text) for sentence in _ABOUT[name](verdict)]
     if _DURATION.search(text):
         found += _time(verdict)
     if _BOUND.search(text):
@@ -106,10 +106,6 @@ def _changed(search: Optimization) -> Iterator[str]:
         return
     best = search.candidates[search.best].candidate
     yield f"{search.best + 1} ({best.author}): {one_line(best.why)}"
-
-
-def _nothing(_verdict: Verdict) -> Iterator[str]:
-    return iter(())
 
 
 def _time(verdict: Verdict) -> Iterator[str]:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kernelmate.records import Cause, Optimization, Verdict
-from kernelmate.report.answers import answers
+from kernelmate.report.answers import answers, causes_for
 from kernelmate.report.console import heading, indented, pairs, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.html import pairs as html_pairs
@@ -50,11 +50,16 @@ def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType
 
 
 def causes_html(
-    verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines, said: Sequence[str] = ()
+    verdict: Verdict,
+    causes: Sequence[Cause],
+    file: str,
+    sources: SourceLines,
+    question: str = "",
+    said: Sequence[str] = (),
 ) -> str:
     """Returns the HTML of one kernel: its standing, then each cause; lines wrap in narrow pages.
 
-    What answers a question comes first, and the causes are then a click away.
+    What answers a question comes first, and the causes are then a click away, unless the question asks for them.
     """
     parts = [f"<p><strong>{text(one)}</strong></p>" for one in said]
     parts += [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
@@ -62,7 +67,10 @@ def causes_html(
     limits = [] if causes else ["<p>Nothing stands out: no figure is far from what the GPU does best.</p>"]
     for cause in causes:
         limits += ['<div class="finding">', *_cause_html(cause, sources.line(file, cause.line)), "</div>"]
-    return view(parts + (folded("limits", "What limits it", limits) if said else limits))
+    return view(
+        parts
+        + (folded("limits", "What limits it", limits) if said and not causes_for(question, said, causes) else limits)
+    )
 
 
 def _cause_html(cause: Cause, line: str | None) -> list[str]:

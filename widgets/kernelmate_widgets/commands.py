@@ -438,15 +438,17 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
 
 def explained(handle: KernelHandle, question: str = "", *, quiet: bool) -> None:
     """Shows the answer to a question, and the limiters of the version in force from its verdict; nothing is run."""
-    from kernelmate.report.answers import answers
+    from kernelmate.report.answers import answers, causes_for
     from kernelmate.report.causes import causes_html, causes_view
     from kernelmate.suggest.diagnosis import diagnose
 
     kernel, verdict = handle.version.kernel, handle.verdict
     if not quiet:
-        said = answers(question, verdict, handle.optimization)
-        found = verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel), said
-        display({**views_bundle(causes_view(*found)), "text/html": causes_html(*found)}, raw=True)
+        said, causes = answers(question, verdict, handle.optimization), diagnose(verdict, kernel.unit.text)
+        path, sources = kernel.unit.path, sources_of(kernel)
+        shown = causes_view(verdict, causes_for(question, said, causes), path, sources, said)
+        html = causes_html(verdict, causes, path, sources, question, said)
+        display({**views_bundle(shown), "text/html": html}, raw=True)
 
 
 def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:

@@ -190,7 +190,7 @@ class Panel(anywidget.AnyWidget):
         if intent.kind == "explain":
             kernel, verdict = self._handle.version.kernel, self._handle.verdict
             said = answers(intent.prompt, verdict, self._handle.optimization)
-            html = causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel), said)
+            html = causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel), intent.prompt, said)
             self._say(error="", notes=[intent.reading], html=html)
         elif intent.kind == "accept":
             self._handle.accept(intent.number)

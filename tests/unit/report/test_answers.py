@@ -87,9 +87,14 @@ def test_questions_about_candidates_are_answered_by_the_last_search(optimization
 def test_the_answer_comes_first_and_the_causes_are_a_click_away(verdict: Verdict) -> None:
     said = answers("what's the occupancy?", verdict)
     sources = SourceLines()
-    html = causes_html(verdict, (), "softmax.cu", sources, said)
+    html = causes_html(verdict, (), "softmax.cu", sources, "what's the occupancy?", said)
     assert html.index("limited by registers") < html.index("<summary>What limits it</summary>")
     assert "<details" not in causes_html(verdict, (), "softmax.cu", sources)
+    cause = Cause("barriers", "blocks arrive at a barrier often", "every warp waits", "use shuffles")
+    why = "why is it slow?"
+    open_page = causes_html(verdict, (cause,), "softmax.cu", sources, why, answers(why, verdict))
+    assert "<details" not in open_page
+    assert "Use shuffles" in open_page
     console = Console(file=StringIO(), width=100)
     console.print(causes_view(verdict, (), "softmax.cu", sources, said))
     text = console.file.getvalue()
