@@ -17,9 +17,11 @@ from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
-from kernelmate.synthesis.schedules.staged_rows import STAGED
 from kernelmate.synthesis.searches import with_ascending_tables
 from kernelmate.synthesis.write import kernels_for
+
+STAGED = "staged-"
+"""Beginning of the names of schedules that compute products without tiles."""
 
 MOST = 3
 """Maximum of schedules to judge."""

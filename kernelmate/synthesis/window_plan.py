@@ -292,7 +292,8 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
     for one, shape in zip(graph.outputs, shapes, strict=True):
         while graph.nodes[one].op == "reshape":
             one, shape = graph.nodes[one].args[0], graph.nodes[graph.nodes[one].args[0]].shape  # the memory is the same
-        outputs.append((one, shape))
+        grouped = len(graph.nodes[one].shape) != len(shape)  # a simplified graph may have lost the last reshape
+        outputs.append((one, graph.nodes[one].shape if grouped else shape))
     first = outputs[0][1]
     if any(len(shape) != len(first) or not all(map(plan._same, shape, ([s] for s in first))) for _, shape in outputs):
         raise Refused("its outputs have different shapes")

@@ -1,4 +1,4 @@
-"""The process that runs the user's module, `python -m kernelmate_torch.child SCRATCH FOLDER [SERVER]`.
+"""The process that runs the user's module, `python -m kernelmate_torch.child SCRATCH FOLDER [SERVER [gpu]]`.
 
 It is confined before the module's file is loaded, as the process of references is, and answers requests of one line of JSON
 each on its standard output; what the module prints goes to standard error.
@@ -48,7 +48,7 @@ def main() -> int:
         missing = ModuleFailure(text, hint=INSTALL, kind="environment")
     else:
         torch.set_num_threads(1)  # threads are started on first use, and would not be confined
-    confine(Path(scratch), ancestors(), _open_gpu if sys.argv[3:] == ["kernelbench"] and missing is None else None)
+    confine(Path(scratch), ancestors(), _open_gpu if sys.argv[4:] == ["gpu"] and missing is None else None)
     sys.path.insert(0, folder)
     server = None
     for line in sys.stdin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from kernelmate.cli.options import (
     Output,
@@ -156,20 +158,26 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
 
     progress = TerminalProgress(output.stderr(), quiet=output.quiet or output.as_json)
     seed = settings.seed if settings.seed is not None else 0
-    with (
-        tempfile.TemporaryDirectory(prefix="kernelmate-port-") as held,
-        ModuleProcess(asked.file.path.parent, asked.timeout_s) as process,
-        progress,
-        Session(settings, progress.stage) as session,
-    ):
-        staging = Path(held).resolve()
+    with contextlib.ExitStack() as stack:
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelmate-port-"))).resolve()
+        session = stack.enter_context(Session(settings, progress.stage))
+        device = settings.place.index if session.backend == "cuda" and settings.place.host is None else None
+        process = stack.enter_context(ModuleProcess(asked.file.path.parent, asked.timeout_s, gpu=device is not None))
+        stack.enter_context(progress)
         progress.step(f"exporting {asked.file.name}")
         program = process.export(
             asked.file.path, asked.file.name, asked.inputs, seed, real_sizes=session.backend == "cuda",
             backward=asked.backward,
         )  # fmt: skip
         request = PortRequest(
-            staging, asked.everything, asked.schedules, asked.until, seed, session.backend == "cuda", asked.backward
+            staging,
+            asked.everything,
+            asked.schedules,
+            asked.until,
+            seed,
+            session.backend == "cuda",
+            device,
+            asked.backward,
         )
         porter = Porter(session, process, program, request, progress.schedule)
         parts: list[PortedPart] = []
@@ -224,7 +232,10 @@ def _part_lines(part: PortedPart) -> Iterator[str]:
         return
     timing = part.kernel.verdict.timing
     time_text = "" if timing is None else f", {timing.median_us:.3g} us {'predicted' if timing.kind == 'predicted' else ''}".rstrip()  # fmt: skip
-    yield f"{part.function.name}: kernel {part.kernel.schedule}, judged right{time_text}"
+    faster = ""
+    if part.times is not None and part.times.eager_us and part.times.kernel_us:
+        faster = f"; {part.times.eager_us / part.times.kernel_us:.3g} times as fast as PyTorch's operations"
+    yield f"{part.function.name}: kernel {part.kernel.schedule}, judged right{time_text}{faster}"
     if part.gradient is None:
         return
     saved = ", ".join(one.name for one in part.gradient.derived.saved)
@@ -283,6 +294,7 @@ def _document(made: _Ported, written: list[Path]) -> dict[str, Any]:
             "eager": one.why or None,
             "verdict": None if one.kernel is None else verdict_json(one.kernel.verdict),
             "gradient": gradient,
+            "times": None if one.times is None else msgspec.to_builtins(one.times),
         }
 
     parts = [described(one) for one in made.parts if one.computes]

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernelmate_torch.program import ModuleFailure
+from kernelmate_torch.program import ModelProgram, ModuleFailure
 
 MOST_BYTES = 64 << 20
 """Bytes of example inputs where kernels run in the emulator, which takes them at much smaller sizes."""
@@ -28,17 +28,21 @@ MOST_BYTES = 64 << 20
 SHARE = 16
 """Part of the available memory, as its divisor, that example inputs may take on a GPU: copies in float64 are twice as large."""
 
+MOST_GPU_BYTES = 1 << 30
+"""Bytes that they may take there: kernels are judged at smaller sizes, and serve larger ones."""
+
 SMALLEST = 16
 """Smallest number that a size is halved to."""
 
 
-def made_smaller(file: Any, limit: int) -> dict[str, int]:
+def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> dict[str, int]:
     """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
         file: the imported file, whose numbers are replaced. First come those that `get_inputs` alone uses, since sizes of the
             module's parameters follow from the others.
         limit: bytes that the inputs may take.
+        kept: numbers that are not replaced.
 
     Returns:
         The replaced numbers, by name; empty where the inputs fit, or their size cannot be told without making them.
@@ -47,7 +51,7 @@ def made_smaller(file: Any, limit: int) -> dict[str, int]:
     size = _bytes(make)
     if not callable(make) or size is None or size <= limit:
         return {}
-    used, others = _numbers(file, make), _numbers(file, getattr(file, "get_init_inputs", None))
+    used, others = _numbers(file, make) - kept, _numbers(file, getattr(file, "get_init_inputs", None))
     before = {name: getattr(file, name) for name in sorted(used)}
     for names in (used - others, used):
         while size is not None and size > limit:
@@ -59,6 +63,29 @@ def made_smaller(file: Any, limit: int) -> dict[str, int]:
     return {name: getattr(file, name) for name, value in before.items() if getattr(file, name) != value}
 
 
+def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> frozenset[str]:
+    """Returns the numbers that were made smaller although the program holds for one value of a size that follows from them.
+
+    A kernel for such a size would not take the file's own inputs.
+    """
+    file = sys.modules[MODULE_NAME]
+    make = getattr(file, "get_inputs", None)
+    fixed = {
+        one.target: {axis: side for axis, side in enumerate(one.tensor.shape) if isinstance(side, int)}
+        for one in program.nodes
+        if one.kind == "input" and one.tensor is not None
+    }
+    found = set()
+    for name, value in loaded.smaller.items():
+        setattr(file, name, 2 * value)
+        shapes = _shapes(make) or ()
+        setattr(file, name, value)
+        for held, shape in zip(program.inputs, shapes, strict=False):
+            if any(shape[axis] != side for axis, side in fixed.get(held, {}).items() if axis < len(shape)):
+                found.add(name)
+    return frozenset(found)
+
+
 def _numbers(file: Any, function: Any) -> set[str]:
     """Returns the names of the file's whole numbers that a function uses."""
     code = getattr(function, "__code__", None)
@@ -68,11 +95,24 @@ def _numbers(file: Any, function: Any) -> set[str]:
 
 def _bytes(make: Callable[[], Any] | None) -> int | None:
     """Returns the bytes of the inputs, which are not made; None if that cannot be told."""
+    given = _fakes(make)
+    if given is None:
+        return None
+    sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in given if torch.is_tensor(one)]
+    return sum(sizes)
+
+
+def _shapes(make: Callable[[], Any] | None) -> list[tuple[int, ...]] | None:
+    """Returns the shapes of the inputs, () for what is not a tensor; None if they cannot be told."""
+    given = _fakes(make)
+    return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in given]
+
+
+def _fakes(make: Callable[[], Any] | None) -> list[Any] | None:
+    """Returns the inputs without contents; None where they cannot be made so."""
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            given = make() if make is not None else ()
-            sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in given if torch.is_tensor(one)]
-            return sum(sizes)
+            return list(make()) if make is not None else []
     except Exception:  # noqa: BLE001 -- making them for real says what is wrong
         return None
 
@@ -82,7 +122,7 @@ def most_bytes(*, real_sizes: bool) -> int:
     if not real_sizes:
         return MOST_BYTES
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // SHARE
+        return min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // SHARE, MOST_GPU_BYTES)
     except (ValueError, OSError):
         return 16 * MOST_BYTES
 
@@ -132,7 +172,14 @@ class FunctionModule(torch.nn.Module):
 
 
 def load(
-    path: Path, name: str, inputs: str, seed: int, *, real_sizes: bool = False, limit: int | None = None
+    path: Path,
+    name: str,
+    inputs: str,
+    seed: int,
+    *,
+    real_sizes: bool = False,
+    limit: int | None = None,
+    kept: frozenset[str] = frozenset(),
 ) -> LoadedModule:
     """Load a file and make its module and example inputs.
 
@@ -143,6 +190,7 @@ def load(
         seed: set before the module is made, and before its inputs are.
         real_sizes: keep the sizes of large inputs as long as they fit into memory.
         limit: bytes that the inputs may take, in place of what `real_sizes` says.
+        kept: numbers of the file that are not made smaller.
 
     Raises:
         Refusal: the file, the module or its inputs need a change.
@@ -159,7 +207,7 @@ def load(
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
     most = most_bytes(real_sizes=real_sizes) if limit is None else limit
-    smaller = {} if inputs else made_smaller(file, most)
+    smaller = {} if inputs else made_smaller(file, most, kept)
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):

@@ -23,8 +23,10 @@ from kernelmate_torch.program import (
     DerivedGraph,
     ModelProgram,
     ModuleFailure,
+    PartTimes,
     PartToCheck,
     PartToDifferentiate,
+    PartToTime,
 )
 
 LAST_PRINTED = 400
@@ -40,9 +42,10 @@ class ModuleProcess:
         folder: of the module's file, from which it imports.
         timeout_s: seconds that one request may take.
         server: which requests it answers, a key of `kernelmate_torch.child.SERVERS`.
+        gpu: it uses a GPU.
     """
 
-    def __init__(self, folder: Path, timeout_s: float, server: str = "port") -> None:
+    def __init__(self, folder: Path, timeout_s: float, server: str = "port", *, gpu: bool = False) -> None:
         self._timeout_s = timeout_s
         self._path = folder
         self._scratch = tempfile.TemporaryDirectory(prefix="kernelmate-module-", ignore_cleanup_errors=True)
@@ -55,6 +58,7 @@ class ModuleProcess:
             self._scratch.name,
             str(folder.resolve()),
             server,
+            *(["gpu"] if gpu else []),
         ]
         package = str(Path(__file__).resolve().parents[1])
         environment = allowed(os.environ)
@@ -132,6 +136,10 @@ class ModuleProcess:
         """
         request = {"do": "check", "reference": str(reference), "parts": parts, "seed": seed, "graph": graph}
         return self.ask(request, list[Agreement])
+
+    def time(self, part: PartToTime) -> PartTimes:
+        """Time a part's kernel beside PyTorch's operations, on the GPU that the process was started with."""
+        return self.ask({"do": "time", "part": part}, PartTimes)
 
     def verify(self, folder: Path, seed: int, *, backward: bool = False) -> Agreement:
         """Compare the new module, with its kernels in the emulator, with the old one in float64.

@@ -324,27 +324,61 @@ def _word(target: str) -> str:
     }.get(word, word)
 
 
-def judged_size(function: PartFunction) -> dict[str, int]:
-    """Returns sizes of at most `MOST_PRODUCT` for the emulator, made of the example's by halving the largest ones."""
+def judged_size(function: PartFunction, *, gpu: bool = False) -> dict[str, int]:
+    """Returns the sizes at which a part is judged, made of the example's by halving.
+
+    In the emulator they are at most `MOST_PRODUCT`, and the largest ones are halved. On a GPU every array has at most
+    `MOST_ELEMENTS` elements; the first axis is halved as long as it is longer than `MANY_ROWS`, since the lengths of rows
+    decide which schedule is the fastest.
+    """
     size = dict(function.size)
-    while _work(function, size) > MOST_PRODUCT and max(size.values(), default=1) > SMALLEST:
+    work, most = (_elements, MOST_ELEMENTS) if gpu else (_work, MOST_PRODUCT)
+    while work(function, size) > most and max(size.values(), default=1) > SMALLEST:
         largest = max(size, key=lambda name: size[name])
-        size[largest] = max(size[largest] // 2, 1)
+        first = next((one.shape[0] for one in function.arguments if one.shape), "")
+        chosen = first if gpu and size.get(first, 0) > MANY_ROWS else largest
+        size[chosen] = max(size[chosen] // 2, 1)
     return size
+
+
+MOST_ELEMENTS = 1 << 25
+"""Elements of the largest array at which a part is judged on a GPU: 128 MB of float32, more than twice the L2 of an H200."""
+
+MANY_ROWS = 512
+"""Length of a first axis that keeps every multiprocessor of a GPU busy."""
 
 
 SMALLEST = 8
 """Sizes up to this are not halved."""
 
 
-def _work(function: PartFunction, size: Mapping[str, int]) -> int:
-    """Returns the product of all sizes, or the elements of the largest array, or about the products of a contraction."""
-    arrays = [
+def _arrays(function: PartFunction, size: Mapping[str, int]) -> list[int]:
+    """Returns the elements of each argument."""
+    return [
         math.prod(size.get(side, int(side) if side.isdigit() else 1) for side in one.shape or ())
         for one in function.arguments
     ]
+
+
+def _elements(function: PartFunction, size: Mapping[str, int]) -> int:
+    """Returns the elements of the largest array; of a contraction, products count as `PRODUCTS` to an element."""
+    largest = max(_arrays(function, size), default=1)
+    return max(largest, _work(function, size) // PRODUCTS) if _is_contraction(function) else largest
+
+
+PRODUCTS = 1 << 10
+"""Products that count as one element: of square matrices, at most 3250 rows, whose reference is evaluated on the CPU."""
+
+
+def _is_contraction(function: PartFunction) -> bool:
+    return " @ " in function.text or "einsum" in function.text
+
+
+def _work(function: PartFunction, size: Mapping[str, int]) -> int:
+    """Returns the product of all sizes, or the elements of the largest array, or about the products of a contraction."""
+    arrays = _arrays(function, size)
     most = max(math.prod(size.values()), *arrays)
-    if " @ " not in function.text and "einsum" not in function.text:
+    if not _is_contraction(function):
         return most
     # Of m x k and k x n: sqrt(mk * kn * mn), where the result is about as large as the larger operand.
     largest = sorted(arrays)[-2:]

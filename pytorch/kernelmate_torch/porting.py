@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,11 @@ from msgspec import structs
 from kernelmate.errors import InputError
 from kernelmate.session import Session
 from kernelmate.session.writing import NewKernel, why_not_written, write_kernel
+from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.examples import Examples, load_python_function
+from kernelmate.source.launch import argument_shapes
 from kernelmate.synthesis.draft import KernelRequest
+from kernelmate_torch.compiling import compiled_operator
 from kernelmate_torch.module_process import ModuleProcess
 from kernelmate_torch.numpy_text import UnknownSize, Untranslated
 from kernelmate_torch.operations import HEAVY, OPERATIONS, RANDOM, VIEWS
@@ -24,8 +28,10 @@ from kernelmate_torch.program import (
     GraphNode,
     ModelProgram,
     NamedValue,
+    PartTimes,
     PartToCheck,
     PartToDifferentiate,
+    PartToTime,
     nodes_in,
 )
 
@@ -52,6 +58,7 @@ class PortedPart:
         kernel: its kernel; None if it stays eager.
         why: for an eager part, the reason.
         gradient: what computes the gradients of its inputs; None if there are none, or they were not asked for.
+        times: of the kernel and the operations that it replaces, on a GPU.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -59,6 +66,7 @@ class PortedPart:
     kernel: NewKernel | None = None
     why: str = ""
     gradient: PartGradient | None = None
+    times: PartTimes | None = None
 
     @property
     def computes(self) -> bool:
@@ -104,7 +112,9 @@ class PortRequest:
         everything: also write kernels for what a library computes as fast.
         schedules: kernels that are judged for each part; the fastest right one is taken.
         until: time on `time.monotonic` after which no further part is begun; None for no limit.
-        real_sizes: judge at the example's sizes, however large (on a GPU).
+        real_sizes: judge at sizes for a GPU, as near to the example's as they can be judged.
+        device: number of the GPU of this machine that kernels are judged on, where a part stays eager if PyTorch's operations
+            are faster; None for the emulator, and for a GPU of another machine.
         backward: also write kernels for gradients.
     """
 
@@ -114,6 +124,7 @@ class PortRequest:
     until: float | None = None
     seed: int = 0
     real_sizes: bool = False
+    device: int | None = None
     backward: bool = False
 
 
@@ -246,13 +257,34 @@ class Porter:
                 why = error.message
                 continue
             if outcome.best is not None:
+                times = self._timed(function, outcome.best)
+                why = _slower(times)
+                if why and not self.request.everything:
+                    return None, why
                 self._taken.add(function.name)
                 gradient = None if derived is None else self._gradient(function, derived)
                 if gradient is not None and len(gradient.steps) > MOST_STEPS:
                     return None, f"its gradients would take more than {MOST_STEPS} kernels"
-                return PortedPart(tuple(nodes), function, outcome.best, gradient=gradient), ""
+                return PortedPart(tuple(nodes), function, outcome.best, gradient=gradient, times=times), ""
             why = next(iter(outcome.notes), "no kernel was judged right")
         return None, why
+
+    def _timed(self, function: PartFunction, made: NewKernel) -> PartTimes | None:
+        """Returns the times of a part of the module's own graph on a GPU."""
+        device = self.request.device
+        if device is None or self.graph is not None:
+            return None
+        self.on_part(f"{function.name}: timing beside PyTorch")
+        path = self.request.folder / f"timed_{next(self._attempts)}.cu"
+        path.write_text(made.kernel.unit.text, encoding="utf-8")
+        kernel = load_kernel(str(path))
+        contract = contract_for(kernel)
+        # The confined process cannot start a compiler; it finds the code in the cache.
+        compiled_operator(kernel, contract, self.session.target.arch)
+        shapes = argument_shapes(contract, contract.sizes[0])
+        inputs = tuple(shapes[one.name] for one in contract.args if one.name in shapes and one.direction == "in")
+        with _alone_on(device):
+            return self.process.time(PartToTime(str(path), function.inputs, function.outputs, inputs, device))
 
     def _derived(self, function: PartFunction) -> DerivedGraph | None:
         """Returns the backward graph of a function; None where no input or no result is a floating number.
@@ -286,7 +318,7 @@ class Porter:
 
     def _asked(self, function: PartFunction, path: Path) -> KernelRequest:
         found = load_python_function(f"{path}:{function.name}")
-        size = dict(function.size) if self.request.real_sizes else judged_size(function)
+        size = judged_size(function, gpu=self.request.real_sizes)
         target = self.request.folder / "kernels" / f"{function.name}.cu"
         return KernelRequest(
             found, Examples(function.arguments, size), target, function.name, require=function.require,
@@ -301,6 +333,29 @@ class Porter:
         if len(names) != len(specs) or taken & set(names):
             return ()
         return tuple((name, one.dtype) for name, one in zip(names, specs, strict=True) if one and "float" in one.dtype)
+
+
+@contextlib.contextmanager
+def _alone_on(device: int) -> Iterator[None]:
+    """Holds the lock of a GPU of this machine, so that no other session of KernelMate uses it."""
+    from kernelmate.backends.cuda.driver import read_driver
+    from kernelmate.backends.cuda.gpu_lock import GpuLock
+
+    driver = read_driver()
+    assert driver is not None, "kernels were judged on its GPU"
+    turns = GpuLock(driver.gpus[device].uuid)
+    try:
+        with turns.alone():
+            yield
+    finally:
+        turns.close()
+
+
+def _slower(times: PartTimes | None) -> str:
+    """Returns why a part stays eager; empty where the kernel is faster, or nothing was timed."""
+    if times is None or times.eager_us is None or times.kernel_us is None or times.kernel_us <= times.eager_us:
+        return ""
+    return f"PyTorch takes {times.eager_us:.3g} us for it, and the kernel {times.kernel_us:.3g} us"
 
 
 def _products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:

@@ -100,6 +100,38 @@ class PartToCheck(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...]
 
 
+class PartToTime(msgspec.Struct, frozen=True):
+    """A part that has a kernel, to be timed beside PyTorch's own operations on a GPU.
+
+    Attributes:
+        kernel: path of the kernel's file.
+        inputs: nodes that it takes, in order.
+        outputs: nodes that it returns, in order.
+        shapes: shape of each input at which both are timed.
+        device: number of the GPU.
+    """
+
+    kernel: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    device: int = 0
+
+
+class PartTimes(msgspec.Struct, frozen=True):
+    """Microseconds of one call of a part from Python, with inputs that are not in L2: medians of the blocks.
+
+    Attributes:
+        eager_us: PyTorch's operations, one after the other; None where they could not be timed.
+        kernel_us: the kernel's operator; None likewise.
+        why: why there are no times.
+    """
+
+    eager_us: float | None = None
+    kernel_us: float | None = None
+    why: str = ""
+
+
 class NamedValue(msgspec.Struct, frozen=True):
     """A node of a program, and the name that a part's text has for it."""
 

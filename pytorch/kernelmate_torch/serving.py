@@ -27,9 +27,10 @@ from kernelmate_torch.comparing import (
     is_unsteady,
 )
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
-from kernelmate_torch.loading import LoadedModule, Refusal, load, refusal_of
+from kernelmate_torch.loading import LoadedModule, Refusal, load, numbers_of_fixed_sizes, refusal_of
 from kernelmate_torch.operations import RANDOM
-from kernelmate_torch.program import Agreement, DerivedGraph, PartToDifferentiate
+from kernelmate_torch.part_timing import time_part
+from kernelmate_torch.program import Agreement, DerivedGraph, ModelProgram, PartToDifferentiate, PartToTime
 
 LARGEST_CHECKED = 64
 """Largest free size at which reference functions are compared in NumPy."""
@@ -52,26 +53,34 @@ class ModuleServer:
         try:
             match request["do"]:
                 case "export":
-                    self._loaded = load(
-                        Path(request["path"]),
-                        request["name"],
-                        request["inputs"],
-                        request["seed"],
-                        real_sizes=request["real_sizes"],
-                    )
-                    self._graphs = []
-                    if request["backward"]:
-                        refuse_without_gradient(self._loaded)
-                    self._captured = capture(self._loaded)
-                    return replace(self._captured.program, smaller=dict(self._loaded.smaller))
+                    return self._export(request)
                 case "check":
                     return self._check(Path(request["reference"]), request["parts"], request["seed"], request["graph"])
+                case "time":
+                    return time_part(self._known()[1], convert(request["part"], PartToTime))
                 case "differentiate":
                     return self._differentiate(convert(request["part"], PartToDifferentiate))
                 case _:
                     return self._verify(Path(request["folder"]), request["seed"], backward=request["backward"])
         except Refusal as refusal:
             return refusal.failure
+
+    def _export(self, request: Mapping[str, Any]) -> ModelProgram:
+        """Loads and exports the module, again where it holds for one value of a size that was made smaller."""
+        kept: frozenset[str] = frozenset()
+        while True:
+            self._loaded = load(
+                Path(request["path"]), request["name"], request["inputs"], request["seed"],
+                real_sizes=request["real_sizes"], kept=kept,
+            )  # fmt: skip
+            self._graphs = []
+            if request["backward"]:
+                refuse_without_gradient(self._loaded)
+            self._captured = capture(self._loaded)
+            fixed = numbers_of_fixed_sizes(self._loaded, self._captured.program)
+            if not fixed:
+                return replace(self._captured.program, smaller=dict(self._loaded.smaller))
+            kept |= fixed
 
     def _known(self) -> tuple[LoadedModule, Captured]:
         assert self._loaded is not None

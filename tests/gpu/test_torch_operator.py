@@ -137,7 +137,10 @@ def test_it_follows_pending_work_of_the_current_stream(operator: Callable[..., M
     swiglu(one, one)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(200_000_000)
+        # Memory for the stream: what the driver allocates may wait for the kernels before it.
+        held = [torch.zeros_like(one) for _ in range(4)]
+        del held
+        torch.cuda._sleep(1_000_000_000)
         late = torch.zeros_like(one)
         late += 3
         got = swiglu(late, one)

@@ -94,7 +94,10 @@ class BenchmarkRunner:
         """Returns the process for tasks of a folder, in which no candidate runs."""
         if self._process is None or self._folder != folder:
             self._end()
-            self._process, self._folder = ModuleProcess(folder, self._settings.timeout_s, "kernelbench"), folder
+            self._process, self._folder = (
+                ModuleProcess(folder, self._settings.timeout_s, "kernelbench", gpu=True),
+                folder,
+            )
         return self._process
 
     def gpu(self, folder: Path) -> str:
@@ -139,7 +142,7 @@ class BenchmarkRunner:
         }  # fmt: skip
         try:
             prepared = judging.ask(asked, PreparedTask)
-            with ModuleProcess(task.path.parent, self._settings.timeout_s, "kernelbench") as running:
+            with ModuleProcess(task.path.parent, self._settings.timeout_s, "kernelbench", gpu=True) as running:
                 run = self._run(running, task, candidate, prepared)
                 if isinstance(run, TaskFinding):
                     return CandidateVerdict(name, False, False, findings=(run,))
@@ -171,7 +174,7 @@ class BenchmarkRunner:
             "do": "time", "task": str(task.path), "candidate": str(candidate), "seed": self._settings.seed,
             "tolerance": self._settings.tolerance,
         }  # fmt: skip
-        with ModuleProcess(task.path.parent, self._settings.timeout_s, "kernelbench") as process:
+        with ModuleProcess(task.path.parent, self._settings.timeout_s, "kernelbench", gpu=True) as process:
             timed = _answer_of(process, asked, TimedCandidate)
         if isinstance(timed, TaskFinding):
             return msgspec.structs.replace(

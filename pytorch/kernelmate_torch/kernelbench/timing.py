@@ -86,12 +86,12 @@ def time_candidate(path: Path, subject: Subject) -> TimedCandidate:
         return TimedCandidate(
             name, (), skipped, (TaskFinding("raised", "error", f"ModelNew raised: {skipped['new']}."),)
         )
-    call_us = min(_once_us(version, contents[0]) for version in versions.values())
+    call_us = min(once_us(version, contents[0]) for version in versions.values())
     each = sum(one.numel() * one.element_size() for one in tensors_in(contents[0]))
     free, _ = torch.cuda.mem_get_info(device)
     l2 = torch.cuda.get_device_properties(device).L2_cache_size
     rotation = Rotation(contents[:2], sets_needed(each, l2, free, call_us))
-    times, left = _blocks(versions, rotation)
+    times, left = timed_blocks(versions, rotation)
     findings = [*notes, *_checked(new, reference, contents[2], subject.tolerance), *watched.findings()]
     if left > BLOCKS // 2:
         findings.append(TaskFinding("side-stream", "error", f"In {left} of {2 * BLOCKS} legs the GPU was still busy after the candidate's last event."))  # fmt: skip
@@ -124,7 +124,7 @@ def _cloned(inputs: Sequence[Any]) -> list[Any]:
     return [one.clone() if torch.is_tensor(one) else one for one in inputs]
 
 
-def _once_us(version: Version, inputs: Sequence[Any]) -> float:
+def once_us(version: Version, inputs: Sequence[Any]) -> float:
     """Returns the microseconds of one call, which decides the number of calls in a leg."""
     given = _cloned(inputs)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -136,7 +136,7 @@ def _once_us(version: Version, inputs: Sequence[Any]) -> float:
     return float(start.elapsed_time(end)) * 1e3
 
 
-def _blocks(versions: Mapping[str, Version], rotation: Rotation) -> tuple[dict[str, list[float]], int]:
+def timed_blocks(versions: Mapping[str, Version], rotation: Rotation) -> tuple[dict[str, list[float]], int]:
     """Returns microseconds of a call, for each version and block, and the legs of the candidate that left work behind."""
     times: dict[str, list[float]] = {name: [] for name in versions}
     left = leg = 0
