@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kernelmate.errors import KernelmateError, ReferenceFailed, SourceError
+from kernelmate.errors import CompileTimeout, KernelmateError, ReferenceFailed, SourceError
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
 from kernelmate.source import apply_edits
@@ -172,7 +172,7 @@ def _judged(
             try:
                 found.append(_new(session, kernel, contract, written))
             except KernelmateError as error:
-                if error.exit_code != 2:
+                if error.exit_code != 2 and not isinstance(error, CompileTimeout):
                     raise
                 notes.append(f"The schedule {written.schedule} was left out: {error.message}")
     except Refused as reason:

@@ -34,6 +34,7 @@ class WindowElements(Expressions):
         self._pointers: dict[tuple[str, str], str] = {}
         self._strides: dict[str, str] = {}
         self._facts: list[Linear] = []
+        self._repetitions = 1  # of what is written, by the loops of reductions around it
 
     def number_text(self, value: Linear) -> tuple[str, int]:
         """Returns a position or a size as C++ text."""

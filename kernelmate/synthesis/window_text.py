@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
+from kernelmate.source.expressions import evaluate
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import block_of
@@ -20,6 +22,13 @@ _BESIDE = {
 }  # fmt: skip
 """Names of adjacent elements by row and column offset."""
 _NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
+
+
+MOST_UNROLLED = 64
+"""Longest loop of a constant length that is unrolled: longer ones make code of which the compiler takes minutes."""
+
+MOST_REPEATED = 4096
+"""Largest number of elements that the reductions within another one may have together, for each result."""
 
 
 def _limit(kind: str, ctype: str) -> str:
@@ -261,17 +270,25 @@ class WindowText(WindowElements):
             local = self.names.fresh(self._counter(length, len(loops), len(variables)))
             self._positions[variable] = local
             loops.append((local, length))
+        outer = self._repetitions
+        self._repetitions *= math.prod(self._length(variable) for variable in variables)
+        if outer > 1 and self._repetitions > MOST_REPEATED:
+            raise Refused(f"a reduction would be computed again for each of the {outer} elements of another one")
         known, places = dict(self.known), dict(self._places)
         body: list[str] = []
         for text in self.locals_for(roots, body):
             body += self._combined(kind, name, text, ctype)
-        self.known, self._places = known, places
+        self.known, self._places, self._repetitions = known, places, outer
         for local, length in reversed(loops):
             body = block_of(f"for (int {local} = 0; {local} < {length}; ++{local})", body)
-            body = ["#pragma unroll", *body] if length.isdigit() else body
+            body = ["#pragma unroll", *body] if length.isdigit() and int(length) <= MOST_UNROLLED else body
         lines += body
         self.known[key] = name
         return name
+
+    def _length(self, variable: str) -> int:
+        """Returns the length of a reduction's axis at the first listed size."""
+        return max(1, int(evaluate(self.plan.ranges[variable].text(), self.plan.sizes[0])))
 
     def _combined(self, kind: str, name: str, text: str, ctype: str) -> list[str]:
         """Returns statements that combine one more value of a type into a reduction; NaN propagates as in NumPy."""
