@@ -15,7 +15,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed
-from kernelmate.compiler.prelude import DRIVER_TYPES, EXTREMES_OF_LISTS, MACROS, RUNTIME_NAMES, STD_NAMES, THRUST
+from kernelmate.compiler.prelude import (
+    CURAND_TYPES,
+    DRIVER_TYPES,
+    EXTREMES_OF_LISTS,
+    MACROS,
+    POSIX_TYPES,
+    RUNTIME_NAMES,
+    STD_NAMES,
+    THRUST,
+)
 from kernelmate.compiler.preprocessor import (
     UMBRELLA,
     Fate,
@@ -319,7 +328,9 @@ class _Plan:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
-        names |= RUNTIME_NAMES & words - own
+        names |= (RUNTIME_NAMES | POSIX_TYPES) & words - own
+        if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
+            names |= CURAND_TYPES & words - own
         names |= {
             one for one in MACROS if any(one in file.text for file in self.files.files)
         } - self.files.macros.keys()

@@ -191,3 +191,35 @@ __global__ void clock(long long *t) { t[0] = clock64(); }
         "max": "_Z3maxPK",
         "clock": "_Z5clock",
     }
+
+
+def test_members_of_host_types_are_left_out_under_every_name(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#include <cufft.h>
+#include <cublas_v2.h>
+#include <pthread.h>
+#define Plan cufftHandle
+typedef cublasHandle_t Handle;
+struct Matrix {
+  int n; static int count; static pthread_mutex_t* lock; Plan plan; Handle handle; static const int kSide = 4;
+  __device__ int size() const { return n * kSide; }
+};
+__global__ void k(float* x, Matrix* m) { if (threadIdx.x < m->size()) x[threadIdx.x] = 1; }
+"""
+    assert not [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
+
+
+def test_only_kernels_that_draw_random_numbers_need_curand(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#include <curand_of_no_version.h>
+struct Noise { __device__ float operator()(float x, curandState* s) const; __device__ float more(curandStatePhilox4_32_10_t* s); };
+__global__ void k(float* x) { x[0] = 1; }
+__global__ void draw(curandState* s, float* x) { x[0] = curand_uniform(s); }
+"""
+    found = {
+        name: [one.message for one in compiled.diagnostics if one.severity == "error"]
+        for name, compiled in compile_each(tmp_path, text).items()
+    }
+    assert not found["k"]
+    (message,) = found["draw"]
+    assert message.startswith('identifier "curand_uniform" is undefined')
