@@ -721,3 +721,15 @@ int main() {
         'total = "inout float32[1] ~ zeros"  # inferred: lines 7 and 8',
         'x = "in float32[n]"  # inferred: lines 6 and 9',
     ]
+
+
+def test_vectors_and_states_of_generators_are_inferred() -> None:
+    text = "__global__ void k(float2* y, float2 v, curandState* s, off_t offset, int n) { y[threadIdx.x] = v; }"
+    found = told(text)
+    assert found[4:] == [
+        'y = "inout float32[n * 2]"  # a guess',
+        'v = { x = "float32 = 1.0", y = "float32 = 1.0" }  # a guess',
+        's = "inout uint32[n * 12]"  # a guess',
+        'offset = "int64 = 1"  # a guess',
+        'n = "int32"',
+    ]
