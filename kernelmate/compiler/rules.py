@@ -176,7 +176,7 @@ class Rules:
         host_base = bool(clause) and self._is_host(file, clause[0], brace)
         if host_base:
             node.cut.append((clause[0], brace))
-        if code[declaration.start].text != "typedef" and not self._is_annotated(file, declaration):
+        if "typedef" not in texts_of(file, declaration.start, brace) and not self._is_annotated(file, declaration):
             last = declaration.stop - (code[declaration.stop - 1].text == ";")
             node.cut.append((closer + 1, last))
         members = [member for member in flat(declaration.members) if member.kind == "function"]
@@ -192,8 +192,10 @@ class Rules:
             if member.kind == "type":
                 relaxed |= self._prune(file, member, cut)
             elif member.kind == "function":
-                if self._is_annotated(file, member) or _is_defaulted(code, member):
-                    continue
+                if self._is_annotated(file, member) or (
+                    _is_defaulted(code, member) and "virtual" not in texts_of(file, member.start, member.head)
+                ):
+                    continue  # NVRTC takes a virtual destructor that is defaulted for a function of the host
                 if {"constexpr", "consteval"} & texts_of(file, member.start, member.head) and not self._is_host(
                     file, member.start, member.stop
                 ):
