@@ -291,18 +291,19 @@ class _Guess:
         """Returns the contract, and the origins of its lines."""
         extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
         origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
-        if facts.values and "sizes" in facts.origins:
-            smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
-            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
+        sizes = tuple(bounded(size, args, facts.values) for size in sizes)
+        if facts.values and "sizes" in facts.origins:
+            smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
+            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
         args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         if instances:
             origins["instances"] = _origin_of(self.kernel, instances[0])
         contract = Contract(
             kernel=self.kernel.name,
-            sizes=tuple(bounded(size, args, facts.values) for size in sizes),
+            sizes=sizes,
             grid=launch.grid,
             block=launch.block,
             args=args,

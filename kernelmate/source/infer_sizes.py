@@ -146,13 +146,18 @@ def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns a size whose guessed values are halved until no array is larger than an emulator can hold: `[n, n * 3]`."""
+    """Returns a size whose values are halved until no array is larger than an emulator can hold: `[n, n * 3]`.
+
+    Values that host code gives, `known`, are halved after the guessed ones, the largest first.
+    """
     shapes = [one.shape for one in args if one.shape is not None]
     while any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
-        smaller = {name: value if name in known else max(value // 2, 1) for name, value in size.items()}
-        if smaller == size:
+        guessed = {name for name, value in size.items() if name not in known and value > 1}
+        largest = {name for name, value in size.items() if value == max(size.values()) and value > 1}
+        halved = guessed or largest
+        if not halved:
             break
-        size = smaller
+        size = {name: value // 2 if name in halved else value for name, value in size.items()}
     return size
 
 

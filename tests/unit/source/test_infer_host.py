@@ -620,6 +620,18 @@ def test_guessed_sizes_of_a_square_fit_into_memory() -> None:
     assert all(size["side"] ** 2 * 3 < 2**22 for size in contract.sizes)
 
 
+def test_squares_of_sizes_that_host_code_gives_fit_into_memory() -> None:
+    text = """__global__ void scale(float* x, int side) { x[blockIdx.x * side + threadIdx.x] *= 2; }
+int main() {
+  int side = 8192;
+  float* x;
+  cudaMalloc(&x, side * side * sizeof(float));
+  scale<<<side, 64>>>(x, side);
+}
+"""
+    assert told(text)[0] == "sizes = [{ side = 1024 }]  # inferred: line 3, side = 8192 there"
+
+
 def test_enumerations_and_types_of_other_files_are_known(tmp_path: Path) -> None:
     kernel = (
         '#include "types.h"\nenum class Kind : unsigned char { plain, fast };\ntypedef enum { up, down } Way;\n'
