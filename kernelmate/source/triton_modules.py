@@ -427,10 +427,14 @@ _REFUSED_NAMES = frozenset(
 )  # fmt: skip
 
 
+_LOCAL_NAMES = frozenset({"input", "object", "type", "dir", "help"})
+"""Names of these that a kernel may assign: Triton looks none of them up among Python's own where they have no value."""
+
+
 def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
-    A function's parameters may have such names, as `input`, and a function of an imported module may begin with an underscore.
+    A function's parameters, and some local variables, may have such names, as `input`, and a function of an imported module may begin with an underscore.
 
     Args:
         nodes: the definitions.
@@ -448,7 +452,7 @@ def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str
         stored = {one.id for one in found if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
         known = {one for one in modules if one.partition(".")[0] not in own | stored}
         for node in found:
-            if _is_refused(node, _REFUSED_NAMES - own, known):
+            if _is_refused(node, _REFUSED_NAMES - own - (_LOCAL_NAMES & stored), known):
                 assert isinstance(node, ast.Attribute | ast.Name)
                 raise SourceError(
                     f"{node.attr if isinstance(node, ast.Attribute) else node.id} may not be used by a kernel that is compiled here.",
