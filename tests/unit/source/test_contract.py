@@ -663,3 +663,10 @@ def test_a_block_that_is_not_closed_ends_at_a_blank_line() -> None:
     following = BLANKS.replace("// ///\n", "int x;\n// ///\n") + ONE
     with pytest.raises(ContractError, match="never closed"):
         parse_contract(find_kernels(text_unit(following))[0])
+
+
+def test_a_type_of_branches_takes_the_dtype_of_any(contract_of: Parse) -> None:
+    branches = "#ifdef WIDE\n#define real double\n#else\n#define real float\n#endif\n"
+    for dtype in ("float32", "float64"):
+        contract = contract_of(ONE_TOML.replace("float32", dtype), branches + ONE.replace("float", "real"))
+        assert contract.args[0].dtype == dtype

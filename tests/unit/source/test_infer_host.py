@@ -745,3 +745,23 @@ def test_vectors_and_states_of_generators_are_inferred() -> None:
         'offset = "int64 = 1"  # a guess',
         'n = "int32"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("branches", "dtype"),
+    [
+        ("#ifdef WIDE\n#define FP double // wide\n#else\n#define FP float\n#endif\n", "float32"),
+        ("#define WIDE\n#if defined(WIDE)\ntypedef double FP;\n#else\ntypedef float FP;\n#endif\n", "float64"),
+        ("#ifndef WIDE\nusing FP = float;\n#else\nusing FP = double;\n#endif\n", "float32"),
+        ("#if 0\n#define FP double\n#else\n#define FP float\n#endif\n", "float32"),
+    ],
+)
+def test_a_type_of_branches_is_that_of_a_build_without_options(branches: str, dtype: str) -> None:
+    kernel = "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n"
+    assert any(line.startswith(f'x = "inout {dtype}[') for line in told(branches + kernel))
+
+
+def test_a_type_that_only_the_build_decides_is_not_guessed() -> None:
+    branches = "#if PRECISION == 64\n#define FP double\n#else\n#define FP float\n#endif\n"
+    with pytest.raises(ContractError, match="cannot be inferred"):
+        told(branches + "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n")
