@@ -266,9 +266,13 @@ def with_removed_references(found: tuple[Diagnostic, ...], texts: Iterable[str])
     told = []
     for one in found:
         name = re.match(r'identifier "(\w+)" is undefined', one.message)
+        template = re.match(r"(texture|surface) is not a template", one.message)
         if name is not None and name[1] in kinds and one.severity == "error":
             kind = kinds[name[1]]
             text = f"{one.message}\n  {name[1]} is a {kind} reference{REMOVED}: pass a {kind} object"
+            one = replace(one, message=text)
+        elif template is not None and one.severity == "error":
+            text = f"{one.message}\n  This declares a {template[1]} reference{REMOVED}: pass a {template[1]} object"
             one = replace(one, message=text)
         told.append(one)
     return tuple(told)

@@ -179,6 +179,16 @@ __global__ void k(float *x) { x[0] = tex1Dfetch(table, 3) + absent; }
     assert others[0].endswith("possible cause: headers that were not found: missing.h")
 
 
+def test_references_in_text_for_nvrtc_are_named_as_removed(tmp_path: Path, cache_dir: Path) -> None:
+    text = "texture<float, 1> table;\\n__global__ void k(float *x) { x[0] = 1; }\\n"
+    path = tmp_path / "kernels.py"
+    path.write_text(f"import cupy\nk = cupy.RawKernel('{text}', 'k')\n")
+    (kernel,) = load_kernels(path)
+    compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    first = next(one.message for one in compiled.diagnostics if one.severity == "error")
+    assert "reference, which CUDA 12 removed: pass a texture object" in first
+
+
 def test_a_kernel_may_have_the_name_of_a_function_of_cuda(tmp_path: Path, cache_dir: Path) -> None:
     text = """\
 __global__ void exp(const float *__restrict__ x, float (*y)[4], int n) { if (threadIdx.x < n) y[0][threadIdx.x % 4] = expf(x[0]); }
