@@ -26,6 +26,8 @@ An additional `__host__` does not change that; alone it makes a host declaration
 """
 
 _CLASS_KEYS = frozenset({"struct", "class", "union", "enum"})
+_BEFORE_TYPE = _CLASS_KEYS | {"typedef"}
+"""Words that follow an attribute in parentheses, `ALIGN(16) struct`, and no parameters."""
 _ATTRIBUTES = words_of(
     "__align__ alignas __attribute__ __declspec __launch_bounds__ __cluster_dims__ __maxnreg__ __block_size__ "
     "decltype noexcept requires explicit throw"
@@ -248,9 +250,10 @@ class _Parser:
             if word == "operator":
                 parameters, at = self._operator(at, end)
             elif word == "(":
-                if parameters is None and self._takes_parameters(at):
+                past = self._after(at, end)
+                if parameters is None and self._takes_parameters(at) and self._word(past) not in _BEFORE_TYPE:
                     parameters = at
-                at = self._after(at, end)
+                at = past
             elif word == "=":
                 return self._initialised(index, at, parameters, end)
             elif word == ":" and parameters is not None:

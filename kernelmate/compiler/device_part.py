@@ -15,7 +15,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed
-from kernelmate.compiler.prelude import DRIVER_TYPES, EXTREMES_OF_LISTS, MACROS, RUNTIME_NAMES, STD_NAMES, THRUST
+from kernelmate.compiler.prelude import (
+    CURAND_TYPES,
+    DRIVER_TYPES,
+    EXTREMES_OF_LISTS,
+    MACROS,
+    POSIX_TYPES,
+    RUNTIME_NAMES,
+    STD_NAMES,
+    THRUST,
+)
 from kernelmate.compiler.preprocessor import (
     UMBRELLA,
     Fate,
@@ -167,6 +176,7 @@ def device_part(
     everything: bool = False,
     guess: bool = True,
     mark_missing: bool = False,
+    rejected: frozenset[tuple[str | None, int]] = frozenset(),
 ) -> DevicePart:
     """Extract the device part of CUDA text. Reads headers, and executes nothing.
 
@@ -182,10 +192,25 @@ def device_part(
         guess: True reads headers that no include path leads to from the nearest folder of the project.
         mark_missing: True puts a line into the place of each `#include` without a header by which the compiler tells that it
             reached it.
+        rejected: lines where the compiler found errors, each with its header's name or None: plain types and aliases there are
+            left out, unless they are always kept.
     """
     files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess))
     rules = Rules(files, kernel, place=place, everything=everything)
+    if rejected:
+        rules.nodes = [node for node in rules.nodes if not _is_rejected(node, rejected)]
     return _Plan(files, rules, frozenset(named), mark_missing=mark_missing).result(tuple(system))
+
+
+def _is_rejected(node: DeclarationNode, rejected: frozenset[tuple[str | None, int]]) -> bool:
+    """Returns True for a type or an alias with one of these lines that is no template and that only its name keeps."""
+    declaration, code = node.declaration, node.file.parsed.code
+    lines = {line for name, line in rejected if name == node.file.name}
+    if not lines or node.rule != "if-named" or declaration.kind not in ("type", "alias"):
+        return False
+    first = node.file.text.count("\n", 0, code[declaration.start].start) + 1
+    last = node.file.text.count("\n", 0, code[declaration.stop - 1].end) + 1
+    return code[declaration.start].text != "template" and any(first <= line <= last for line in lines)
 
 
 # --------------------------------------------------------------------------------------------------- what is kept
@@ -319,7 +344,9 @@ class _Plan:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
-        names |= RUNTIME_NAMES & words - own
+        names |= (RUNTIME_NAMES & words - own) | (POSIX_TYPES & words)
+        if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
+            names |= CURAND_TYPES & words - own
         names |= {
             one for one in MACROS if any(one in file.text for file in self.files.files)
         } - self.files.macros.keys()
@@ -346,7 +373,8 @@ class _Plan:
             written = self._directive(file.text, line, includes.get(line[0].start), words)
             if written:
                 pieces.append((line[0].start, written))
-        return _SUFFIXED.sub(r"\g<0> ", laid_out(file.text, sorted(pieces)))
+        text = _SUFFIXED.sub(r"\g<0> ", laid_out(file.text, sorted(pieces)))
+        return _with_constants(text, file.text, sorted(_computed_constants(kept).get(id(file), ()), reverse=True))
 
     def _gone(self, file: File, kept: Sequence[DeclarationNode]) -> Iterator[tuple[int, int]]:
         """Yields the character ranges of the text to blank."""
@@ -387,6 +415,47 @@ class _Plan:
                     line = file.text.count("\n", 0, include.start) + 1
                     column = include.start - file.text.rfind("\n", 0, include.start)
                     yield MissingHeader(include.name, file.name, line, column), found
+
+
+_FLOATING = [{"const", kind, *static} for kind in ("float", "double") for static in ((), ("static",))]
+
+
+def _computed_constants(kept: Iterable[DeclarationNode]) -> dict[int, list[int]]:
+    """Returns the offsets of `const` in variables such as `const float half = -other;`, and in those they name, by file."""
+    floating: dict[str, DeclarationNode] = {}
+    for node in kept:
+        words = [token.text for token in node.file.parsed.code[node.declaration.start : node.declaration.head]]
+        if node.declaration.kind == "variable" and words.count("const") == 1 and set(words[:-1]) in _FLOATING:
+            floating[words[-1]] = node
+    named = {name: set(_words(node)) & floating.keys() - {name} for name, node in floating.items()}
+    found: dict[int, list[int]] = {}
+    for name in {
+        *(name for name, others in named.items() if others),
+        *(other for others in named.values() for other in others),
+    }:
+        node = floating[name]
+        code = node.file.parsed.code
+        at = next(
+            index for index in range(node.declaration.start, node.declaration.head) if code[index].text == "const"
+        )
+        found.setdefault(id(node.file), []).append(code[at].start)
+    return found
+
+
+def _with_constants(text: str, original: str, offsets: Iterable[int]) -> str:
+    """Returns the text with `constexpr` for some `const`: NVRTC computes no other floating-point variable when it compiles.
+
+    Args:
+        text: the original with blanks.
+        original: the user's text.
+        offsets: of each `const` in the original, the last one first.
+    """
+    lines = text.split("\n")
+    for offset in offsets:
+        line, column = original.count("\n", 0, offset), offset - original.rfind("\n", 0, offset) - 1
+        if lines[line].startswith("const ", column):
+            lines[line] = f"{lines[line][:column]}constexpr{lines[line][column + 5 :]}"
+    return "\n".join(lines)
 
 
 def _is_pragma(line: Sequence[Token]) -> bool:

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.records import Diagnostic, Severity, Unit
@@ -238,6 +239,16 @@ def _matches(text: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
             yield number, match
 
 
+def places_of_errors(log: str) -> frozenset[tuple[str | None, int]]:
+    """Returns the lines at which the compiler reports errors, each with the name of its header, or None for the unit."""
+    matches = (_HEAD.match(line) for line in log.splitlines())
+    return frozenset(
+        (None if match["file"] == UNIT_NAME else match["file"], int(match["line"]))
+        for match in matches
+        if match is not None and match["kind"] == "error" and match["line"] is not None
+    )
+
+
 REMOVED = ", which CUDA 12 removed"
 """End of a message about something that CUDA no longer has."""
 
@@ -255,9 +266,96 @@ def with_removed_references(found: tuple[Diagnostic, ...], texts: Iterable[str])
     told = []
     for one in found:
         name = re.match(r'identifier "(\w+)" is undefined', one.message)
+        template = re.match(r"(texture|surface) is not a template", one.message)
         if name is not None and name[1] in kinds and one.severity == "error":
             kind = kinds[name[1]]
             text = f"{one.message}\n  {name[1]} is a {kind} reference{REMOVED}: pass a {kind} object"
             one = replace(one, message=text)
+        elif template is not None and one.severity == "error":
+            text = f"{one.message}\n  This declares a {template[1]} reference{REMOVED}: pass a {template[1]} object"
+            one = replace(one, message=text)
         told.append(one)
     return tuple(told)
+
+
+def with_conditions(found: tuple[Diagnostic, ...], texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Appends to errors about undefined names the conditions around their definition, one of which does not hold.
+
+    Args:
+        found: what the compiler said.
+        texts: the source texts by path.
+    """
+    told = []
+    for one in found:
+        name = re.match(r'identifier "(\w+)" is undefined', one.message)
+        said = _conditional(name[1], texts) if name is not None and one.severity == "error" else None
+        told.append(one if said is None else replace(one, message=f"{one.message}\n  {said}"))
+    return tuple(told)
+
+
+_BRANCH = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b")
+_GUARD = re.compile(r"#[ \t]*(?:ifndef[ \t]+|if[ \t]*![ \t]*defined[ \t(]*)(\w+)")
+
+
+def _conditional(name: str, texts: Mapping[str, str]) -> str | None:
+    """Returns a sentence on the first definition of a name that stands under a condition; None if none does."""
+    defined = re.compile(
+        rf"[ \t]*(?:#[ \t]*define[ \t]+{name}\b|(?:typedef\b.*[\s*]|using[ \t]+){name}[ \t]*[;=]|(?:struct|class|enum)[ \t]+{name}\b[^;]*$)"
+    )
+    for path, text in texts.items():
+        conditions: list[str] = []
+        for number, line in enumerate(text.split("\n") if name in text else (), 1):
+            word = _BRANCH.match(line)
+            if word is not None:
+                conditions = _branches(conditions, word[1], " ".join(line.split()))
+            elif defined.match(line):
+                around = [one for one in conditions if not _is_guard(one, text)]
+                if around:
+                    named = " and ".join(f"`{one}`" for one in around)
+                    said = "which does not hold" if len(around) == 1 else "which do not all hold"
+                    return f"{PurePath(path).name}:{number} defines it under {named}, {said}: give -D as the build does"
+    return None
+
+
+def _is_guard(condition: str, text: str) -> bool:
+    guard = _GUARD.fullmatch(condition.rstrip(")"))
+    return guard is not None and re.search(rf"^[ \t]*#[ \t]*define[ \t]+{guard[1]}\b", text, re.MULTILINE) is not None
+
+
+def _branches(conditions: list[str], word: str, line: str) -> list[str]:
+    """Returns the conditions that are open after a line of the preprocessor."""
+    if word in ("if", "ifdef", "ifndef"):
+        return [*conditions, line]
+    if word == "endif":
+        return conditions[:-1]
+    *outer, last = conditions or [""]
+    return [*outer, f"#else of {last}" if word == "else" else line]
+
+
+_LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')
+
+
+def with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Appends to errors about torch's names that KernelMate's own declarations of torch's types lack them."""
+    text = "\n  KernelMate's own declarations of torch's types lack it"
+    return tuple(
+        replace(one, message=one.message + text) if one.severity == "error" and _LACKING.search(one.message) else one
+        for one in found
+    )
+
+
+_NAMED = 4
+"""Number of headers that an error names."""
+
+
+def with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """Appends the first few names of headers that were not found, the probable cause, to the first error."""
+    errors = [index for index, one in enumerate(found) if one.severity == "error" and REMOVED not in one.message]
+    if not errors:
+        return found
+    first = errors[0]
+    several = list(dict.fromkeys(names))
+    more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
+    named = ", ".join(several[:_NAMED] if more else several)
+    text = f"{found[first].message}\n  possible cause: headers that were not found: {named}{more}"
+    return (*found[:first], replace(found[first], message=text), *found[first + 1 :])

@@ -11,7 +11,16 @@ from typing import TypeVar
 
 from kernelmate.compiler.cache import Cache, cache_in, key_of
 from kernelmate.compiler.device_part import MISSING_MARK, DevicePart, MissingHeader, device_part
-from kernelmate.compiler.diagnostics import REMOVED, UNIT_NAME, Sources, read_log, with_removed_references
+from kernelmate.compiler.diagnostics import (
+    UNIT_NAME,
+    Sources,
+    places_of_errors,
+    read_log,
+    with_conditions,
+    with_missing,
+    with_removed_references,
+    with_standin,
+)
 from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.name_expressions import AMBIGUOUS, by_type, name_expression
 from kernelmate.compiler.options import INT128, flags_for, shown, unseen_flags
@@ -90,6 +99,8 @@ def compile_kernel(
         again = _product(without, compiler, timeout_s, cache)
         if again.ok:
             prepared, product = without, again
+    if not product.ok:
+        prepared, product = _without_rejected(prepared, product, options, compiler, timeout_s, cache)
     if AMBIGUOUS in product.log and instance is None:
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
@@ -98,6 +109,29 @@ def compile_kernel(
             prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
         )
     return _compiled(prepared, product)
+
+
+_MOST_ROUNDS = 4
+
+
+def _without_rejected(
+    prepared: _Prepared, product: CompileOutput, options: CompileOptions, compiler: CompilerProcess, timeout_s: float,
+    cache: Cache | None,
+) -> tuple[_Prepared, CompileOutput]:  # fmt: skip
+    """Compiles again without the types of host code that the compiler rejects; returns the first attempt if that fails too."""
+    rejected: frozenset[tuple[str | None, int]] = frozenset()
+    last, log = prepared, product.log
+    for _ in range(_MOST_ROUNDS):
+        rejected |= places_of_errors(log)
+        guess = bool(prepared.part.guessed)
+        without = _prepare(prepared.request, prepared.target, options, guess=guess, rejected=rejected)
+        if without.job == last.job:
+            break
+        again = _product(without, compiler, timeout_s, cache)
+        if again.ok:
+            return without, again
+        last, log = without, again.log
+    return prepared, product
 
 
 def _product(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float, cache: Cache | None) -> CompileOutput:
@@ -160,7 +194,8 @@ def compile_job(
     Arguments are those of `compile_kernel`, and what that returned for them; nothing is compiled.
     """
     guess = any(one.code == GUESSED_HEADER for one in judged.diagnostics)
-    return _prepare(Request(kernel, tuple(contract_options), instance), target, options, guess=guess).job
+    request = Request(kernel, tuple(contract_options), instance)
+    return _prepare(request, target, options, guess=guess, rejected=frozenset(judged.rejected)).job
 
 
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
@@ -184,6 +219,7 @@ class _Prepared:
     job: CompileJob
     includes: tuple[str, ...]
     """Folders in which the user's headers are sought."""
+    rejected: frozenset[tuple[str | None, int]]
 
     @property
     def compiler(self) -> str:
@@ -201,8 +237,9 @@ class _Prepared:
 
 
 def _prepare(
-    request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False
-) -> _Prepared:
+    request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False,
+    rejected: frozenset[tuple[str | None, int]] = frozenset(),
+) -> _Prepared:  # fmt: skip
     """Returns the compiler's input.
 
     With `guess`, headers that no include path leads to come from the project; with `typed`, the kernel is selected by its
@@ -229,6 +266,7 @@ def _prepare(
         everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
         guess=guess,
         mark_missing=True,
+        rejected=rejected,
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
@@ -243,7 +281,7 @@ def _prepare(
         options=(*flags, *hidden),
         expressions=(expression,),
     )
-    return _Prepared(request, target, part, flags, job, user)
+    return _Prepared(request, target, part, flags, job, user, rejected)
 
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
@@ -266,13 +304,14 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
         binary = "sha256:" + hashlib.sha256(product.cubin).hexdigest()
         return Compiled(
             kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
-            product.cubin, binary, resources, prepared.part.paths,
+            product.cubin, binary, resources, prepared.part.paths, tuple(prepared.rejected),
         )  # fmt: skip
     if any(is_torch(one.name) for one in prepared.part.left_out):
-        found = _with_standin(found)
-    found = with_removed_references(found, _texts(prepared))
+        found = with_standin(found)
+    texts = _texts(prepared)
+    found = with_conditions(with_removed_references(found, texts.values()), texts)
     if missing:
-        found = _with_missing(found, [one.name for one in missing])
+        found = with_missing(found, [one.name for one in missing])
     errors = [one for one in found if one.severity == "error"]
     if errors and all(_LAUNCHES.match(one.message) for one in errors):
         found = tuple(_device_launch(kernel, one) if one in errors else one for one in found)
@@ -292,40 +331,11 @@ def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
     return replace(error, severity="note", message=text, code="not-supported")
 
 
-def _texts(prepared: _Prepared) -> list[str]:
-    """Returns the texts of the unit and of its project headers, host code included."""
+def _texts(prepared: _Prepared) -> dict[str, str]:
+    """Returns the texts of the unit and of its project headers by path, host code included."""
     paths = [Path(path) for _, path in prepared.part.paths]
-    headers = [path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()]
-    return [prepared.request.kernel.unit.text, *headers]
-
-
-_LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')
-
-
-def _with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """Appends to errors about torch's names that KernelMate's own declarations of torch's types lack them."""
-    text = "\n  KernelMate's own declarations of torch's types lack it"
-    return tuple(
-        replace(one, message=one.message + text) if one.severity == "error" and _LACKING.search(one.message) else one
-        for one in found
-    )
-
-
-_NAMED = 4
-"""Number of headers that an error names."""
-
-
-def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
-    """Appends the first few names of headers that were not found, the probable cause, to the first error."""
-    errors = [index for index, one in enumerate(found) if one.severity == "error" and REMOVED not in one.message]
-    if not errors:
-        return found
-    first = errors[0]
-    several = list(dict.fromkeys(names))
-    more = f" and {len(several) - _NAMED} others" if len(several) > _NAMED + 1 else ""
-    named = ", ".join(several[:_NAMED] if more else several)
-    text = f"{found[first].message}\n  possible cause: headers that were not found: {named}{more}"
-    return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
+    headers = {str(path): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
+    return {prepared.request.kernel.unit.path: prepared.request.kernel.unit.text, **headers}
 
 
 _SUPPLIERS = {

@@ -143,6 +143,27 @@ _DRIVER_TYPES = {
 DRIVER_TYPES = frozenset(_DRIVER_TYPES)
 """The types of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
 
+_POSIX_TYPES = {
+    **{name: f"typedef long {name};\n" for name in ("off_t", "off64_t", "ssize_t", "time_t", "suseconds_t")},
+    **{f"u_int{bits}_t": f"typedef uint{bits}_t u_int{bits}_t;\n" for bits in (8, 16, 32, 64)},
+    **{f"u_{kind}": f"typedef unsigned {kind} u_{kind};\n" for kind in ("char", "short", "int", "long")},
+    "__int64": "#define __int64 long long\n",
+}
+POSIX_TYPES = frozenset(_POSIX_TYPES)
+"""Integers of `sys/types.h`, which nvcc includes in every file, and the one that Windows' compiler has."""
+
+_CURAND_STATES = {
+    "XORWOW": ("curandState", "curandState_t"), "MRG32k3a": (), "Philox4_32_10": (), "Mtgp32": (), "Sobol32": (),
+    "ScrambledSobol32": (), "Sobol64": (), "ScrambledSobol64": (),
+}  # fmt: skip
+_CURAND_TYPES = {
+    name: f"typedef struct curandState{generator} {name};\n"
+    for generator, others in _CURAND_STATES.items()
+    for name in (f"curandState{generator}_t", *others)
+}
+CURAND_TYPES = frozenset(_CURAND_TYPES)
+"""States of generators, incomplete types here: they stand for `curand_kernel.h` in declarations, where it is not installed."""
+
 _TOOLKIT = "(__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)"
 _MACROS = {
     "__NVCC__": "1", "CUDA_VERSION": _TOOLKIT, "__CUDACC_EXTENDED_LAMBDA__": "1", "__CUDACC_RELAXED_CONSTEXPR__": "1",
@@ -377,7 +398,7 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     if "__NVCC__" in names:
         yield _COMPILER
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
-    yield from (text for name, text in _DRIVER_TYPES.items() if name in names)
+    yield from (text for name, text in (_POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES).items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
     functions = sorted(names & _FUNCTIONS)
     if functions:

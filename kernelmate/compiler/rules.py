@@ -20,7 +20,9 @@ _HOST_ROOTS = words_of(
     "absl tbb py ios ios_base"
 )
 _TORCH_ROOTS = frozenset({"torch", "at", "c10"})
-_HOST_WORD = re.compile(r"FILE|cu(?:blas|sparse|solver|dnn|fft|rand(?=Gen))\w*|nccl\w*|MPI_\w+|cudaDeviceProp")
+_HOST_WORD = re.compile(
+    r"FILE|cu(?:blas|sparse|solver|dnn|fft|rand(?=Gen))\w*|nccl\w*|MPI_\w+|pthread_\w+|cudaDeviceProp"
+)
 _CONSTANT = frozenset({"const", "constexpr", "constinit", "concept"})
 
 Rule = Literal["keep", "if-named", "drop"]
@@ -54,6 +56,7 @@ class Rules:
         self._place = place
         self._device_macros = _expanding_to(files.macros, SPACES)
         self._global_macros = _expanding_to(files.macros, {"__global__"})
+        self._host_names = _host_macros(files.macros)
         self._namespaces: set[str] = {"std", "cooperative_groups", "nvcuda", "cuda", "cub"}
         self._annotated: set[tuple[str, ...]] = set()
         if any(is_torch(include.name) for file in files.files for include, _ in file.includes):
@@ -66,6 +69,8 @@ class Rules:
                     self._namespaces.update(declaration.names)
                 if declaration.kind == "alias" and file.parsed.code[declaration.start].text == "namespace":
                     self._namespaces.update(declaration.names)
+                elif declaration.kind == "alias" and self._is_host(file, declaration.start, declaration.stop):
+                    self._host_names.update(declaration.names)
         for file in files.files:
             self._add(file, file.parsed.declarations, everything=everything)
 
@@ -171,7 +176,7 @@ class Rules:
         host_base = bool(clause) and self._is_host(file, clause[0], brace)
         if host_base:
             node.cut.append((clause[0], brace))
-        if code[declaration.start].text != "typedef" and not self._is_annotated(file, declaration):
+        if "typedef" not in texts_of(file, declaration.start, brace) and not self._is_annotated(file, declaration):
             last = declaration.stop - (code[declaration.stop - 1].text == ";")
             node.cut.append((closer + 1, last))
         members = [member for member in flat(declaration.members) if member.kind == "function"]
@@ -187,8 +192,10 @@ class Rules:
             if member.kind == "type":
                 relaxed |= self._prune(file, member, cut)
             elif member.kind == "function":
-                if self._is_annotated(file, member) or _is_defaulted(code, member):
-                    continue
+                if self._is_annotated(file, member) or (
+                    _is_defaulted(code, member) and "virtual" not in texts_of(file, member.start, member.head)
+                ):
+                    continue  # NVRTC takes a virtual destructor that is defaulted for a function of the host
                 if {"constexpr", "consteval"} & texts_of(file, member.start, member.head) and not self._is_host(
                     file, member.start, member.stop
                 ):
@@ -198,9 +205,17 @@ class Rules:
             elif member.kind == "macro":
                 if code[member.start].text not in self._device_macros:
                     cut.append((member.start, member.stop))
-            elif member.kind != "other" and self._is_host(file, member.start, member.stop):
+            elif self._is_host_variable(file, member) or (
+                member.kind != "other" and self._is_host(file, member.start, member.stop)
+            ):
                 cut.append((member.start, member.stop))
         return relaxed
+
+    def _is_host_variable(self, file: File, member: Declaration) -> bool:
+        """Returns True for a static member that is no constant: one variable, in the memory of the host."""
+        head = texts_of(file, member.start, member.head)
+        static = member.kind == "variable" and "static" in head and not head & _CONSTANT
+        return static and not self._is_annotated(file, member)
 
     def _is_annotated(self, file: File, declaration: Declaration) -> bool:
         return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
@@ -219,7 +234,7 @@ class Rules:
                 continue
             if qualified and token.text in _HOST_ROOTS and (index == 0 or code[index - 1].text != "cuda"):
                 return True
-            if _HOST_WORD.fullmatch(token.text):
+            if token.text in self._host_names or _HOST_WORD.fullmatch(token.text):
                 return True
         return False
 
@@ -253,6 +268,16 @@ def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
     name = declaration.names[:1]
     at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text in ("(", "<")), len(code))
     return tuple(token.text for token in code[at:])
+
+
+def _host_macros(macros: dict[str, list[Macro]]) -> set[str]:
+    """Returns macros that stand for a name that only a host compiler has, such as `#define Plan cufftHandle`."""
+    named = {
+        word for all_of in macros.values() for macro in all_of for word in macro.words if _HOST_WORD.fullmatch(word)
+    }
+    return {
+        name for name in _expanding_to(macros, named) if not any(macro.function for macro in macros[name])
+    }  # fmt: skip
 
 
 def _expanding_to(macros: dict[str, list[Macro]], words: Iterable[str]) -> frozenset[str]:

@@ -85,6 +85,7 @@ class Compiled:
         resources: resource usage. `dynamic_shared_bytes` is 0 where the launch decides it, and what the compiler decided for
             a Triton kernel. None when compilation failed.
         headers: the user's headers: the name that the compiler reports for each, and its file.
+        rejected: lines of host types that the compiler rejects and that are left out, each with its header's name or None.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Compiled:
     binary: str | None = None
     resources: Resources | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    rejected: tuple[tuple[str | None, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.entries import read_entry
 from kernelmate.source.expressions import names_in, nearest_hint
+from kernelmate.source.structs import alignment_of, members_of, vector_example
 from kernelmate.source.tensor_maps import OF, example_map, is_tensor_map, read_box, split_entry
 from kernelmate.source.textures import example_entry, object_kind, object_type, read_view, split_object
-from kernelmate.source.tokens import Token, closing, lex
 from kernelmate.source.toml_positions import Path
 
 POINTER_BYTES = 8
@@ -80,7 +80,7 @@ class PassingReader:
             self._shown(parameter, entry, path, example)
             return
         if isinstance(entry, dict):
-            if parameter.dtype is not None:
+            if parameter.dtype is not None and (parameter.pointer or parameter.vector == 1):
                 message = f"{parameter.name} is {parameter.type}, which has no fields."
                 self.document.fail(path, message, f'Write {parameter.name} = "{parameter.dtype}" with a value.')
             self._struct(parameter.name, entry, path, parameter)
@@ -223,8 +223,9 @@ class PassingReader:
             self.document.fail(path, f"{name} has no fields.", f'Write {name} = {{ n = "int32" }}.')
         if parameter is not None:
             self._check_members(parameter, table, path)
-        declared = {} if parameter is None else struct_members(self.kernel.unit.text, parameter.base) or {}
-        aligned = {(*path, key): _vector_alignment(declared.get(key, "")) for key in table}
+        declared = {} if parameter is None else members_of(self.kernel.unit.text, parameter.base) or {}
+        aligned = {(*path, key): alignment_of(declared.get(key, "")) for key in table}
+        aligned[path] = alignment_of("" if parameter is None else parameter.base)
         members: list[Member] = []
         size, align = self._laid_out(table, (name.rpartition("::")[2],), path, 0, members, aligned)
         kind: Any = "pointer" if parameter is not None and parameter.pointer else "struct"
@@ -276,7 +277,7 @@ class PassingReader:
 
     def _check_members(self, parameter: Parameter, table: Mapping[str, Any], path: Path) -> None:
         """Compares the fields with those of the struct, where its definition stands in the file."""
-        members = struct_members(self.kernel.unit.text, parameter.base)
+        members = members_of(self.kernel.unit.text, parameter.base)
         if members is None:
             return
         for name in table:
@@ -299,7 +300,7 @@ class PassingReader:
             message = f"{path[-1]} is a {kind} object in a struct, which a contract cannot describe."
             self.document.fail(path, message, "Pass it as a parameter of the kernel.")
         pointer = declared.endswith("*")
-        dtype = c_type_dtype(declared.rstrip("* "))[0]
+        dtype = declared if declared in ITEM_BYTES else c_type_dtype(declared.rstrip("* "))[0]
         for one in entry if isinstance(entry, list) else [entry]:
             found = re.match(r"\s*(?:(?:in|out|inout|scratch)\s+)?(\w+)\s*(\[)?", one) if isinstance(one, str) else None
             if found is None or dtype is None:
@@ -307,12 +308,6 @@ class PassingReader:
             if found[1] != dtype or (found[2] is not None) != pointer:
                 wanted = f"in {dtype}[n]" if pointer else dtype
                 self.document.fail(path, f"{path[-1]} is declared as {declared}.", f"Write {wanted}.")
-
-
-def _vector_alignment(declared: str) -> int:
-    """Returns the alignment of a vector type such as `float4`, which is more than that of its elements; 1 for another type."""
-    dtype, vector = c_type_dtype(declared)
-    return 1 if dtype is None or vector not in (2, 4) else min(ITEM_BYTES[dtype] * vector, 16)
 
 
 def _parameter_of(name: str, *, pointer: bool, dtype: str | None = None) -> Parameter:
@@ -327,52 +322,6 @@ def _leaves(entry: object, names: tuple[str, ...], path: Path) -> Iterator[_Leaf
             yield from _leaves(part, (*names, str(key)), (*path, key))
     else:
         yield _Leaf(names, entry, path)
-
-
-def struct_members(text: str, name: str) -> dict[str, str] | None:
-    """Returns the types of a struct's fields by name, a pointer's with a trailing `*`.
-
-    The result is None where the text defines no struct of this name, or one that has more than plain fields.
-    """
-    tokens = lex(text).tokens
-    for index in range(len(tokens) - 2):
-        if (
-            tokens[index].text in ("struct", "class")
-            and tokens[index + 1].text == name
-            and tokens[index + 2].text == "{"
-        ):
-            end = closing(tokens, index + 2)
-            return None if end is None else _fields(tokens[index + 3 : end])
-    return None
-
-
-def _fields(tokens: Sequence[Token]) -> dict[str, str] | None:
-    found: dict[str, str] = {}
-    start = 0
-    for index, token in enumerate(tokens):
-        if token.text in ("(", "{", ":", "static", "template", "virtual"):
-            return None
-        if token.text != ";":
-            continue
-        words = [one.text for one in tokens[start:index] if one.text not in ("const", "__restrict__", "volatile")]
-        start = index + 1
-        if not _declared(words, found):
-            return None
-    return found or None
-
-
-def _declared(words: Sequence[str], found: dict[str, str]) -> bool:
-    """Adds the fields of one declaration such as `int n, m` or `const float* x`; returns False if it is another one."""
-    text = " ".join(words).replace(" *", "*").replace("*", " *").replace("* ", "*")
-    match = re.fullmatch(r"(?P<type>[\w:]+(?: \w+)*) (?P<names>\**\w[ \w*,\[\]]*)", text)
-    if match is None:
-        return False
-    for part in match["names"].split(","):
-        one = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(?:\[.*)?", part)
-        if one is None:
-            return False
-        found[one[2]] = match["type"] + one[1]
-    return True
 
 
 def read_arguments(
@@ -468,7 +417,7 @@ def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, size
     value = dtype if parameter.name in sizes else f"{dtype} = 1"
     if parameter.pointer:
         value = f"{'in' if parameter.const else 'out'} {dtype}[{', '.join(list(sizes)[:2])}]"
-    entry = _shown_example(parameter) or f'{parameter.name} = "{value}"'
+    entry = _shown_example(parameter) or vector_example(parameter) or f'{parameter.name} = "{value}"'
     message = f"[args] lacks {parameter.name} ({parameter.type}), which {kernel.name} takes."
     document.fail(("args",), message, f"Add {entry} in the kernel's order.")
 
@@ -488,7 +437,7 @@ def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
         return f"Write a contract above {kernel.name} with {example}."
     if parameter.pointer:
         return f"Write a contract above {kernel.name} that gives its dtype."
-    fields = struct_members(kernel.unit.text, parameter.base)
+    fields = members_of(kernel.unit.text, parameter.base)
     if fields is None:
         return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
     if any(object_type(declared) for declared in fields.values()):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Signature, Unit
-from kernelmate.source.dtypes import ENUM
+from kernelmate.source.dtypes import ENUM, c_type_dtype
 from kernelmate.source.launches import launch_site, launches_by_kernel
 from kernelmate.source.signature import literal_integers, read_parameters, read_template, spell
 from kernelmate.source.tokens import Lexed, Token, closing, closing_angle, lex, name_before
@@ -319,21 +319,67 @@ def _head_start(scan: _Scan, keyword: int) -> int:
 def _aliases(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
     """Returns type names that the text defines by `using`, `typedef` or `#define`, with the types they stand for."""
     found: dict[str, str] = {}
+    meanings: dict[str, set[str | None]] = {}
+
+    def mean(name: str, meaning: str) -> None:
+        found[name] = meaning
+        meanings.setdefault(name, set()).add(c_type_dtype(meaning)[0])
+
     for index, token in enumerate(code) if "using" in text or "typedef" in text or ENUM in text else ():
         if token.text == "using" and index + 2 < len(code) and code[index + 2].text == "=":
             end = _statement_end(code, index)
-            found[code[index + 1].text] = spell(code[index + 3 : end])
+            mean(code[index + 1].text, spell(code[index + 3 : end]))
         elif token.text == "typedef":
             end = _statement_end(code, index)
             if end - index > 2 and code[end - 1].kind == "word":
-                found[code[end - 1].text] = spell(code[index + 1 : end - 1])
+                mean(code[end - 1].text, spell(code[index + 1 : end - 1]))
         elif token.text == ENUM:
             found.update(_enumerations(code, index))
-    for line in directives:
+    for line in reversed(directives):
         words = [token.text for token in line]
         if len(line) > 3 and words[1] == "define" and words[3] != "(" and all(t.kind == "word" for t in line[2:]):
-            found.setdefault(words[2], " ".join(words[3:]))
-    return found
+            mean(words[2], " ".join(words[3:]))
+    # Which of several types a build takes is not known: `active_alias` tells it of a build without options.
+    return {name: meaning for name, meaning in found.items() if len(meanings.get(name, {None}) - {None}) < 2}
+
+
+_BRANCH = re.compile(
+    r"[ \t]*#[ \t]*(ifdef|ifndef|if|elif|else|endif)\b[ \t]*(!?)[ \t]*(?:defined[ \t]*\(?[ \t]*)?(\w*)[ \t)]*(.*)"
+)
+
+
+def active_alias(text: str, name: str) -> str | None:
+    """Returns the type that a name of branches such as `#ifdef DOUBLE` stands for without options; None if it is not known."""
+    defined = re.compile(
+        rf"[ \t]*(?:#[ \t]*define[ \t]+{name}[ \t]+|typedef[ \t]+|using[ \t]+{name}[ \t]*=)([\w \t:]+?)(?:[ \t]+{name})?[ \t]*(?:;.*|//.*)?"
+    )
+    conditions: list[bool | None] = []
+    types: list[str] = []
+    for line in text.split("\n"):
+        branch, meaning = _BRANCH.match(line), defined.fullmatch(line) if name in line else None
+        if branch is None:
+            if meaning is not None and False not in conditions:
+                types.append(meaning[1])
+        elif branch[1].startswith("if"):
+            conditions.append(_holds(branch, text))
+        elif conditions and branch[1] == "endif":
+            conditions.pop()
+        elif conditions:
+            conditions[-1] = None if branch[1] == "elif" or conditions[-1] is None else not conditions[-1]
+    return types[0] if types and len({c_type_dtype(one)[0] for one in types}) == 1 else None
+
+
+def _holds(branch: re.Match[str], text: str) -> bool | None:
+    """Returns the value of a test for one macro that the text alone defines, or of a number; None for another condition."""
+    word, negated, name, rest = branch.groups()
+    if rest.strip() and not rest.strip().startswith(("//", "/*")):
+        return None
+    if name.isdecimal():
+        return name != "0"
+    if word == "if" and "defined" not in branch[0]:
+        return None
+    defined = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", text, re.MULTILINE) is not None
+    return defined != (word == "ifndef" or bool(negated))
 
 
 def _enumerations(code: Sequence[Token], index: int) -> Iterator[tuple[str, str]]:

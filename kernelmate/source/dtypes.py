@@ -82,6 +82,12 @@ _SCALARS: dict[str, str] = {
     "size_t": "uint64",
     "ssize_t": "int64",
     "clock_t": "int64",
+    "time_t": "int64",
+    "off_t": "int64",
+    "off64_t": "int64",
+    "__int64": "int64",
+    **{f"u_int{bits}_t": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u_{kind}": f"uint{bits}" for kind, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64))},
     "ptrdiff_t": "int64",
     "intptr_t": "int64",
     "uintptr_t": "uint64",
@@ -135,6 +141,12 @@ _VECTORS: dict[str, tuple[str, int]] = {
         }.items()
         for width in (1, 2, 3, 4)
     },
+    "dim3": ("uint32", 3),
+    **dict.fromkeys(
+        ("curandState", "curandState_t", "curandStateXORWOW_t", "curandStateXORWOW", "curandStateMRG32k3a_t"),
+        ("uint32", 12),
+    ),
+    **dict.fromkeys(("curandStatePhilox4_32_10_t", "curandStatePhilox4_32_10"), ("uint32", 16)),
     "half2": ("float16", 2),
     "__half2": ("float16", 2),
     "nv_bfloat162": ("bfloat16", 2),

@@ -13,6 +13,7 @@ from kernelmate.source.document import Document
 from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
 from kernelmate.source.expressions import ExpressionError, nearest_hint
 from kernelmate.source.launch import NOT_FINITE
+from kernelmate.source.structs import vector_example
 from kernelmate.source.toml_positions import Path
 
 DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout", "scratch": "scratch"}
@@ -241,11 +242,10 @@ class _EntryReader:
         if match.group("direction") is not None or rest.startswith("["):
             offset = start if rest.startswith("[") else match.start("direction")
             self.fail(f"{name} is a scalar ({self.parameter.type}), not an array.", self.example(), offset)
-        if self.parameter.vector > 1 or "&" in self.parameter.type:
-            message = (
-                f"{name} ({self.parameter.type}) is not a plain number; a contract passes only plain numbers by value."
-            )
-            self.fail(message, "Pass its parts as scalars, or pass it by pointer.")
+        example = vector_example(self.parameter)
+        if example is not None or "&" in self.parameter.type:
+            message = f"{name} ({self.parameter.type}) is not a plain number."
+            self.fail(message, f"Write {example}." if example is not None else "Pass it by value, or by pointer.")
         if re.match(r"fixed\s*\Z", rest):
             follows = f"takes the value of the size {self.size}" if self.size in self.sizes else "has no value"
             hint = "Remove fixed." if self.size in self.sizes else f'Write {name} = "{dtype} = 1 fixed".'

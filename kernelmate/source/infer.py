@@ -29,6 +29,7 @@ from kernelmate.source.infer_sizes import (
     MOST_ELEMENTS,
     ONLY_SIZE,
     bounded,
+    commented_sides,
     counted,
     guessed_value,
     is_size,
@@ -41,6 +42,7 @@ from kernelmate.source.infer_sizes import (
     sizes_of,
 )
 from kernelmate.source.instances import template_arguments, used_instances
+from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
@@ -91,7 +93,8 @@ def inference(kernel: Kernel) -> Inference:
     kernel = with_project_types(kernel)
     instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
-    whole = [p.name for p in kernel.signature.parameters if not p.pointer and is_size(p, types[p.name][0])]
+    single = [p for p in kernel.signature.parameters if not p.pointer and types[p.name][1] == 1]
+    whole = [p.name for p in single if is_size(p, types[p.name][0])]
     guess = _Guess(kernel, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
@@ -288,20 +291,23 @@ class _Guess:
         """Returns the contract, and the origins of its lines."""
         extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
         origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
-        if facts.values and "sizes" in facts.origins:
-            smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
-            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
+        sizes = tuple(bounded(size, args, facts.values) for size in sizes)
+        if facts.values and "sizes" in facts.origins:
+            smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
+            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
+        args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         if instances:
             origins["instances"] = _origin_of(self.kernel, instances[0])
         contract = Contract(
             kernel=self.kernel.name,
-            sizes=tuple(bounded(size, args, facts.values) for size in sizes),
+            sizes=sizes,
             grid=launch.grid,
             block=launch.block,
             args=args,
+            passing=passing,
             shared=launch.shared,
             instances=instances,
             inferred=True,
@@ -393,7 +399,7 @@ class _Guess:
             known = None
         if known is not None and seen is not None and vector == 1 and counted(known, sizes) == counted(seen, sizes):
             return seen, "host"
-        commented = parameter_comment(self.kernel, parameter, extents)
+        commented = commented_sides(self.kernel, parameter, extents)
         for shape, origin, sure in (
             (known, "host", host.sure),
             (seen, "its subscripts", True),
@@ -438,36 +444,6 @@ def _names_of(*expressions: str) -> set[str]:
     }
 
 
-def parameter_comment(kernel: Kernel, parameter: Parameter, extents: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the sides that a comment gives a parameter: `const float* points, // (N, P, 3)`, or `// points: (N, P, 3)`."""
-    sides = r"[^\n(\[]*[(\[]([\w \t,*/]+)[)\]]"
-    name = re.escape(parameter.name)
-    above = kernel.unit.text[max(kernel.start - 2000, 0) : kernel.start] if kernel.unit.language != "python" else ""
-    comment = re.search(r"(?:(?:^[ \t]*//[^\n]*\n)+|/\*(?:(?!\*/).)*\*/\s*)\Z", above, re.DOTALL | re.MULTILINE)
-    head = kernel.source.partition("{")[0]
-    beside = re.search(rf"\b{name}\s*,?[ \t]*(?://|/\*){sides}", head)
-    text = (comment[0] if comment is not None else "") + kernel.source
-    found = beside or re.search(
-        rf"^[ \t]*(?://+|/?\*+)[ \t]*(?:[@\\]param(?:\[\w+\])?[ \t]+)?{name}[ \t]*:{sides}", text, re.MULTILINE
-    )
-    return None if found is None else _commented(found[1], extents)
-
-
-def _commented(text: str, extents: Sequence[str]) -> tuple[str, ...] | None:
-    by_name = {name.lower(): name for name in extents}
-    if len(by_name) < len(extents):
-        return None
-    sides = []
-    for part in text.split(","):
-        quotient = re.fullmatch(r"\s*(\w+)\s*/\s*(\w+)\s*", part)
-        words = re.split(r"([A-Za-z_]\w*)", f"cdiv({quotient[1]}, {quotient[2]})" if quotient else part.strip())
-        known = {**by_name, "cdiv": "cdiv"}
-        if not part.strip() or any(re.match(r"[A-Za-z_]", word) and word.lower() not in known for word in words):
-            return None
-        sides.append("".join(known.get(word.lower(), word) for word in words))
-    return tuple(sides)
-
-
 # ------------------------------------------------------------------------------------------------- arguments
 
 
@@ -486,7 +462,7 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
         dtype, vector = c_type_dtype(bound[parameter.base])
     if dtype is None and parameter.base == "void" and parameter.pointer:
         dtype = "uint8"
-    if dtype is None or (vector > 1 and not parameter.pointer) or "*" in parameter.base:
+    if dtype is None or (vector > len(AXES) and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
         raise ContractError(
             f"The element type of {parameter.name} ({parameter.type}) cannot be inferred.",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Kernel, Parameter, Unit
+from kernelmate.source.cuda import active_alias
 from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.expressions import RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, HostArrays
@@ -106,13 +107,15 @@ def _host_files(unit: Unit) -> HostFiles:
 
 
 def with_project_types(kernel: Kernel) -> Kernel:
-    """Returns a kernel whose parameters have the types that other files of the project define their names as."""
+    """Returns a kernel whose parameters have the types that branches of its file, or other files of the project, define their names as."""
     parameters = list(kernel.signature.parameters)
     for number, one in enumerate(parameters):
         named = one.base.isidentifier() and one.base not in ("void", *kernel.signature.template_parameters)
-        if one.dtype is not None or not named or kernel.unit.language != "cuda":
+        if one.dtype is not None or not named:
             continue
-        base = type_value(_host_files(kernel.unit), one.base) or ""
+        base = active_alias(kernel.unit.text, one.base) or ""
+        if not base and kernel.unit.language == "cuda":
+            base = type_value(_host_files(kernel.unit), one.base) or ""
         dtype, vector = c_type_dtype(base)
         if dtype is not None:
             parameters[number] = replace(one, base=base, dtype=dtype, vector=vector)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Parameter
+from kernelmate.records import Argument, Kernel, Parameter
 from kernelmate.source.dtypes import ENUM
 from kernelmate.source.expressions import RESERVED, evaluate_integer
 from kernelmate.source.host_arrays import HostArray, divided
@@ -146,13 +146,18 @@ def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns a size whose guessed values are halved until no array is larger than an emulator can hold: `[n, n * 3]`."""
+    """Returns a size whose values are halved until no array is larger than an emulator can hold: `[n, n * 3]`.
+
+    Values that host code gives, `known`, are halved after the guessed ones, the largest first.
+    """
     shapes = [one.shape for one in args if one.shape is not None]
     while any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
-        smaller = {name: value if name in known else max(value // 2, 1) for name, value in size.items()}
-        if smaller == size:
+        guessed = {name for name, value in size.items() if name not in known and value > 1}
+        largest = {name for name, value in size.items() if value == max(size.values()) and value > 1}
+        halved = guessed or largest
+        if not halved:
             break
-        size = smaller
+        size = {name: value // 2 if name in halved else value for name, value in size.items()}
     return size
 
 
@@ -168,3 +173,33 @@ def counted(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[in
             return None
         counts.append(math.prod(sides))
     return counts
+
+
+def commented_sides(kernel: Kernel, parameter: Parameter, extents: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the sides that a comment gives a parameter: `const float* points, // (N, P, 3)`, or `// points: (N, P, 3)`."""
+    sides = r"[^\n(\[]*[(\[]([\w \t,*/]+)[)\]]"
+    name = re.escape(parameter.name)
+    above = kernel.unit.text[max(kernel.start - 2000, 0) : kernel.start] if kernel.unit.language != "python" else ""
+    comment = re.search(r"(?:(?:^[ \t]*//[^\n]*\n)+|/\*(?:(?!\*/).)*\*/\s*)\Z", above, re.DOTALL | re.MULTILINE)
+    head = kernel.source.partition("{")[0]
+    beside = re.search(rf"\b{name}\s*,?[ \t]*(?://|/\*){sides}", head)
+    text = (comment[0] if comment is not None else "") + kernel.source
+    found = beside or re.search(
+        rf"^[ \t]*(?://+|/?\*+)[ \t]*(?:[@\\]param(?:\[\w+\])?[ \t]+)?{name}[ \t]*:{sides}", text, re.MULTILINE
+    )
+    return None if found is None else _commented(found[1], extents)
+
+
+def _commented(text: str, extents: Sequence[str]) -> tuple[str, ...] | None:
+    by_name = {name.lower(): name for name in extents}
+    if len(by_name) < len(extents):
+        return None
+    sides = []
+    for part in text.split(","):
+        quotient = re.fullmatch(r"\s*(\w+)\s*/\s*(\w+)\s*", part)
+        words = re.split(r"([A-Za-z_]\w*)", f"cdiv({quotient[1]}, {quotient[2]})" if quotient else part.strip())
+        known = {**by_name, "cdiv": "cdiv"}
+        if not part.strip() or any(re.match(r"[A-Za-z_]", word) and word.lower() not in known for word in words):
+            return None
+        sides.append("".join(known.get(word.lower(), word) for word in words))
+    return tuple(sides)

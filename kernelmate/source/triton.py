@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -214,11 +215,15 @@ def jitted_functions(tree: ast.Module, text: str) -> list[ast.FunctionDef]:
         for call in ast.walk(node.value)
         if isinstance(call, ast.Call) and dotted_name(call.func) in names and call.args
     }
-    return [
-        node
-        for node in outside_functions(tree)
-        if isinstance(node, ast.FunctionDef) and (node.name in called or _decorators(node) & names)
-    ]
+    return [node for node in function_definitions(tree) if node.name in called or _decorators(node) & names]
+
+
+def function_definitions(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Returns a file's functions in order, those of its branches included, and those within functions that no other has the name of."""
+    every = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+    outside = {id(one) for one in outside_functions(tree)}
+    names = Counter(one.name for one in every)
+    return sorted((one for one in every if id(one) in outside or names[one.name] == 1), key=lambda one: one.lineno)
 
 
 def _decorators(node: ast.FunctionDef) -> set[str]:

@@ -19,7 +19,8 @@ from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
 from kernelmate.records import Kernel
 from kernelmate.source.line_ends import normal_text
-from kernelmate.source.triton import dotted_name, is_constexpr, jitted_functions, literal, outside_functions, parsed
+from kernelmate.source.triton import dotted_name, jitted_functions, outside_functions, parsed
+from kernelmate.source.triton_text import constant, constant_lines, function_lines, targets
 
 MOST_FILES = 64
 """Files that one kernel's definitions are taken from."""
@@ -135,6 +136,18 @@ class _File:
                 self._import(node)
             else:
                 self._assign(node)
+        for inner in (one for one in jitted_functions(self.tree, self.source) if not self.gives(one.name)):
+            self.definitions[inner.name] = [inner]
+            self._enclose(inner)
+
+    def _enclose(self, inner: ast.FunctionDef) -> None:
+        """Takes in what the functions around a jitted one define for it, if their file defines no such names."""
+        for outer in (one for one in ast.walk(self.tree) if isinstance(one, ast.FunctionDef) and one is not inner):
+            if any(one is inner for one in ast.walk(outer)):
+                self.computed |= {name: outer.lineno for name in _parameters(outer) if not self.gives(name)}
+                for statement in outer.body:
+                    if not any(self.gives(name) for name in targets(statement)):
+                        self._assign(statement)
 
     def gives(self, name: str) -> bool:
         """Returns True if a name of the file may stand for something that is compiled."""
@@ -142,7 +155,7 @@ class _File:
 
     def _forget(self, node: ast.stmt) -> None:
         """Drops what names meant before a statement that is always run and gives them another meaning."""
-        names = _targets(node)
+        names = targets(node)
         if isinstance(node, ast.FunctionDef):
             names = [node.name]
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -185,9 +198,12 @@ class _File:
         """Takes in a constant, or another name of a function."""
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         other = dotted_name(value)
-        for name in _targets(node):
-            if _constant(value) is not None:
+        for name in targets(node):
+            made = self._made(value)
+            if constant(value) is not None:
                 self.definitions.setdefault(name, []).append(node)
+            elif made:  # one of its own name is found as that function
+                self.imports |= {name: (-1, "", made)} if made != name else {}
             elif value is not None and not other and name not in self.jitted:
                 self.computed[name] = node.lineno
             elif other and other != name:
@@ -197,6 +213,15 @@ class _File:
                 if head not in self.library and not rest:
                     self.imports[name] = (-1, "", other)
 
+    def _made(self, value: ast.expr | None) -> str:
+        """Returns the jitted function that a call such as `make_activation()` returns; empty for another value."""
+        called = dotted_name(value.func) if isinstance(value, ast.Call) else ""
+        maker = next((one for one in self.tree.body if isinstance(one, ast.FunctionDef) and one.name == called), None)
+        last = None if maker is None else maker.body[-1]
+        name = dotted_name(last.value) if isinstance(last, ast.Return) else ""
+        inner = maker is not None and any(isinstance(one, ast.FunctionDef) and one.name == name for one in maker.body)
+        return name if inner and name in self.jitted else ""
+
     def module(self) -> TritonModule:
         """Returns the definitions that were found to be used."""
         _check_names(list(self.kept.values()), self.modules, self.path)
@@ -204,7 +229,7 @@ class _File:
         lines: dict[int, str] = {}
         wrapped = []
         for node in sorted({id(one): one for one in self.kept.values()}.values(), key=lambda one: one.lineno):
-            kept = _function_lines(node, source) if isinstance(node, ast.FunctionDef) else _constant_lines(node)
+            kept = function_lines(node, source) if isinstance(node, ast.FunctionDef) else constant_lines(node)
             for number, line in kept.items():
                 lines[number] = f"{lines[number]}; {line}" if number in lines else line
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
@@ -388,66 +413,10 @@ def _defines(path: Path, name: str) -> bool:
     return file is not None and file.gives(name)
 
 
-def _targets(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.Assign):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    return []
-
-
-def _constant(value: ast.expr | None) -> str | None:
-    """Returns the text of a literal, or of `tl.constexpr` of one; None for any other expression."""
-    if isinstance(value, ast.Call) and is_constexpr(value.func) and len(value.args) == 1:
-        inner = _number(value.args[0])
-        return None if inner is None else f"{dotted_name(value.func)}({inner})"
-    return _number(value)
-
-
-def _number(value: ast.expr | None) -> str | None:
-    """Returns the text of a literal, `float("-inf")` included."""
-    negative = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
-    call = value.operand if isinstance(value, ast.UnaryOp) else value
-    if isinstance(call, ast.Call) and dotted_name(call.func) == "float" and len(call.args) == 1 and not call.keywords:
-        inner = literal(call.args[0])
-        known = inner is not None and re.fullmatch(r"'[+-]?(?:inf|infinity|nan)'", inner, re.IGNORECASE)
-        return f"{'-' * negative}float({inner})" if known else None
-    text = literal(value)
-    return f"float('{text}')" if text in ("inf", "-inf") else text  # 1e999
-
-
-def _constant_lines(node: ast.stmt) -> dict[int, str]:
-    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    return {node.lineno: f"{' = '.join(_targets(node))} = {_constant(value)}"}
-
-
-def _function_lines(node: ast.FunctionDef, source: Sequence[str]) -> dict[int, str]:
-    """Returns a jitted function's lines, with one decorator and without defaults and annotations that would be run.
-
-    A function of a branch loses its indentation.
-    """
-    arguments = [*node.args.posonlyargs, *node.args.args]
-    parameters = [one.arg + (": _kernelmate_constexpr" if is_constexpr(one.annotation) else "") for one in arguments]
-    offset = len(arguments) - len(node.args.defaults)
-    for number, default in enumerate(node.args.defaults):
-        text = literal(default)
-        parameters[offset + number] += f" = {text if text is not None else 'None'}"
-    if node.args.kwonlyargs:
-        parameters.append("*")
-        for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-            text = literal(value)
-            kind = ": _kernelmate_constexpr" if is_constexpr(one.annotation) else ""
-            parameters.append(f"{one.arg}{kind}" + ("" if value is None else f" = {text}"))
-    head = f"def {node.name}({', '.join(parameters)}):"
-    decorator = {one.lineno: "@_kernelmate_jit" for one in node.decorator_list[:1]}
-    first = node.body[0]
-    if source[first.lineno - 1].encode()[: first.col_offset].strip():
-        # The body begins on the last line of the head, so that all of it is on that line.
-        return decorator | {node.lineno: f"{head} " + "; ".join(ast.unparse(one) for one in node.body)}
-    margin = " " * node.col_offset
-    numbers = range(first.lineno, (node.end_lineno or first.lineno) + 1)
-    body = {number: source[number - 1].removeprefix(margin) for number in numbers}
-    return decorator | body | {node.lineno: head}
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    arguments = function.args
+    several = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *several)]
 
 
 _REFUSED_NAMES = frozenset(
@@ -458,10 +427,14 @@ _REFUSED_NAMES = frozenset(
 )  # fmt: skip
 
 
+_LOCAL_NAMES = frozenset({"input", "object", "type", "dir", "help"})
+"""Names of these that a kernel may assign: Triton looks none of them up among Python's own where they have no value."""
+
+
 def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
-    A function's parameters may have such names, as `input`, and a function of an imported module may begin with an underscore.
+    A function's parameters, and some local variables, may have such names, as `input`, and a function of an imported module may begin with an underscore.
 
     Args:
         nodes: the definitions.
@@ -474,12 +447,12 @@ def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str
     for statement in nodes:
         own: set[str] = set()
         if isinstance(statement, ast.FunctionDef):
-            own = {one.arg for one in (*statement.args.posonlyargs, *statement.args.args, *statement.args.kwonlyargs)}
+            own = set(_parameters(statement))
         found = list(_compiled_nodes(statement))
         stored = {one.id for one in found if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
         known = {one for one in modules if one.partition(".")[0] not in own | stored}
         for node in found:
-            if _is_refused(node, _REFUSED_NAMES - own, known):
+            if _is_refused(node, _REFUSED_NAMES - own - (_LOCAL_NAMES & stored), known):
                 assert isinstance(node, ast.Attribute | ast.Name)
                 raise SourceError(
                     f"{node.attr if isinstance(node, ast.Attribute) else node.id} may not be used by a kernel that is compiled here.",

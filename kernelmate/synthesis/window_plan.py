@@ -210,6 +210,13 @@ class Windows(Plan):
                 return False
         return True
 
+    def sides_of(self, output: int, shape: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the sides over which a result is computed: those of the array, or its own if they group as many elements otherwise."""
+        own = self.graph.nodes[output].shape
+        alike = len(own) == len(shape) and all(map(self._same, shape, ([side] for side in own)))
+        regrouped = own and not alike and self._same(" * ".join(f"({side})" for side in shape) or "1", list(own))
+        return own if regrouped else shape
+
     def _regrouped(self, key: Key) -> Index:
         """Returns the index before a reshape that splits or merges axes."""
         node = self.node(key)
@@ -291,9 +298,8 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
     outputs = []
     for one, shape in zip(graph.outputs, shapes, strict=True):
         while graph.nodes[one].op == "reshape":
-            one, shape = graph.nodes[one].args[0], graph.nodes[graph.nodes[one].args[0]].shape  # the memory is the same
-        grouped = len(graph.nodes[one].shape) != len(shape)  # a simplified graph may have lost the last reshape
-        outputs.append((one, graph.nodes[one].shape if grouped else shape))
+            one = graph.nodes[one].args[0]  # the memory is the same
+        outputs.append((one, plan.sides_of(one, shape)))
     first = outputs[0][1]
     if any(len(shape) != len(first) or not all(map(plan._same, shape, ([s] for s in first))) for _, shape in outputs):
         raise Refused("its outputs have different shapes")

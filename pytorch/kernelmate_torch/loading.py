@@ -285,7 +285,7 @@ def _inputs(path: Path, file: Any, names: Sequence[str], described: str) -> tupl
 
 
 def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
-    """Returns inputs that `x=float32[64, 128], ids=int64[8] ~ integers(0, 100), scale=0.5` describes, in order of `names`.
+    """Returns inputs that `x=float32[64, 128], p=float32[8] ~ uniform(0, 1), scale=0.5` describes, in order of `names`.
 
     Raises:
         Refusal: an entry is invalid, or an input is missing.
@@ -297,21 +297,27 @@ def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
     found: dict[str, Any] = {}
     for entry in split_entries(text):
         name, _, value = (one.strip() for one in entry.partition("="))
-        array = re.fullmatch(r"(\w+)\s*\[([\d\s,]*)\]\s*(?:~\s*integers\(\s*(-?\d+)\s*,\s*(-?\d+)\s*\))?", value)
-        number = re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", value)
+        decimal = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+        drawn_by = rf"(?:integers\(\s*(-?\d+)\s*,\s*(-?\d+)\s*\)|uniform\(\s*({decimal})\s*,\s*({decimal})\s*\)|normal)"
+        array = re.fullmatch(rf"(\w+)\s*\[([\d\s,]*)\]\s*(?:~\s*{drawn_by})?", value)
+        number = re.fullmatch(decimal, value)
         dtype = getattr(torch, array[1], None) if array else None
         if name not in names or not (isinstance(dtype, torch.dtype) or number):
             takes = f"It takes {', '.join(names)}; " if name not in names else ""
             raise Refusal(
                 f"--inputs {entry!r} describes no input.",
-                hint=f"{takes}write x=float32[64, 128] for a tensor, scale=0.5 for a number.",
+                hint=f"{takes}write x=float32[64, 128] for a tensor, with ~ integers(0, 100) or ~ uniform(0, 1) behind it for other "
+                "values than normal ones, and scale=0.5 for a number.",
             )
         if array is None or not isinstance(dtype, torch.dtype):
             found[name] = float(value) if re.search(r"[.eE]", value) else int(value)
             continue
         shape = [int(one) for one in array[2].replace(" ", "").split(",") if one]
         low, high = (int(array[3]), int(array[4])) if array[3] else (0, 2)
-        drawn = torch.randn(shape) if dtype.is_floating_point else torch.randint(low, max(high, low + 1), shape)
+        normal = dtype.is_floating_point and array[3] is None
+        drawn = torch.randn(shape) if normal else torch.randint(low, max(high, low + 1), shape)
+        if array[5]:
+            drawn = torch.empty(shape).uniform_(*sorted((float(array[5]), float(array[6]))))
         found[name] = drawn.to(dtype)
     last = max((names.index(name) for name in found), default=-1)
     missing = [name for name in names[: last + 1] if name not in found]

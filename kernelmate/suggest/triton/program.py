@@ -17,7 +17,7 @@ from kernelmate.source import Edit, apply_edits, argument_shapes, launch_shape, 
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import evaluate
 from kernelmate.source.python import PythonFile
-from kernelmate.source.triton import function_of, outside_functions
+from kernelmate.source.triton import function_definitions, function_of
 from kernelmate.source.triton_contract import values_of
 from kernelmate.source.triton_modules import library_names
 from kernelmate.suggest.triton.settings import with_key, with_values
@@ -65,9 +65,7 @@ class TritonProgram:
         self.kernel, self.contract, self.target, self.resident = kernel, contract, target, resident
         self.file = PythonFile(kernel.unit.path, kernel.unit.text)
         line = function_of(kernel).line
-        self.function = next(
-            one for one in outside_functions(self.file.tree) if isinstance(one, ast.FunctionDef) and one.lineno == line
-        )
+        self.function = next(one for one in function_definitions(self.file.tree) if one.lineno == line)
         self.nodes = [node for statement in self.function.body for node in ast.walk(statement)]
         self.values = values_of(contract)
         self.arguments: dict[str, Argument] = {one.name: one for one in contract.args}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kernelmate.errors import KernelmateError, SourceError
 from kernelmate.records import Contract, Kernel, MetricName
 from kernelmate.source import parse_contract, same_kernel, with_text
-from kernelmate.source.triton import SETTINGS, function_of, outside_functions, parsed, with_launch_values
+from kernelmate.source.triton import SETTINGS, function_definitions, function_of, parsed, with_launch_values
 from kernelmate.source.triton_modules import library_names
 
 METRICS: frozenset[MetricName] = frozenset({"time", "registers", "shared_bytes", "occupancy", "local_bytes"})
@@ -65,7 +65,7 @@ def _has_stages(kernel: Kernel) -> bool:
     """
     tree, line = parsed(kernel.unit.text), function_of(kernel).line
     assert tree is not None, "a kernel is a function of a tree"
-    function = next(one for one in outside_functions(tree) if isinstance(one, ast.FunctionDef) and one.lineno == line)
+    function = next(one for one in function_definitions(tree) if one.lineno == line)
     libraries = library_names(kernel)
     calls = (
         ast.unparse(call.func)

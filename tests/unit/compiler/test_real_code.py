@@ -179,6 +179,16 @@ __global__ void k(float *x) { x[0] = tex1Dfetch(table, 3) + absent; }
     assert others[0].endswith("possible cause: headers that were not found: missing.h")
 
 
+def test_references_in_text_for_nvrtc_are_named_as_removed(tmp_path: Path, cache_dir: Path) -> None:
+    text = "texture<float, 1> table;\\n__global__ void k(float *x) { x[0] = 1; }\\n"
+    path = tmp_path / "kernels.py"
+    path.write_text(f"import cupy\nk = cupy.RawKernel('{text}', 'k')\n")
+    (kernel,) = load_kernels(path)
+    compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    first = next(one.message for one in compiled.diagnostics if one.severity == "error")
+    assert "reference, which CUDA 12 removed: pass a texture object" in first
+
+
 def test_a_kernel_may_have_the_name_of_a_function_of_cuda(tmp_path: Path, cache_dir: Path) -> None:
     text = """\
 __global__ void exp(const float *__restrict__ x, float (*y)[4], int n) { if (threadIdx.x < n) y[0][threadIdx.x % 4] = expf(x[0]); }
@@ -191,3 +201,78 @@ __global__ void clock(long long *t) { t[0] = clock64(); }
         "max": "_Z3maxPK",
         "clock": "_Z5clock",
     }
+
+
+def test_members_of_host_types_are_left_out_under_every_name(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#include <cufft.h>
+#include <cublas_v2.h>
+#include <pthread.h>
+#define Plan cufftHandle
+typedef cublasHandle_t Handle;
+struct Matrix {
+  int n; static int count; static pthread_mutex_t* lock; Plan plan; Handle handle; static const int kSide = 4;
+  __device__ int size() const { return n * kSide; }
+};
+__global__ void k(float* x, Matrix* m) { if (threadIdx.x < m->size()) x[threadIdx.x] = 1; }
+"""
+    assert not [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
+
+
+def test_only_kernels_that_draw_random_numbers_need_curand(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#include <curand_of_no_version.h>
+struct Noise { __device__ float operator()(float x, curandState* s) const; __device__ float more(curandStatePhilox4_32_10_t* s); };
+__global__ void k(float* x) { x[0] = 1; }
+__global__ void draw(curandState* s, float* x) { x[0] = curand_uniform(s); }
+"""
+    found = {
+        name: [one.message for one in compiled.diagnostics if one.severity == "error"]
+        for name, compiled in compile_each(tmp_path, text).items()
+    }
+    assert not found["k"]
+    (message,) = found["draw"]
+    assert message.startswith('identifier "curand_uniform" is undefined')
+
+
+def test_attributes_before_a_type_and_virtual_destructors_are_read(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+#define ALIGN(n) __attribute__((aligned(n)))
+ALIGN(64) typedef struct state_ { int n; } state;
+ALIGN(16) struct Pair { float a, b; };
+struct Shape { virtual ~Shape() = default; virtual int sides() const = 0; __device__ virtual float area() const { return 1; } };
+__global__ void k(float* x, Pair* p, Shape* s, state* t) { x[0] = p->a + s->area() + sizeof(Pair) + t->n; }
+"""
+    assert not [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
+
+
+def test_floating_point_constants_may_be_computed_from_others(tmp_path: Path, cache_dir: Path) -> None:
+    text = """\
+const float one = -1.5f;
+static const double scale = 1.23, inverse = 1.0;
+const float two = -one; const double three = 1.0 / two;
+__global__ void k(float* x) { const float y = x[0]; x[0] = two * three + scale * y; }
+"""
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_host_types_that_only_their_names_keep_are_left_out_if_they_do_not_compile(
+    tmp_path: Path, cache_dir: Path
+) -> None:
+    (tmp_path / "host.h").write_text("struct work { struct timeval at; };\ntypedef struct { socklen_t n; } data;\n")
+    text = '#include "host.h"\n__global__ void k(float* data, int work) { data[work] = 1; }\n'
+    found = compile_each(tmp_path, text)["k"]
+    assert found.ok
+    assert set(found.rejected) == {("host.h", 1), ("host.h", 2)}
+    needed = compile_each(tmp_path, text.replace("float* data", "work* w, float* data"))["k"]
+    assert 'incomplete type "timeval"' in next(one.message for one in needed.diagnostics if one.severity == "error")
+
+
+def test_a_name_that_a_condition_leaves_out_is_reported_with_it(tmp_path: Path, cache_dir: Path) -> None:
+    (tmp_path / "sizes.h").write_text(
+        "#ifndef SIZES\n#define SIZES\n#if HAVE_CUDA == 1\n#define WARP 32\n#endif\n#endif\n"
+    )
+    text = '#include "sizes.h"\n__global__ void k(float* x) { x[WARP] = 1; }\n'
+    (error,) = [one for one in compile_each(tmp_path, text)["k"].diagnostics if one.severity == "error"]
+    assert "sizes.h:4 defines it under `#if HAVE_CUDA == 1`, which does not hold" in error.message
+    assert compile_each(tmp_path, text, defines=("HAVE_CUDA=1",))["k"].ok

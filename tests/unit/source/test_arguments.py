@@ -9,8 +9,8 @@ import pytest
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Member, Passed
 from kernelmate.source import parse_contract
-from kernelmate.source.arguments import struct_members
 from kernelmate.source.render import render_contract
+from kernelmate.source.structs import members_of
 
 Parse = Callable[..., Contract]
 Mistake = Callable[..., ContractError]
@@ -196,13 +196,13 @@ def test_a_scalar_parameter_takes_no_fields(mistake_in: Mistake) -> None:
 
 
 def test_only_plain_structs_are_compared_with_their_definition() -> None:
-    assert struct_members("struct A { int n, m; const float* x; long long d[4]; };", "A") == {
+    assert members_of("struct A { int n, m; const float* x; long long d[4]; };", "A") == {
         "n": "int", "m": "int", "x": "float*", "d": "long long",
     }  # fmt: skip
-    assert struct_members("struct A { int n; __device__ int f() { return n; } };", "A") is None
-    assert struct_members("struct A : B { int n; };", "A") is None
-    assert struct_members("struct A { int n : 3; };", "A") is None
-    assert struct_members("struct B { int n; };", "A") is None
+    assert members_of("struct A { int n; __device__ int f() { return n; } };", "A") is None
+    assert members_of("struct A : B { int n; };", "A") is None
+    assert members_of("struct A { int n : 3; };", "A") is None
+    assert members_of("struct B { int n; };", "A") is None
 
 
 def test_a_table_may_stand_behind_the_entries_of_later_parameters(contract_of: Parse) -> None:
@@ -223,3 +223,38 @@ def test_vectors_in_a_struct_are_aligned_as_a_whole(contract_of: Parse) -> None:
         ("a", 0), ("v_0", 16), ("v_1", 20), ("v_2", 24), ("v_3", 28), ("b", 32), ("w_0", 36), ("w_1", 40), ("w_2", 44),
     ]  # fmt: skip
     assert passed.nbytes == 48
+
+
+VECTORS = "__global__ void k(float* x, float2 v, uchar4 c, double3 d, dim3 g) {}"
+FIELDS = """\
+[args]
+x = "out float32[n]"
+v = { x = "float32 = 1", y = "float32 = 2" }
+c = { x = "uint8 = 1", y = "uint8 = 1", z = "uint8 = 1", w = "uint8 = 1" }
+d = { x = "float64 = 1", y = "float64 = 1", z = "float64 = 1" }
+g = { x = "uint32 = 1", y = "uint32 = n", z = "uint32 = 1" }
+"""
+
+
+def test_a_vector_that_is_passed_by_value_has_a_table_of_its_fields(contract_of: Parse) -> None:
+    contract = contract_of(HEAD + FIELDS, VECTORS)
+    assert [(one.kind, one.nbytes) for one in contract.passing] == [
+        ("argument", 0), ("struct", 8), ("struct", 4), ("struct", 24), ("struct", 12),
+    ]  # fmt: skip
+    assert [one.name for one in contract.args][:3] == ["x", "v_x", "v_y"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says", "fix"),
+    [
+        ('v = { x = "float32 = 1", y', 'v = { x = "float32 = 1", z', "no field 'z'", ""),
+        ('y = "float32 = 2"', 'y = "float64 = 2"', "y is declared as float32", "Write float32"),
+        (', y = "float32 = 2"', "", "lacks y", "Add y"),
+    ],
+)
+def test_a_mistake_in_a_vector_is_told_with_its_fix(
+    mistake_in: Mistake, old: str, new: str, says: str, fix: str
+) -> None:
+    error = mistake_in(HEAD + FIELDS.replace(old, new), VECTORS)
+    assert says in error.message
+    assert fix in (error.hint or "")

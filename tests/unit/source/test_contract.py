@@ -445,12 +445,11 @@ def test_aliases_of_the_file_are_followed(mistake_in: Mistake, contract_of: Pars
     assert contract_of(ONE_TOML.replace("float32", "float64"), kernel).args[0].dtype == "float64"
 
 
-def test_pointers_to_pointers_and_vectors_by_value_are_refused(mistake_in: Mistake) -> None:
+def test_pointers_to_pointers_and_vectors_by_value_are_no_plain_numbers(mistake_in: Mistake) -> None:
     assert "pointer to pointers" in mistake_in(ONE_TOML, ONE.replace("const float*", "float**")).message
-    assert (
-        "not a plain number"
-        in mistake_in(ONE_TOML.replace('n = "int32"', 'n = "int32"'), ONE.replace("int n", "int2 n")).message
-    )
+    error = mistake_in(ONE_TOML, ONE.replace("int n", "int2 n"))
+    assert "not a plain number" in error.message
+    assert error.hint == 'Write n = { x = "int32 = 1", y = "int32 = 1" }.'
 
 
 # ----------------------------------------------------------------------------------------------- templates
@@ -664,3 +663,10 @@ def test_a_block_that_is_not_closed_ends_at_a_blank_line() -> None:
     following = BLANKS.replace("// ///\n", "int x;\n// ///\n") + ONE
     with pytest.raises(ContractError, match="never closed"):
         parse_contract(find_kernels(text_unit(following))[0])
+
+
+def test_a_type_of_branches_takes_the_dtype_of_any(contract_of: Parse) -> None:
+    branches = "#ifdef WIDE\n#define real double\n#else\n#define real float\n#endif\n"
+    for dtype in ("float32", "float64"):
+        contract = contract_of(ONE_TOML.replace("float32", dtype), branches + ONE.replace("float", "real"))
+        assert contract.args[0].dtype == dtype

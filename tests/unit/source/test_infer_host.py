@@ -620,6 +620,18 @@ def test_guessed_sizes_of_a_square_fit_into_memory() -> None:
     assert all(size["side"] ** 2 * 3 < 2**22 for size in contract.sizes)
 
 
+def test_squares_of_sizes_that_host_code_gives_fit_into_memory() -> None:
+    text = """__global__ void scale(float* x, int side) { x[blockIdx.x * side + threadIdx.x] *= 2; }
+int main() {
+  int side = 8192;
+  float* x;
+  cudaMalloc(&x, side * side * sizeof(float));
+  scale<<<side, 64>>>(x, side);
+}
+"""
+    assert told(text)[0] == "sizes = [{ side = 1024 }]  # inferred: line 3, side = 8192 there"
+
+
 def test_enumerations_and_types_of_other_files_are_known(tmp_path: Path) -> None:
     kernel = (
         '#include "types.h"\nenum class Kind : unsigned char { plain, fast };\ntypedef enum { up, down } Way;\n'
@@ -721,3 +733,35 @@ int main() {
         'total = "inout float32[1] ~ zeros"  # inferred: lines 7 and 8',
         'x = "in float32[n]"  # inferred: lines 6 and 9',
     ]
+
+
+def test_vectors_and_states_of_generators_are_inferred() -> None:
+    text = "__global__ void k(float2* y, float2 v, curandState* s, off_t offset, int n) { y[threadIdx.x] = v; }"
+    found = told(text)
+    assert found[4:] == [
+        'y = "inout float32[n * 2]"  # a guess',
+        'v = { x = "float32 = 1.0", y = "float32 = 1.0" }  # a guess',
+        's = "inout uint32[n * 12]"  # a guess',
+        'offset = "int64 = 1"  # a guess',
+        'n = "int32"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("branches", "dtype"),
+    [
+        ("#ifdef WIDE\n#define FP double // wide\n#else\n#define FP float\n#endif\n", "float32"),
+        ("#define WIDE\n#if defined(WIDE)\ntypedef double FP;\n#else\ntypedef float FP;\n#endif\n", "float64"),
+        ("#ifndef WIDE\nusing FP = float;\n#else\nusing FP = double;\n#endif\n", "float32"),
+        ("#if 0\n#define FP double\n#else\n#define FP float\n#endif\n", "float32"),
+    ],
+)
+def test_a_type_of_branches_is_that_of_a_build_without_options(branches: str, dtype: str) -> None:
+    kernel = "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n"
+    assert any(line.startswith(f'x = "inout {dtype}[') for line in told(branches + kernel))
+
+
+def test_a_type_that_only_the_build_decides_is_not_guessed() -> None:
+    branches = "#if PRECISION == 64\n#define FP double\n#else\n#define FP float\n#endif\n"
+    with pytest.raises(ContractError, match="cannot be inferred"):
+        told(branches + "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n")

@@ -196,6 +196,13 @@ def test_names_that_lead_to_pythons_own_objects_are_refused(tmp_path: Path, body
     assert caught.value.line == kernel.line + 3
 
 
+def test_local_variables_may_have_names_that_triton_looks_up_nowhere(tmp_path: Path) -> None:
+    body = "    input = 1\n    type = input\n"
+    assert "input = 1" in module_text(kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + body))
+    with pytest.raises(SourceError, match="getattr may not be used"):
+        module_text(kernel_of(tmp_path, HEAD + CONTRACT + KERNEL + "    getattr = 1\n"))
+
+
 def test_names_of_parameters_of_functions_in_defaults_are_no_parameters(tmp_path: Path) -> None:
     named = KERNEL.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = (lambda getattr: 0)")
     with pytest.raises(SourceError, match="getattr may not be used"):

@@ -228,3 +228,49 @@ def test_a_function_that_a_call_jits_is_a_kernel(tmp_path: Path) -> None:
     namespace = {"_kernelmate_jit": lambda function: function.__name__, "_kernelmate_constexpr": int}
     exec(module.text, namespace)
     assert namespace["twice"] == "twice"
+
+
+NESTED = (
+    HEAD
+    + """
+def make(scale):
+    WIDTH = 4
+
+    @triton.jit
+    def double(v):
+        return v * WIDTH * scale
+
+    return double
+
+
+double = make(2)
+
+
+def kernels():
+    @triton.jit
+    def twice(x, n):
+        tl.store(x, double(tl.load(x)))
+
+    return twice
+"""
+)
+
+
+def test_functions_within_functions_are_taken_and_what_only_a_call_gives_has_a_reason(tmp_path: Path) -> None:
+    files(tmp_path, kernels=NESTED)
+    (module,) = modules(tmp_path / "kernels.py").values()
+    lines = module.text.split("\n")
+    assert [lines[number - 1] for number in (5, 8, 9)] == [
+        "WIDTH = 4",
+        "def double(v):",
+        "    return v * WIDTH * scale",
+    ]
+    assert module.missing["scale"].startswith("its value of line 4 is not a literal")
+    assert [one.name for one in load_kernels(tmp_path / "kernels.py")] == ["twice"]
+
+
+def test_a_function_may_take_any_number_of_arguments(tmp_path: Path) -> None:
+    double = "@triton.jit\ndef double(*values, twice: tl.constexpr = True):\n    return values[0]\n"
+    files(tmp_path, kernels=HEAD + double + KERNEL)
+    (module,) = modules(tmp_path / "kernels.py").values()
+    assert "def double(*values, twice: _kernelmate_constexpr = True):" in module.text

@@ -11,8 +11,10 @@ import pytest
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.window_plan import laid_out, walked
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import schedules_for
 
@@ -297,3 +299,22 @@ def test_whole_numbers_of_stacked_parts_keep_their_type(make: Any, tmp_path: Pat
     assert {value for _, value in chosen} == {"1", "-1", "2"}
     assert "} else {\n" in written.definition
     assert not re.search(r"else \{\s*\w+ = \S+;\s*if", written.definition)
+
+
+@pytest.mark.parametrize(
+    ("own", "array", "domain"),
+    [
+        (("n", "4", "4"), ("n", "16"), ("n", "4", "4")),
+        (("4 * n", "4"), ("n", "4", "4"), ("4 * n", "4")),
+        (("n", "4"), ("n", "4"), ("n", "4")),
+        (("1", "4"), ("n", "4"), ("n", "4")),
+    ],
+)
+def test_a_result_that_groups_its_array_otherwise_is_laid_out_by_itself(
+    own: tuple[str, ...], array: tuple[str, ...], domain: tuple[str, ...]
+) -> None:
+    source = Node("input", (), own, "float32", ("x",), "x", 0)
+    graph = Graph((source, Node("map", (0,), own, "float32", ("negative",), "", 0)), (1,))
+    plan = laid_out(graph, ({"n": 3},), ("y",), (array,))
+    assert plan.domain == domain
+    assert [len(index) for _, index in walked(plan)] == [len(domain)] * 2

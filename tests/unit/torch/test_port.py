@@ -26,6 +26,7 @@ from tests.unit.torch.ported_modules import DATA, eager, first_kernel, module_fi
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
 
 _verified: Any = importlib.import_module("kernelmate_torch.serving")._verified
+_loading: Any = importlib.import_module("kernelmate_torch.loading")
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS"),
@@ -232,6 +233,18 @@ def test_a_function_is_ported_with_described_inputs(
     assert agreement.wrong == ""
     assert "if scale != 0.5:" in (tmp_path / "new" / "model_new.py").read_text()
     assert [one.function.name for one in parts if one.function] == ["mul_sigmoid_mul"]
+
+
+def test_described_inputs_are_normal_uniform_or_whole() -> None:
+    described = "x=float32[400], p=float32[400] ~ uniform(0.25, 0.75), ids=int64[400] ~ integers(3, 5), scale=-1e-3"
+    x, p, ids, scale = _loading.described_inputs(described, ["x", "p", "ids", "scale"])
+    assert x.min() < -1
+    assert 0.25 <= p.min() < 0.3 < 0.7 < p.max() <= 0.75
+    assert set(ids.tolist()) == {3, 4}
+    assert scale == -1e-3
+    with pytest.raises(_loading.Refusal, match="describes no input") as caught:
+        _loading.described_inputs("x=float32[4] ~ gamma(1)", ["x"])
+    assert "uniform(0, 1)" in (caught.value.failure.hint or "")
 
 
 def test_the_budget_ends_further_parts(process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None):

@@ -1,0 +1,112 @@
+"""Fields of structs and of CUDA's vector types, which a contract describes by a table."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kernelmate.records import Argument, Member, Parameter, Passed
+from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.tokens import Token, closing, lex
+
+AXES = "xyzw"
+"""Fields of a vector type, in their order (CUDA C++ Programming Guide, Built-in Vector Types)."""
+
+
+def alignment_of(declared: str) -> int:
+    """Returns the alignment of a vector type such as `float4`, which is more than that of its elements; 1 for another type."""
+    dtype, vector = c_type_dtype(declared)
+    return 1 if dtype is None or vector not in (2, 4) else min(ITEM_BYTES[dtype] * vector, 16)
+
+
+def is_vector(parameter: Parameter) -> bool:
+    """Returns True for a vector that is passed by value."""
+    return 1 < parameter.vector <= len(AXES) and not parameter.pointer
+
+
+def vector_example(parameter: Parameter) -> str | None:
+    """Returns an entry for a vector that is passed by value; None for another parameter."""
+    if not is_vector(parameter):
+        return None
+    fields = ", ".join(f'{axis} = "{parameter.dtype} = 1"' for axis in AXES[: parameter.vector])
+    return f"{parameter.name} = {{ {fields} }}"
+
+
+def pass_vectors(
+    parameters: Sequence[Parameter], types: Mapping[str, tuple[str, int]], args: Sequence[Argument]
+) -> tuple[tuple[Argument, ...], tuple[Passed, ...]]:
+    """Returns the arguments of a contract with one for each field of vectors that are passed by value, and how all are passed.
+
+    Args:
+        parameters: of the kernel.
+        types: dtype and number of elements of each.
+        args: one for each parameter, with the value of every field of a vector.
+    """
+    widths = {one.name: 1 if one.pointer else types[one.name][1] for one in parameters}
+    if all(width == 1 for width in widths.values()):
+        return tuple(args), ()
+    leaves = Counter(axis for width in widths.values() if width > 1 for axis in AXES[:width])
+    leaves.update(name for name, width in widths.items() if width == 1)
+    found: list[Argument] = []
+    passing: list[Passed] = []
+    for one in args:
+        width, nbytes = widths[one.name], ITEM_BYTES[one.dtype]
+        if width == 1:
+            found.append(one)
+            passing.append(Passed(one.name, "argument", (Member(one.name, 0),)))
+            continue
+        names = [axis if leaves[axis] == 1 else f"{one.name}_{axis}" for axis in AXES[:width]]
+        found += [Argument(name, None, one.dtype, value=one.value) for name in names]
+        members = (Member(name, nbytes * at, (AXES[at],)) for at, name in enumerate(names))
+        passing.append(Passed(one.name, "struct", tuple(members), nbytes * width))
+    return tuple(found), tuple(passing)
+
+
+def members_of(text: str, name: str) -> dict[str, str] | None:
+    """Returns the types of the fields of a struct or a vector type by name, a pointer's with a trailing `*`.
+
+    The result is None where the text defines no struct of this name, or one that has more than plain fields.
+    """
+    dtype, vector = c_type_dtype(name)
+    if dtype is not None and 1 < vector <= len(AXES):
+        return dict.fromkeys(AXES[:vector], dtype)
+    tokens = lex(text).tokens
+    for index in range(len(tokens) - 2):
+        if (
+            tokens[index].text in ("struct", "class")
+            and tokens[index + 1].text == name
+            and tokens[index + 2].text == "{"
+        ):
+            end = closing(tokens, index + 2)
+            return None if end is None else _fields(tokens[index + 3 : end])
+    return None
+
+
+def _fields(tokens: Sequence[Token]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    start = 0
+    for index, token in enumerate(tokens):
+        if token.text in ("(", "{", ":", "static", "template", "virtual"):
+            return None
+        if token.text != ";":
+            continue
+        words = [one.text for one in tokens[start:index] if one.text not in ("const", "__restrict__", "volatile")]
+        start = index + 1
+        if not _declared(words, found):
+            return None
+    return found or None
+
+
+def _declared(words: Sequence[str], found: dict[str, str]) -> bool:
+    """Adds the fields of one declaration such as `int n, m` or `const float* x`; returns False if it is another one."""
+    text = " ".join(words).replace(" *", "*").replace("*", " *").replace("* ", "*")
+    match = re.fullmatch(r"(?P<type>[\w:]+(?: \w+)*) (?P<names>\**\w[ \w*,\[\]]*)", text)
+    if match is None:
+        return False
+    for part in match["names"].split(","):
+        one = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(?:\[.*)?", part)
+        if one is None:
+            return False
+        found[one[2]] = match["type"] + one[1]
+    return True
