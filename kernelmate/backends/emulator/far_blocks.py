@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.findings import Stop
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.backends.emulator.machine import Site
+from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.operations import (
     Atomic,
     BulkCopy,
@@ -51,11 +52,15 @@ class FarResult:
         findings: with positions in the unit's text.
         ended: True if all blocks ended within the limit of instructions.
         stored: by array, the indices of elements that plain stores wrote, and the values left there.
+        shared: by array, the number of elements that several threads wrote.
+        coverage: by array, the share of its elements that all blocks would store if they stored as many as these.
     """
 
     findings: tuple[Finding, ...]
     ended: bool
     stored: Mapping[str, tuple[Array, Array]]
+    shared: Mapping[str, int]
+    coverage: Mapping[str, float]
 
 
 def is_foldable(decoded: Decoded) -> bool:
@@ -102,16 +107,16 @@ class _FewLanes(Lanes):
 
 
 class _StoreLog:
-    """The addresses that plain stores wrote."""
+    """The addresses that plain stores wrote, with the lanes."""
 
     def __init__(self) -> None:
-        self.written: list[tuple[Array, int]] = []
+        self.written: list[tuple[Array, Array, int]] = []
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """Records one instruction of some lanes."""
-        del lanes, values
+        del values
         if site.action == "store":
-            self.written.append((offsets.copy(), site.size))
+            self.written.append((offsets.copy(), lanes.copy(), site.size))
 
 
 class _FarBlocks(Launch):
@@ -129,9 +134,7 @@ class _FarBlocks(Launch):
             if isinstance(argument, ArrayArgument):
                 content, size = argument.data.view(np.uint8), self._sizes[argument.name]
                 repeats = size if size > content.size else None
-                buffer = self.memory.add(
-                    argument.name, content, writable=argument.written, visible=True, size=repeats
-                )
+                buffer = self.memory.add(argument.name, content, writable=argument.written, visible=True, size=repeats)
                 self.arguments[argument.name] = (argument, buffer)
 
     def result(self) -> FarResult:
@@ -148,26 +151,43 @@ class _FarBlocks(Launch):
             ended = True
         except (Stop, Overrun):
             pass  # pass: the findings so far are the result
+        stored, shared, coverage = dict[str, tuple[Array, Array]](), dict[str, int](), dict[str, float]()
         try:
-            return FarResult(machine.findings.finish(), ended, self._stored(log))
+            for name, (argument, buffer) in self.arguments.items() if ended else ():
+                dtype = argument.data.dtype
+                elements, lanes = self._written(log, buffer, dtype.itemsize)
+                if len(elements):
+                    stored[name] = _left(buffer, elements, dtype)
+                    shared[name] = _by_several(elements, lanes)
+                    blocks = self.shape.blocks / len(self._mine)
+                    coverage[name] = len(np.unique(elements)) * blocks * dtype.itemsize / buffer.size
+            return FarResult(machine.findings.finish(), ended, stored, shared, coverage)
         finally:
             self.memory.close()
 
-    def _stored(self, log: _StoreLog) -> dict[str, tuple[Array, Array]]:
-        """Returns what each array's stores have left, but for elements that share their place with others."""
-        found: dict[str, tuple[Array, Array]] = {}
-        for name, (argument, buffer) in self.arguments.items():
-            dtype = argument.data.dtype
-            places = [
-                ((addresses - np.uint64(buffer.origin))[:, None] + np.arange(0, size, dtype.itemsize, np.uint64)).ravel()
-                for addresses, size in log.written
-                if self.memory.at(int(addresses[0])) is buffer and size >= dtype.itemsize
-            ]
-            if places:
-                written = np.unique(np.concatenate(places) // np.uint64(dtype.itemsize)).astype(np.int64)
-                held = written if buffer.period is None else written % (buffer.period // dtype.itemsize)
-                _, back, times = np.unique(held, return_inverse=True, return_counts=True)
-                alone = times[back] == 1
-                whole = buffer.data[: buffer.data.size // dtype.itemsize * dtype.itemsize].view(dtype)
-                found[name] = written[alone], whole[held[alone]]
-        return found
+    def _written(self, log: _StoreLog, buffer: Buffer, itemsize: int) -> tuple[Array, Array]:
+        """Returns the elements that were stored into an array, and the lanes that stored them."""
+        places, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for addresses, lanes, size in log.written:
+            if self.memory.at(int(addresses[0])) is buffer and size >= itemsize:
+                first = ((addresses - np.uint64(buffer.origin)) // np.uint64(itemsize)).astype(np.int64)
+                count = size // itemsize
+                places.append((first[:, None] + np.arange(count)).ravel())
+                owners.append(np.repeat(lanes, count))
+        return np.concatenate(places), np.concatenate(owners)
+
+
+def _left(buffer: Buffer, elements: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
+    """Returns stored elements and their values, but for those that share their place with others."""
+    written = np.unique(elements)
+    held = written if buffer.period is None else written % (buffer.period // dtype.itemsize)
+    _, back, times = np.unique(held, return_inverse=True, return_counts=True)
+    alone = times[back] == 1
+    whole = buffer.data[: buffer.data.size // dtype.itemsize * dtype.itemsize].view(dtype)
+    return written[alone], whole[held[alone]]
+
+
+def _by_several(elements: Array, lanes: Array) -> int:
+    """Returns the number of elements that more than one lane stored."""
+    pairs = np.unique(elements * (int(lanes.max()) + 1) + lanes)
+    return len(pairs) - len(np.unique(elements))

@@ -199,7 +199,7 @@ class Buffer:
     def elements(self, offsets: Array, shift: Any) -> Array:
         """Returns the indices in `data` of elements of 2 to the power `shift` bytes at offsets from the origin."""
         held = offsets if self.period is None else offsets % np.uint64(self.period)
-        return (held >> shift).view(np.int64)
+        return np.asarray(held >> shift).view(np.int64)
 
     def content(self) -> Array:
         """Returns the array's bytes."""

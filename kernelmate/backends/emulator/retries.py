@@ -44,7 +44,9 @@ def _loops(decoded: Decoded) -> list[range]:
 def _counted_exits(decoded: Decoded, loop: range, swap: int) -> Iterator[int]:
     """Yields comparisons of registers that no memory determines, if they and the swap's result lead out of a loop."""
     reads = {n: _reads(decoded, n) for n in loop}
-    remembered = _closure(decoded, loop, reads, {n for n in loop if isinstance(decoded.steps[n].operation, Atomic | Load)})
+    remembered = _closure(
+        decoded, loop, reads, {n for n in loop if isinstance(decoded.steps[n].operation, Atomic | Load)}
+    )
     swapped = _closure(decoded, loop, reads, {swap})
     leaving = {decoded.steps[n].guard.name for n in loop if _leaves(decoded, loop, n)}  # type: ignore[union-attr]
     if leaving.isdisjoint(swapped):
@@ -55,7 +57,12 @@ def _counted_exits(decoded: Decoded, loop: range, swap: int) -> Iterator[int]:
         compares = isinstance(operation, Compute) and any(kind == "pred" for _, kind in operation.results)
         counted = reads[n] & written and reads[n].isdisjoint(remembered)
         plain = isinstance(operation, Compute) and all(kind != "pred" for _, kind in operation.sources)
-        if compares and counted and plain and not leaving.isdisjoint(_closure(decoded, loop, reads, {n}, predicates=True)):
+        if (
+            compares
+            and counted
+            and plain
+            and not leaving.isdisjoint(_closure(decoded, loop, reads, {n}, predicates=True))
+        ):
             yield n
 
 

@@ -155,7 +155,9 @@ def bind_active_mask(operation: ActiveMask, machine: Machine) -> Bound:
     target = machine.registers.target(operation.result, "b32")
     apart = 1 if machine.surroundings is None else machine.surroundings.apart
     lane = np.arange(32)
-    together = np.bitwise_or.reduce(np.where((lane[:, None] - lane) % apart == 0, 1 << lane, 0), axis=1).astype(np.uint32)
+    together = np.bitwise_or.reduce(np.where((lane[:, None] - lane) % apart == 0, 1 << lane, 0), axis=1).astype(
+        np.uint32
+    )
 
     def run(group: Group | None, active: Group) -> None:
         del group

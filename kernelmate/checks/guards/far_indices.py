@@ -7,9 +7,10 @@ run in the emulator, on arrays whose contents repeat (`backends/emulator/far_blo
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -40,6 +41,12 @@ FAR_ELEMENTS = 3 << 29
 MOST_TOTAL_BYTES = 96 << 30
 """Maximum bytes of all arrays: a GPU's memory holds no more."""
 
+NEAR_ELEMENTS = 1 << 20
+"""Elements of an array at which indices in float32 are exact."""
+
+LESS, MOST = 0.6, 0.8
+"""Shares of an array's elements that all blocks store if they store as many as some: too few of them, and nearly all."""
+
 OTHERS = 64, 37
 """Values to which the sizes that do not grow are reduced: a multiple of vectors, and an odd one."""
 
@@ -62,6 +69,7 @@ _WIDE = re.compile(
 
 _FROM_FLOAT = re.compile(r"\bcvt\.r[zmpn]i\.(?:ftz\.)?[su](?:32|64)\.f32\b")
 _TO_FLOAT = re.compile(r"\bcvt\.r\w\.f32\.[su](?:32|64)\b")
+_TRUNCATED = re.compile(r"\bcvt\.[su]32\.[su]64\b|\bmov\.b64\s+\{%|\band\.b64\s+%\w+, %\w+, 42949\d{5}\b")
 _HIGH_PRODUCT = re.compile(r"\bmul\.hi\.[su]32\b|\bshr\.u64\s+%\w+, %\w+, (?:3[2-9]|[45]\d|6[0-3]);")
 
 
@@ -78,9 +86,10 @@ def find(version: Version, baseline: Version, contract: Contract, target: Target
     if texts[0] == texts[1] or contract.passing or contract.stages or contract.inputs is not None:
         return
     inexact = all(map(_more, (_FROM_FLOAT, _TO_FLOAT), [texts] * 2)) or _more(_HIGH_PRODUCT, texts)
+    values = inexact or _more(_TRUNCATED, texts)
     for elements, wanted in ((WIDE_ELEMENTS, bool(_WIDE.search(texts[1]))), ((FAR_ELEMENTS,), inexact)):
         for size in _sizes(contract, elements) if wanted else ():
-            found = _at(version, baseline, contract, size, target, values=inexact)
+            found = _at(version, baseline, contract, size, target, values=values)
             if found is not None:
                 yield found
                 return
@@ -149,7 +158,7 @@ def _bytes(contract: Contract, size: Size) -> dict[str, int]:
 def _at(
     version: Version, baseline: Version, contract: Contract, size: Size, target: Target, *, values: bool
 ) -> Finding | None:
-    """Returns an error of the version at a size, if the baseline has none there."""
+    """Returns an error of the version at a size, if the baseline has none there; of its `values` only if said."""
     mine = _result(version, contract, size, target)
     if mine is None:
         return None
@@ -159,17 +168,31 @@ def _at(
     theirs = _result(baseline, contract, size, target)
     if theirs is None or any(finding.severity == "error" for finding in theirs.findings):
         return None
-    where = f"at {size_text(size)}, with {_largest(contract, size)} elements in an array"
+    where = f"at {size_text(size)}, with {_largest(contract, size):,} elements in an array"
     if wrong is not None:
         remedy = "" if wrong.code is FindingCode.INDEX_OVERFLOW else "; compute indices in 64 bits"
         message = f"{where}: {wrong.message}{remedy}, or bound the size by `require`"
         return Finding(wrong.code, "error", message, line=wrong.line, column=wrong.column, buffer=wrong.buffer)
-    other = _different(version, baseline, contract, mine, theirs)
-    return None if other is None else Finding(
-        FindingCode.WRONG_AT_SIZE, "error",
-        f"{where}: {other}; divide and compute indices in integers, by a division that is exact in their whole range, "
-        "or bound the size by `require`",
-    )  # fmt: skip
+    if not theirs.ended or any(_combines(one) for one in (version, baseline)):
+        return None
+    near = functools.cache(lambda: _near(version, contract, target))
+    for a in contract.args:
+        told = _different(a.name, mine, theirs, near) if a.name in theirs.stored and a.direction != "scratch" else None
+        if told is not None:
+            message = f"{where}: {told}; compute indices in integers that hold their whole range, or bound the size by `require`"
+            return Finding(FindingCode.WRONG_AT_SIZE, "error", message, buffer=a.name)
+    return None
+
+
+def _combines(version: Version) -> bool:
+    return has_atomics(decoded_of(version.compiled.ptx, version.compiled.lowered_name))
+
+
+def _near(version: Version, contract: Contract, target: Target) -> FarResult | None:
+    """Returns the result of some blocks where indices in 32 bits and in float32 are exact; None if they do not end."""
+    size = next(_sizes(contract, (NEAR_ELEMENTS,)), None)
+    result = None if size is None else _result(version, contract, size, target)
+    return result if result is not None and result.ended else None
 
 
 def _result(version: Version, contract: Contract, size: Size, target: Target) -> FarResult | None:
@@ -184,7 +207,7 @@ def _result(version: Version, contract: Contract, size: Size, target: Target) ->
     for a in version.contract.args:
         dtype = numpy_dtype(a.dtype)
         if a.shape is None:
-            arguments.append(ScalarArgument(a.name, np.asarray(scalars[a.name]).astype(dtype)[()]))
+            arguments.append(ScalarArgument(a.name, dtype.type(scalars[a.name])))
         else:
             count = min(held[a.name], PERIOD // dtype.itemsize * dtype.itemsize) // dtype.itemsize
             arguments.append(ArrayArgument(a.name, _content(a.name, dtype, count), written=a.direction != "in"))
@@ -208,25 +231,29 @@ def _content(name: str, dtype: np.dtype[np.generic], count: int) -> Array:
     return rng.integers(0, 2, count).astype(dtype)
 
 
-def _different(
-    version: Version, baseline: Version, contract: Contract, mine: FarResult, theirs: FarResult
-) -> str | None:
-    """Returns a sentence on an element that both versions wrote with clearly different values."""
-    for one in (version, baseline):
-        if has_atomics(decoded_of(one.compiled.ptx, one.compiled.lowered_name)):
-            return None
-    if not theirs.ended:
+def _different(name: str, mine: FarResult, theirs: FarResult, near: Callable[[], FarResult | None]) -> str | None:
+    """Returns a sentence on elements of an array that the version stores otherwise than the baseline, or not at all."""
+    (others, want), (places, got) = theirs.stored[name], mine.stored.get(name, (np.zeros(0, np.int64),) * 2)
+    both, here, there = np.intersect1d(places, others, return_indices=True)
+    wrong = _unlike(got[here], want[there])
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        return (
+            f"element {int(both[first]):,} of {name} is {got[here][first]}, and the baseline gives {want[there][first]}"
+        )
+    # Both run the first and the last blocks and some between, so that their last elements lie close together.
+    last, reached = int(others.max(initial=0)), int(places.max(initial=0))
+    if last > NEAR_ELEMENTS and reached < last // 2:
+        return f"it writes no element of {name} beyond {reached:,}"
+    # Blocks that do as much as others near the beginning, and less or the same twice far from it, have lost their way.
+    less = mine.coverage.get(name, 0.0) < LESS and theirs.coverage[name] > MOST
+    twice = mine.shared.get(name, 0) > theirs.shared[name]
+    before = near() if less or twice else None
+    if before is None or name not in before.stored:
         return None
-    for a in contract.args:
-        if a.direction not in ("out", "inout") or a.name not in mine.stored or a.name not in theirs.stored:
-            continue
-        (places, got), (others, want) = mine.stored[a.name], theirs.stored[a.name]
-        both, here, there = np.intersect1d(places, others, return_indices=True)
-        wrong = _unlike(got[here], want[there])
-        if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            return f"element {int(both[first])} of {a.name} is {got[here][first]}, and the baseline gives {want[there][first]}"
-    return None
+    if less and before.coverage[name] > MOST:
+        return f"most blocks write none of the elements of {name} that are theirs"
+    return f"several threads write the same elements of {name}" if twice and not before.shared[name] else None
 
 
 def _unlike(got: Array, want: Array) -> Array:
@@ -238,4 +265,3 @@ def _unlike(got: Array, want: Array) -> Array:
     spread = float(np.std(two[finite])) if finite.any() else 0.0
     with np.errstate(all="ignore"):
         return np.asarray(finite & ~(np.abs(one - two) <= 0.2 * (np.abs(two) + spread)))
-
