@@ -89,6 +89,8 @@ def find(version: Version, baseline: Version, contract: Contract, target: Target
     values = inexact or _more(_TRUNCATED, texts)
     for elements, wanted in ((WIDE_ELEMENTS, bool(_WIDE.search(texts[1]))), ((FAR_ELEMENTS,), inexact)):
         for size in _sizes(contract, elements) if wanted else ():
+            if not size_allowed(version.contract, size):
+                continue  # the version names this bound itself
             found = _at(version, baseline, contract, size, target, values=values)
             if found is not None:
                 yield found
