@@ -40,8 +40,8 @@ PERIOD = 32 * 131_071
 MOST_BYTES = BUFFER_SPACING // 4
 """Maximum bytes of one array: a wrong address must not reach the next one."""
 
-_ISSUED = 12_000
-"""Instructions issued one after another, about a fifth of a second, after which blocks are left."""
+_ISSUED = 4_000
+"""Instructions issued one after another, about a tenth of a second, after which blocks are left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ _WIDE = re.compile(
 )
 """PTX of products in 64 bits, but for those of an index and an element's size."""
 
+_NARROW = re.compile(r"\b(?:mul|mad)\.lo\.[su]32\b|\bshl\.b32\b")
 _FROM_FLOAT = re.compile(r"\bcvt\.r[zmpn]i\.(?:ftz\.)?[su](?:32|64)\.f32\b")
 _TO_FLOAT = re.compile(r"\bcvt\.r\w\.f32\.[su](?:32|64)\b")
 _TRUNCATED = re.compile(r"\bcvt\.[su]32\.[su]64\b|\bmov\.b64\s+\{%|\band\.b64\s+%\w+, %\w+, 42949\d{5}\b")
@@ -87,8 +88,9 @@ def find(version: Version, baseline: Version, contract: Contract, target: Target
         return
     inexact = all(map(_more, (_FROM_FLOAT, _TO_FLOAT), [texts] * 2)) or _more(_HIGH_PRODUCT, texts)
     values = inexact or _more(_TRUNCATED, texts)
-    for elements, wanted in ((WIDE_ELEMENTS, bool(_WIDE.search(texts[1]))), ((FAR_ELEMENTS,), inexact)):
-        for size in _sizes(contract, elements) if wanted else ():
+    narrower = bool(_WIDE.search(texts[1])) and (values or _more(_NARROW, texts) or _more(_WIDE, texts[::-1]))
+    for elements, others, wanted in ((WIDE_ELEMENTS, OTHERS[:1], narrower), ((FAR_ELEMENTS,), OTHERS, inexact)):
+        for size in _sizes(contract, elements, others) if wanted else ():
             if not size_allowed(version.contract, size):
                 continue  # the version names this bound itself
             found = _at(version, baseline, contract, size, target, values=values)
@@ -97,17 +99,17 @@ def find(version: Version, baseline: Version, contract: Contract, target: Target
                 return
 
 
-def _more(pattern: re.Pattern[str], texts: tuple[str, str]) -> bool:
+def _more(pattern: re.Pattern[str], texts: tuple[str, ...]) -> bool:
     return len(pattern.findall(texts[0])) > len(pattern.findall(texts[1]))
 
 
-def _sizes(contract: Contract, wanted: Sequence[int]) -> Iterator[Size]:
-    """Yields for each name, and for other values of the other names, the first size with so many elements."""
+def _sizes(contract: Contract, wanted: Sequence[int], others: Sequence[int] = OTHERS) -> Iterator[Size]:
+    """Yields for each name, and for `others` as the values of the other names, the first size with so many elements."""
     listed = contract.sizes[0] if contract.sizes else {}
     for name in listed:
         sizes = (
             size
-            for few in OTHERS
+            for few in others
             for elements in wanted
             if (size := _grown(contract, {n: min(v, few) for n, v in listed.items()}, name, elements)) is not None
         )
