@@ -113,13 +113,13 @@ UNDER_A_LOCK = (
 
 @pytest.mark.parametrize("attempt", [RETRIED, UNDER_A_LOCK])
 def test_a_swap_that_is_given_up_after_some_attempts_is_found_at_its_line(attempt: str, gpu: Target) -> None:
-    body = f"int* p = (int*)y + 254; if (i >= 254) return; for (int k = 0; k < 100000; ++k) {{\n {attempt} }}"
+    body = f"int* p = (int*)y + 254; if (i >= 8) return; for (int k = 0; k < 100000; ++k) {{\n {attempt} }}"
     _, version = compiled(body, gpu)
     there = reached(version, CONTRACT)
     assert there is not None
     assert list(there.retries.values()) == [4]
     run = replace(RUN, arguments=(RUN.arguments[0], ArrayArgument("y", np.zeros(256, np.float32)), RUN.arguments[2]))
-    found = find(version, there, run, gpu, lambda result: counted_up(result, 254))
+    found = find(version, there, run, gpu, lambda result: counted_up(result, 8))
     assert found is not None
     assert (found.code, found.line) == ("nondeterministic", 4)
     assert "gives up a compare-and-swap after a number of attempts" in found.message
