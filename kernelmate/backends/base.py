@@ -117,6 +117,7 @@ class Surroundings:
         fill: initial byte of registers and local memory.
         forced: forced outcomes of conditions, by instruction.
         watched: instructions whose outcomes are recorded.
+        apart: lanes of a warp run together, as `activemask` tells, only if their numbers are equal modulo this.
     """
 
     specials: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -125,6 +126,7 @@ class Surroundings:
     fill: int = 0
     forced: Mapping[int, bool] = field(default_factory=dict)
     watched: frozenset[int] = frozenset()
+    apart: int = 1
 
 
 LibraryCall = Callable[[Mapping[str, npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]

@@ -39,6 +39,7 @@ WIDE_BITS = 0x13579BDF_02468ACE
 
 _NARROWING = re.compile(
     r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
+    r"|\bcvt\.s(?:32|64)\.s(?:8|16)\s+%\w+, %r"
 )
 """PTX instructions that lose high bits of large integers but not of small ones."""
 
@@ -57,6 +58,9 @@ SMALL_CONSTANT, SMALL_SCALE = 1e-5, 1e-10
 """Bound of tiny constants, and the scale of inputs whose products and squares are below them and still normal."""
 
 _COMPARED_FLOATS = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?f32\s+%\w+, %\w+, 0f([0-9A-F]{8});")
+
+_ORDERING = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?(?:bf16|f16|f32|f64)\b")
+"""PTX comparisons of floating numbers, which decide between equal ones too."""
 
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
@@ -93,8 +97,13 @@ def suggested_styles(
     ranged = any((a.distribution or "").lstrip().startswith("integers") for a in contract.args)
     if integers and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
         found.append(InputStyle("integers", stress=True, high=True))
+        if any(dtype.kind == "i" for dtype in free):
+            found.append(InputStyle("integers", stress=True, low=True))
     if (integers or ranged) and texts[0] != texts[1] and _COUNTING.search(texts[0]):
         found.append(InputStyle("integers", stress=True, equal=True))
+    drawn = [(a.distribution or "").lstrip().startswith(("normal", "uniform")) for a in contract.args]
+    if any(drawn) and sorted(_ORDERING.findall(texts[0])) != sorted(_ORDERING.findall(texts[1])):
+        found.append(InputStyle("repeated", stress=True))
     if any(is_float(dtype) for dtype in free) and _has_positions(contract):
         found.append(InputStyle("late", stress=True))
     if texts[0] != texts[1] and _selects(contract):
@@ -123,7 +132,7 @@ def with_styles(
     planned = list(sizes)
     for style in styles:
         most = MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
-        first = {"late": 1, "strided": 1}.get(style.name, 2 if style.equal else 0)
+        first = {"late": 1, "strided": 1}.get(style.name, 2 if style.equal else 3 if style.high or style.low else 0)
         fitting = [
             place for place, extent in enumerate(held) if 1 <= extent[0] <= most and may_try(style, sizes[place].size)
         ]
@@ -134,16 +143,17 @@ def with_styles(
     return planned
 
 
-def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int, int]:
-    """Returns the elements of all arrays at a size, the longest row of an input, and the most integers in one."""
+def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int, int, int]:
+    """Returns the elements of all arrays at a size, the longest row of an input, and the most integers in one and a row."""
     try:
         shapes = argument_shapes(contract, planned.size)
     except ContractError:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     inputs = [a for a in contract.args if a.direction == "in" and shapes.get(a.name)]
-    whole = [math.prod(shapes[a.name]) for a in inputs if not is_inexact(numpy_dtype(a.dtype))]
+    whole = [shapes[a.name] for a in inputs if not is_inexact(numpy_dtype(a.dtype))]
     rows = [shapes[a.name][-1] for a in inputs if is_inexact(numpy_dtype(a.dtype))]
-    return elements_of(shapes.values()), max(rows, default=0), max(whole, default=0)
+    most, longest = max(map(math.prod, whole), default=0), max((shape[-1] for shape in whole), default=0)
+    return elements_of(shapes.values()), max(rows, default=0), most, longest
 
 
 def _sums_are_wide(contract: Contract) -> bool:

@@ -22,10 +22,12 @@ from kernelmate.checks.values import (
     every_pattern,
     high_integers,
     late_floats,
+    lowest_integers,
     mixed_floats,
     offset_floats,
     plant,
     plant_constants,
+    repeated,
     strided,
     tie,
     wide_integers,
@@ -231,7 +233,7 @@ def _array(
     if only_written(argument):
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     if argument.distribution is not None:
-        return _within_declared(argument, _declared(argument, shape, size, rng, directory), style)
+        return _within_declared(argument, _declared(argument, shape, size, rng, directory), style, rng)
     if not is_inexact(dtype):
         if style.name == "integers" and argument.name in style.positions:
             return _levelled(_cast(rng.integers(0, bound_of(size, style), shape), dtype), style)
@@ -242,11 +244,13 @@ def _array(
     return _floats(dtype, shape, rng, style)
 
 
-def _within_declared(argument: Argument, drawn: Array, style: InputStyle) -> Array:
-    """Reorders or levels drawn values if the style requires it, so that each stays one that the distribution allows."""
+def _within_declared(argument: Argument, drawn: Array, style: InputStyle, rng: Any) -> Array:
+    """Reorders, repeats or levels drawn values if the style requires it, so that each stays one that the distribution allows."""
     name = parse_distribution(argument.distribution or "").name
     if style.name == "strided" and name in ("normal", "uniform"):
         return strided(drawn, style.strides)
+    if style.name == "repeated" and name in ("normal", "uniform"):
+        return repeated(drawn, rng)
     return _levelled(drawn, style) if name == "integers" else drawn
 
 
@@ -265,6 +269,8 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
         info = np.iinfo(dtype)
         drawn = _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
         return drawn if isinstance(rng, DeviceRandom) else every_byte(drawn, rng)
+    if style.low:
+        return lowest_integers(dtype, shape, rng, style.bits)
     if style.high:
         return high_integers(dtype, shape, rng, style.bits)
     if style.name == "integers":

@@ -24,7 +24,7 @@ from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.findings import lines_placed, message_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
-from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
+from kernelmate.checks.guards import assumptions, far_indices, persistent_variables, surroundings
 from kernelmate.checks.inputs import only_written
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
@@ -171,6 +171,7 @@ class _Judge:
             self.findings = with_surroundings(
                 self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
             )
+            self.findings += self._far_findings()
         told = assumptions.find(
             self.version.contract, self.conditions, self.records, self.version.unit.text, compared=self.compared
         )
@@ -192,6 +193,14 @@ class _Judge:
             tuple(self.reasons),
             assumes=assumes,
         )
+
+    def _far_findings(self) -> list[Finding]:
+        """Returns errors in arrays larger than any that is launched, if nothing else is wrong."""
+        errors = any(finding.severity == "error" for finding in self.findings)
+        if self.task.baseline is None or not self.task.own_sizes or errors or False in self._that_count():
+            return []
+        found = far_indices.find(self.version, self.task.baseline, self.contract, self.task.target)
+        return [placed(finding, self.version.unit) for finding in found]
 
     def _assumed(self, number: int) -> tuple[str, ...]:
         """Returns divisibility conditions that a version without a baseline relies on, and adds them to `reasons`."""

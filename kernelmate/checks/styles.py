@@ -37,6 +37,7 @@ class InputStyle:
         bound: the size that bounds indices, by rank among the distinct sizes in descending order.
         wary: True if the emulator launches on these inputs before a GPU does, since they may cause bad addresses.
         high: True if integers are positive and near the largest.
+        low: True if integers are the smallest of their type, whose products are the largest.
         equal: True if all integers of an array are equal, also of one whose range is declared.
         constants: values planted in arrays, by array name.
         given: values of scalar arguments, by name.
@@ -58,6 +59,7 @@ class InputStyle:
     bound: int = 0
     wary: bool = field(default=False, compare=False)
     high: bool = False
+    low: bool = False
     equal: bool = False
     constants: tuple[tuple[str, tuple[float, ...]], ...] = ()
     given: tuple[tuple[str, float], ...] = ()
@@ -74,9 +76,10 @@ class InputStyle:
         if self.name in ("zeros", "denormals"):
             return f"inputs that are all {self.name}"
         if self.name == "integers":
-            whole = "" if self.equal else " over their whole range"
+            whole = "" if self.equal or self.low else " over their whole range"
             most = whole if self.bits >= 64 else f" of up to {self.bits} bits"
             kind = ", all near the largest" * self.high + ", equal in each array" * self.equal
+            kind += ", all of them the smallest" * self.low
             return f"integer inputs{most}{kind}" + ("" if self.signed else ", none of them negative")
         if self.name == "mixed":
             return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
@@ -89,6 +92,8 @@ class InputStyle:
         if self.name == "strided":
             apart = " or ".join(map(str, self.strides))
             return f"inputs whose largest elements in a row are {apart} columns apart"
+        if self.name == "repeated":
+            return "inputs with equal elements in a row"
         about = " with values equal to scalars among them" if self.planted else ""
         about += (
             " with values at which the code branches or rounds, and their neighbours, among them"

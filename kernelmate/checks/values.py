@@ -87,6 +87,22 @@ def high_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     return drawn
 
 
+def lowest_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int) -> Array:
+    """Returns the smallest integers of a type, or -2^bits; of an unsigned type, the largest."""
+    info = np.iinfo(dtype)
+    lowest = max(info.min, -(1 << min(bits, 63))) if info.min else info.max
+    full: Array = rng.integers(lowest, lowest, shape, dtype=dtype, endpoint=True)
+    return full
+
+
+def repeated(values: Array, rng: Any) -> Array:
+    """Copies the first element of each row to some places of it, so that elements of a row are equal."""
+    if values.size and values.shape and values.shape[-1] > 1:
+        places = rng.integers(0, values.shape[-1], max(values.shape[-1] // PLANTED_ONE_IN, 1))
+        values[..., places] = values[..., :1]
+    return values
+
+
 ONE_BIT_OFF = 0.1
 """Fraction of the integers of a row that differ from the rest in one bit."""
 

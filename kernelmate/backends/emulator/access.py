@@ -90,6 +90,7 @@ class GlobalPort:
         count = len(offsets)
         if last_offset - first_offset == (count - 1) * self.site.size and 1 < count <= len(self._ramp):
             inside = buffer.lead <= first_offset and last_offset <= last and not first_offset & int(self._low)
+            inside = inside and buffer.period is None
             if inside and ((offsets - np.uint64(first_offset)) == self._ramp[:count]).all():
                 begin = first_offset >> int(self.shift)
                 return offsets, slice(begin, begin + count)
@@ -97,7 +98,7 @@ class GlobalPort:
             return None
         if self._low and int(np.bitwise_or.reduce(offsets) & self._low):
             return None
-        return offsets, (offsets >> self.shift).view(np.int64)
+        return offsets, buffer.elements(offsets, self.shift)
 
     def _note(self, buffer: Buffer, offsets: Array, active: Group, values: Array | None) -> None:
         machine, site = self.machine, self.site
@@ -156,7 +157,7 @@ class GlobalPort:
             if good.size:
                 kept = offsets[good]
                 self._note(buffer, kept, lanes[good], None if values is None else values[good])
-                visit(self._rows(buffer), (kept >> self.shift).view(np.int64), good)
+                visit(self._rows(buffer), buffer.elements(kept, self.shift), good)
 
     def _report_misaligned(self, full: Array, lanes: Array, wrong: Array) -> None:
         address = int(full[wrong][0])

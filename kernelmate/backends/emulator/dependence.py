@@ -14,8 +14,9 @@ from typing import Literal
 
 from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.liveness import operands_of, read_at_entry
-from kernelmate.backends.emulator.operations import Atomic, Compute, Load, ReadClock, Store
+from kernelmate.backends.emulator.operations import ActiveMask, Atomic, Compute, Load, ReadClock, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Register, Special, Symbol
+from kernelmate.backends.emulator.retries import bounded_retries
 from kernelmate.backends.emulator.types import SIZES
 
 VOLATILE = frozenset(
@@ -72,6 +73,8 @@ class Dependence:
         undefined: registers that may be read unwritten.
         stale: it loads through the read-only cache from an array or a variable that it writes to.
         aligned: it looks at low bits of addresses, as tests of alignment do; no surrounding launch varies those.
+        masks: lines of the kernel that ask which lanes run together (`activemask`), which no program determines.
+        retries: comparisons by which loops around a compare-and-swap give up, and the lines of the swaps.
     """
 
     conditions: Mapping[int, frozenset[str]]
@@ -84,16 +87,21 @@ class Dependence:
     stale: bool
     leaked: Mapping[int, frozenset[str]] = field(default_factory=dict)
     aligned: bool = False
+    masks: tuple[int, ...] = ()
+    retries: Mapping[int, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.reached or self.undefined or self.stale)
+        return bool(self.reached or self.undefined or self.stale or self.masks or self.retries)
 
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
     """Returns the dependence of a kernel; `arrays` are the positions of its array pointer parameters."""
     flow = _SurroundingsFlow(decoded, arrays)
     flow.settle()
-    return flow.result()
+    lines = [step.position.line if step.position else 0 for step in decoded.steps]
+    masks = [line for line, step in zip(lines, decoded.steps, strict=True) if isinstance(step.operation, ActiveMask)]
+    retries = {number: lines[swap] for number, swap in bounded_retries(decoded).items()}
+    return replace(flow.result(), masks=tuple(dict.fromkeys(masks)), retries=retries)
 
 
 class _SurroundingsFlow:

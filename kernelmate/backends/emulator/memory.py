@@ -149,6 +149,7 @@ class Buffer:
         read_first: True if it was loaded where the kernel had not yet stored.
         stored: per granule, True if the kernel has stored there; None before the first store.
         touched: per 32-byte sector, the marks of its accesses; None if not counted.
+        period: bytes after which the contents repeat, of which `data` holds only the first; None if it holds all.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Buffer:
     read_first: bool = False
     stored: Array | None = None
     touched: Array | None = None
+    period: int | None = None
     views: dict[Any, Array] = field(default_factory=dict)
 
     @property
@@ -194,6 +196,11 @@ class Buffer:
             found = self.views[key] = self.data.view(dtype).reshape(-1, count)
         return found
 
+    def elements(self, offsets: Array, shift: Any) -> Array:
+        """Returns the indices in `data` of elements of 2 to the power `shift` bytes at offsets from the origin."""
+        held = offsets if self.period is None else offsets % np.uint64(self.period)
+        return np.asarray(held >> shift).view(np.int64)
+
     def content(self) -> Array:
         """Returns the array's bytes."""
         return self.data[self.lead : self.limit]
@@ -221,9 +228,13 @@ class GlobalMemory:
         self.marks = marks
 
     def add(
-        self, name: str, content: Array, *, lead: int = 0, writable: bool, visible: bool, constant: bool = False
-    ) -> Buffer:
-        """Adds a buffer with a copy of `content` (bytes), moved `lead` bytes off its alignment."""
+        self, name: str, content: Array, *, lead: int = 0, writable: bool, visible: bool, constant: bool = False,
+        size: int | None = None,
+    ) -> Buffer:  # fmt: skip
+        """Adds a buffer with a copy of `content` (bytes), moved `lead` bytes off its alignment.
+
+        An array of `size` bytes, if that is given, repeats `content`, and its first reads are not recorded.
+        """
         number = len(self.buffers)
         slot = int(self._order[number])
         origin = GLOBAL_BASE + slot * BUFFER_SPACING + BUFFER_SPACING // 2 + int(self._shift[number]) * _ALIGNMENT
@@ -234,6 +245,8 @@ class GlobalMemory:
         data[lead + content.size :] = 0
         touched = None if self.marks is None else np.zeros(length // _SECTOR, f"u{self.marks.width // 8}")
         buffer = Buffer(name, origin, lead, content.size, data, writable, visible, constant, touched=touched)
+        if size is not None:
+            buffer.size, buffer.period, buffer.read_first = size, content.size, True
         self.buffers.append(buffer)
         self.by_slot[slot] = buffer
         return buffer

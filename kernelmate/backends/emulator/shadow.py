@@ -166,6 +166,8 @@ _LINEAR: dict[str, Callable[..., Array]] = {
 }
 ADDRESSING = Load | Store | Atomic | FragmentLoad | FragmentStore | BulkCopy
 """Operations whose addresses are compared with shadows."""
+_LEAST, _MOST = -(1 << 31), (1 << 32) - 1
+"""Range of 32-bit integers, signed and unsigned ones."""
 _INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u16", "b16"})
 
 
@@ -286,12 +288,32 @@ class Shadows:
         sources = [
             self._source(operand, kind, index in widens) for index, (operand, kind) in enumerate(operation.sources)
         ]
+        # Sums and products in 32 bits are the same for signed and unsigned numbers, so that a register without a shadow
+        # may hold either: what leaves the range with signed ones is computed again with unsigned ones.
+        narrow = SIZES[operation.results[0][1]] == SIZES["u32"] and any(self._may_be_unsigned(operation))
+        others = [
+            self._source(operand, kind, index in widens or may_be)
+            for index, ((operand, kind), may_be) in enumerate(
+                zip(operation.sources, self._may_be_unsigned(operation), strict=True)
+            )
+        ]
 
         def run(group: Group | None, active: Group) -> None:
-            target[... if group is None else group] = function(*[source(group) for source in sources])
+            where = ... if group is None else group
+            ideal = function(*[source(group) for source in sources])
+            if narrow and (outside := (ideal < _LEAST) | (ideal > _MOST)).any():
+                unsigned = function(*[source(group) for source in others])
+                ideal = np.where(outside & (unsigned >= _LEAST) & (unsigned <= _MOST), unsigned, ideal)
+            target[where] = ideal
             bound(group, active)
 
         return run
+
+    def _may_be_unsigned(self, operation: Compute) -> list[bool]:
+        return [
+            isinstance(operand, Register) and operand.name not in self._arrays and SIZES[kind] == SIZES["u32"]
+            for operand, kind in operation.sources
+        ]
 
     def _anew(self, names: list[str], bound: Bound) -> Bound:
         """Returns a step that resets the shadow to the register, signed."""

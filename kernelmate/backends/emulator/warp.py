@@ -151,14 +151,19 @@ def bind_vote(operation: Vote, machine: Machine) -> Bound:
 
 
 def bind_active_mask(operation: ActiveMask, machine: Machine) -> Bound:
-    """`activemask`."""
+    """`activemask`: lanes that run together, which the hardware chooses; here all, or those of `Surroundings.apart`."""
     target = machine.registers.target(operation.result, "b32")
+    apart = 1 if machine.surroundings is None else machine.surroundings.apart
+    lane = np.arange(32)
+    together = np.bitwise_or.reduce(np.where((lane[:, None] - lane) % apart == 0, 1 << lane, 0), axis=1).astype(
+        np.uint32
+    )
 
     def run(group: Group | None, active: Group) -> None:
         del group
         lanes = machine.lanes_of(active)
         if target is not None:
-            target[active] = warp_masks(machine, lanes)[lanes >> 5]
+            target[active] = warp_masks(machine, lanes)[lanes >> 5] & together[lanes & 31]
 
     return run
 

@@ -41,6 +41,18 @@ _FILLS = (0xFF, 0x5A)
 _CLOCKS = ((1 << 20, 1), (1 << 40, 4096), ((1 << 31) - 3, 977), ((1 << 62) + 12345, 1 << 20))
 _GRIDS = (1, 2, 6007, (1 << 31) + 77, (1 << 40) + 3)
 
+_APART = (32, 2)
+"""Groups of lanes that do not run together: each lane by itself, and even and odd ones."""
+
+MASK_ADVICE = (
+    "its outputs depend on which lanes run together, which __activemask() tells and the hardware is free to choose; use "
+    "0xffffffff, or a mask that __ballot_sync() computes before the branch. With other lanes together"
+)
+RETRY_ADVICE = (
+    "it gives up a compare-and-swap after a number of attempts, and other threads may win as often; repeat it until it "
+    "succeeds, or use an atomic. Where a thread gives up"
+)
+
 Judge = Callable[[RunResult], str | None]
 """Function that returns a description of wrong outputs of a launch; None if they are right."""
 
@@ -106,7 +118,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         return SurroundingsFinding(
             FindingCode.NONDETERMINISTIC, f"stores a value that is computed from {_named(names)}", line or None
         )
-    usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
+    usual = Surroundings(clock=(0, 64), watched=frozenset((*found.conditions, *found.retries)))
     first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
         return None  # another finding covers it, or the environment would not explain it
@@ -116,6 +128,9 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
             if finding.severity == "error":
                 return SurroundingsFinding(finding.code, finding.message, finding.line)
     limit = min(max(_MOST_STEPS, _TIMES_STEPS * (first.longest_thread or 0)), run.step_limit)
+    told = _of_threads(version, found, usual, run, target, judge, limit)
+    if told is not None:
+        return told
     seen = {number: set(outcomes) for number, outcomes in first.outcomes.items()}
     for probe in _varied(found, usual, target, run.shape.blocks):
         result = _launched(version, run, target, probe, limit)
@@ -129,6 +144,26 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         said = None if result is None else _wrong(result, judge, forced=True)
         if said is not None:
             return _told(probe, said)
+    return None
+
+
+def _of_threads(
+    version: Version, found: Dependence, usual: Surroundings, run: Run, target: Target, judge: Judge, limit: int
+) -> SurroundingsFinding | None:
+    """Returns a dependence on which lanes run together, or on how often other threads win at a compare-and-swap."""
+    for apart in _APART if found.masks else ():
+        probe = _ProbeLaunch(replace(usual, apart=apart), frozenset())
+        result = _launched(version, run, target, probe, limit)
+        said = None if result is None else _wrong(result, judge, forced=False)
+        if said is not None:
+            return SurroundingsFinding(FindingCode.SHUFFLE_MASK, f"{MASK_ADVICE}: {said}", found.masks[0] or None)
+    for (number, line), outcome in itertools.product(found.retries.items(), (True, False)):
+        probe = _ProbeLaunch(replace(usual, forced={number: outcome}), frozenset(), forced=True)
+        result = _launched(version, run, target, probe, limit)
+        said = None if result is None else _wrong(result, judge, forced=True)
+        if said is not None:
+            message = f"{RETRY_ADVICE}: {said}"
+            return SurroundingsFinding(FindingCode.NONDETERMINISTIC, message, line or None)
     return None
 
 

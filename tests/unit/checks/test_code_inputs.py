@@ -285,3 +285,29 @@ def test_constants_outside_a_declared_distribution_are_not_planted() -> None:
     assert (drawn == 0.25).any()
     assert drawn.min() >= 0
     assert drawn.max() < 1
+
+
+WHOLE = Contract(
+    "k", ({"rows": 4, "cols": 64},), ("rows",), ("64",),
+    (Argument("x", "in", "int8", ("rows", "cols")), Argument("y", "out", "int32", ("rows",))),
+)  # fmt: skip
+
+
+def test_integers_that_lose_high_bits_get_the_smallest_ones_in_the_longest_row() -> None:
+    found = suggested("y[i] = (short)(v[i] * v[i]);", baseline=version("y[i] = 0;"))
+    styles = [style for style in found if style.name == "integers"]
+    assert [style.low for style in styles] == [False, True]
+    sizes = [PlannedSize(size, "own") for size in ({"rows": 3000, "cols": 1}, {"rows": 1, "cols": 900})]
+    _, longest = with_styles(WHOLE, sizes, styles[1:], lambda style, size: True)
+    assert longest.styles == (styles[1],)
+    assert (draw(WHOLE, {"rows": 2, "cols": 3}, (1, 2), styles[1], None)["x"] == -128).all()
+
+
+def test_elements_of_a_declared_distribution_are_equal_where_comparisons_differ() -> None:
+    contract = replace(CONTRACT, args=(replace(CONTRACT.args[0], distribution="normal"), *CONTRACT.args[1:]))
+    body = "y[i] = x[i] < x[0] ? x[i] : x[0];"
+    found = suggested_styles(contract, version(body), BASELINE, ())
+    (style,) = (one for one in found if one.name == "repeated")
+    drawn = draw(contract, {"n": 640}, (1, 2), style, None)["x"]
+    assert np.count_nonzero(drawn == drawn[0]) > 20
+    assert not [one for one in suggested(body) if one.name == "repeated"]

@@ -119,3 +119,16 @@ extern "C" __global__ void k(const float* x, float* y, long long rows, int cols)
     assert not run_cuda(
         cuda(text), ("x", np.zeros(32, np.float32)), ("y", np.zeros(32, np.float32)), np.int64(2**40), np.int32(7)
     ).findings
+
+
+def test_an_unsigned_remainder_of_more_than_half_the_range_does_not_wrap(cuda: Cuda, run_cuda: Launch) -> None:
+    text = """
+extern "C" __global__ void k(const float* x, float* y, unsigned first, unsigned n) {
+    unsigned i = first + threadIdx.x;
+    y[threadIdx.x] = x[(size_t)(i - i / n * n)];
+}
+"""
+    x, y = ("x", np.arange(1000, dtype=np.float32)), ("y", np.zeros(32, np.float32))
+    result = run_cuda(cuda(text), x, y, np.uint32(3_000_000_000), np.uint32(1000))
+    assert not result.findings
+    assert np.array_equal(result.arrays["y"], np.arange(32))

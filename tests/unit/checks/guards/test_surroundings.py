@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,9 +98,58 @@ def test_a_read_only_load_of_what_is_written_is_found_at_its_line(gpu: Target) -
     assert (found.code, found.line) == ("global-race", 4)
 
 
+def test_a_shuffle_among_lanes_that_happen_to_run_together_is_found_at_its_line(gpu: Target) -> None:
+    found = said("const float v = __shfl_xor_sync(__activemask(), x[i], 1);\n  y[i] = 2 * x[i] + (v - v);", gpu)
+    assert found is not None
+    assert (found.code, found.line) == ("shuffle-mask", 3)
+    assert "use 0xffffffff, or a mask that __ballot_sync() computes" in found.message
+
+
+RETRIED = "const int old = *(volatile int*)p; if (atomicCAS(p, old, old + 1) == old) break;"
+UNDER_A_LOCK = (
+    "if (atomicCAS(p, 0, 1) == 0) { *(volatile int*)(p + 1) += 1; __threadfence(); atomicExch(p, 0); break; }"
+)
+
+
+@pytest.mark.parametrize("attempt", [RETRIED, UNDER_A_LOCK])
+def test_a_swap_that_is_given_up_after_some_attempts_is_found_at_its_line(attempt: str, gpu: Target) -> None:
+    body = f"int* p = (int*)y + 254; if (i >= 8) return; for (int k = 0; k < 100000; ++k) {{\n {attempt} }}"
+    _, version = compiled(body, gpu)
+    there = reached(version, CONTRACT)
+    assert there is not None
+    assert list(there.retries.values()) == [4]
+    run = replace(RUN, arguments=(RUN.arguments[0], ArrayArgument("y", np.zeros(256, np.float32)), RUN.arguments[2]))
+    found = find(version, there, run, gpu, lambda result: counted_up(result, 8))
+    assert found is not None
+    assert (found.code, found.line) == ("nondeterministic", 4)
+    assert "gives up a compare-and-swap after a number of attempts" in found.message
+
+
+def counted_up(result: RunResult, times: int) -> str | None:
+    held = result.arrays["y"].view(np.int32)[254:]
+    return None if times in held else f"{held} in place of {times}"
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        "while (true) { const int old = *(volatile int*)y; if (atomicCAS((int*)y, old, old + 1) == old) break; }",
+        "for (int k = 0; k < n; ++k) if (atomicCAS((int*)y + (i + k) % n, 0, i + 1) == 0) break;",
+        "for (int k = i; k < n; k += 64) atomicCAS((int*)y, 0, k);",
+    ],
+)
+def test_loops_that_do_not_give_up_a_swap_have_no_bounded_retries(body: str, gpu: Target) -> None:
+    _, version = compiled(body, gpu)
+    found = surroundings.dependence(version, CONTRACT)
+    assert found is not None
+    assert not found.retries
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "const unsigned same = __match_any_sync(__activemask(), i / 4);\n"
+        "  y[i] = 2 * x[i] + (float)(__popc(same) > 32);",
         f"{SM} if (v & 1) __nanosleep(20); y[i] = 2 * x[i];",
         f"{SM} const int j = (threadIdx.x + v) % 64 + blockIdx.x * 64; y[j] = 2 * x[j];",
         "const long long t = clock64(); while (clock64() - t < 50) ; y[i] = 2 * x[i];",
