@@ -50,12 +50,15 @@ MOST_PLACES = 8
 
 
 def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    """The middle of a few values along one axis. It leaves NaN out."""
+    """The middle of a few values along one axis; NaN if one of them is."""
     values, place = _values(a, axis, MOST_SORTED, "median" if out is None else "median with out")
+    unordered = [one for one in values if one.dtype.kind == "f"]
     values = _sorted([one if one.dtype.kind == "f" else cast(one, np.float64) for one in values])
     count = len(values)
     middle = values[count // 2]
     middle = middle if count % 2 else 0.5 * (values[count // 2 - 1] + middle)
+    for one in reversed(unordered):
+        middle = where(np.isnan(one), one, middle)
     return expand_dims(middle, place) if keepdims else middle
 
 

@@ -61,15 +61,18 @@ class WindowElements(Expressions):
         if not pairs:
             return "0"
         text, level = self.number_text(pairs[0][1])
-        for number, (side, at) in enumerate(pairs[1:]):
+        narrow = True
+        for side, at in pairs[1:]:
             length = bound(self.number_text(parsed(side)), PRODUCT + 1)
-            wide = (
-                f"static_cast<size_t>({text})" if number == 0 and not text.isdigit() else bound((text, level), PRODUCT)
-            )
             if text == "0":
                 text, level = self.number_text(at)
                 continue
-            text, level = _times(wide, length), PRODUCT
+            if text == "1":
+                text, level = self.number_text(parsed(side))
+            elif narrow and not text.isdigit():
+                text, level, narrow = _times(f"static_cast<size_t>({text})", length), PRODUCT, False
+            else:
+                text, level = _times(bound((text, level), PRODUCT), length), PRODUCT
             if at != Linear():
                 more = self.number_text(at)[0]
                 text, level = f"{text} {'-' if more.startswith('-') else '+'} {more.removeprefix('-')}", SUM
@@ -177,7 +180,9 @@ class WindowElements(Expressions):
             if len(several) > 1 and any(one.terms for one in row) and not any("value(" in one.text() for one in row):
                 self._declare(lines, pair, [*row, Linear()], self.plan.node(several[0]).shape, "row")
         for key in keys_read:  # positions and strides are declared before any condition
-            self._offset(self.plan.node(key).shape, self._split(key)[1], declare=True)
+            base, rest = self._split(key)
+            if (self.plan.name(key), " ".join(one.text() for one in base)) in self._pointers:
+                self._offset(self.plan.node(key).shape, rest, declare=True)
             if not any(word in str(one) for one in key[1] for word in ("__r", "value(")):
                 self._element(key)
 

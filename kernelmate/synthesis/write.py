@@ -8,7 +8,7 @@ from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
-from kernelmate.synthesis.components import with_terms
+from kernelmate.synthesis.components import PLACES, with_terms
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
@@ -18,6 +18,7 @@ from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
@@ -135,13 +136,23 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
+    graph = without_neutral(graph)
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
-    try:
-        for one in _with_grid(graph, kernel, contract, new=new):
-            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
-    except MissingSize:
-        for one in _kernels(graph, KernelText(kernel, contract), new=new):
-            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+    several = len(contract.grid) > 1
+    ways: list[Callable[[], Iterator[WrittenKernel]]] = [
+        partial(_kernels, graph, KernelText(kernel, contract), new=new),
+        partial(_with_grid, graph, kernel, contract, new=new),
+    ]
+    missing: Refused | None = None
+    for way in reversed(ways) if several else ways:  # a block for each row needs no number of rows
+        try:
+            for one in way():
+                yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+            return
+        except MissingSize as reason:
+            missing = reason.__cause__ if isinstance(reason.__cause__, Refused) else missing or reason
+    if missing is not None:
+        raise missing
 
 
 RANKS_ASSUME = " A row with fewer finite values than are taken in order may give the place of one of them twice."
@@ -432,6 +443,7 @@ def _has_short_rows(plan: Plan) -> bool:
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of windows: a convolution over channels, or a thread per result on as few axes as possible."""
     graph = reshapes_last(graph)
+    graph = with_terms(graph, PLACES) or graph
     names, shapes = output_shapes(text)
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
