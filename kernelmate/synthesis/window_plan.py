@@ -27,6 +27,7 @@ from kernelmate.synthesis.index_maps import (
     AxisMap,
     Linear,
     existing,
+    joined_again,
     linear,
     never_negative,
 )
@@ -132,7 +133,7 @@ class Windows(Plan):
         return "flat"
 
     def guards(self, key: Key) -> tuple[str, ...] | None:
-        """Returns expressions that must be at least zero, or divisible (`p % k`), for a window to lie in its source.
+        """Returns expressions that must be at least zero, or divisible (`divides(p, k)`), for a window to lie in its source.
 
         The result is None if the window never lies in its source.
         """
@@ -154,7 +155,7 @@ class Windows(Plan):
             if entry.every > 1 and (at.constant % entry.every or any(step % entry.every for _, step in at.terms)):
                 if all(step % entry.every == 0 for _, step in at.terms):
                     return None
-                found.append(f"{at.text()} % {entry.every}")
+                found.append(f"divides({at.bare()}, {entry.every})")
         return tuple(found)
 
     def _window(self, key: Key) -> tuple[Key, ...]:
@@ -227,7 +228,7 @@ class Windows(Plan):
             for place in later:
                 side = node.shape[place]
                 scaled = [at.times(int(side))] if side.isdigit() else [parsed(f"{at.text()} * {side}")]
-                at = scaled[0].plus(parsed(str(key[1][place])))
+                at = joined_again(scaled[0].plus(parsed(str(key[1][place]))))
             inner = math.prod(int(source[axis]) for axis in own[1:])
             for axis in own:
                 whole = at if inner == 1 else parsed(f"{at.text()} // {inner}")

@@ -149,7 +149,7 @@ class WindowText(WindowElements):
             lines.append(f"{declared}{name} = {text};")
             return
         inner, other = (self._bare(one) for one in self.plan.operands(key))
-        facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
+        facts = [parsed(guard) for guard in self.plan.guards(key) or () if not guard.startswith("divides(")]
         if declared and self._is_plain(other) and self._is_safe(other):
             start = self._text(other, lines, uses, within=False)
             start = self._as_real(other[0], start) if self.type_of(key) == self.real else start
@@ -203,15 +203,15 @@ class WindowText(WindowElements):
         return name
 
     def _is_implied(self, guard: str) -> bool:
-        if " % " in guard:
+        if guard.startswith("divides("):
             return False
         value = parsed(guard)
         return any(never_negative(value.plus(fact, -1), self.plan.ranges) for fact in self._facts)
 
     def _test(self, guard: str) -> str:
         """Returns a condition: a sum is at least zero, or divisible."""
-        if " % " in guard:
-            at, _, every = guard.rpartition(" % ")
+        if guard.startswith("divides("):
+            at, _, every = guard[len("divides(") : -1].rpartition(", ")
             return f"{bound(self.number_text(parsed(at)), PRODUCT)} % {every} == 0"
         value = parsed(guard)
         variables = [term for term in value.terms if "__" in term[0]]

@@ -71,8 +71,17 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
         "  for (int j = 0; j < s; ++j) y[blockIdx.x * s + j] = old[j];",
         "b", "{ b = 3, t = 12, s = 33 }, { b = 2, t = 7, s = 5 }, { b = 1, t = 1, s = 1 }", "recurrence-vectors",
     ),
+    "a product of packed codes with scales of groups": (
+        {"q": "in uint8[n, k // 2] ~ integers(0, 256)", "s": "in float32[n, k // 32] ~ uniform(0.01, 0.1)", "x": "in float32[k]", "y": "out float32[n]", "n": "int32", "k": "int32"},
+        "def reference(q, s, x, n, k):\n    w = np.stack([q & 15, q >> 4], -1).reshape(n, k // 32, 32).astype(np.float32)\n"
+        "    return (((w - 8) * s[..., None]).reshape(n, k) * x).sum(1)",
+        "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= n) return;\n  float sum = 0.0f;\n  for (int c = 0; c < k; ++c) {\n"
+        "    int code = q[r * (k / 2) + c / 2];\n    sum += ((c % 2 ? code >> 4 : code & 15) - 8) * s[r * (k / 32) + c / 32] * x[c];\n  }\n  y[r] = sum;",
+        "cdiv(n, block)", "{ n = 20, k = 256 }, { n = 7, k = 96 }, { n = 1, k = 32 }", "row-windows",
+    ),
 }  # fmt: skip
 MORE = {
+    "a product of packed codes with scales of groups": 'require = ["k % 32 == 0"]',
     "a convolution of groups": 'require = ["l > 2"]',
     "a step in a vector per block": 'require = ["s <= 64"]',
     "an alignment bias before a softmax": 'require = ["m >= n"]',
