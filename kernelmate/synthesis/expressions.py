@@ -49,7 +49,7 @@ _CALLS = {
     "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "absolute": "fabs", "maximum": "fmax",
     "minimum": "fmin", "fmax": "fmax", "fmin": "fmin", "power": "pow", "arctan": "atan", "hypot": "hypot", "cbrt": "cbrt",
     "erf": "erf", "erfc": "erfc", "arctan2": "atan2", "arcsin": "asin", "arccos": "acos", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "copysign": "copysign", "fmod": "fmod",
+    "arctanh": "atanh", "copysign": "copysign", "fmod": "fmod", "cospi": "cospi", "sinpi": "sinpi",
 }  # fmt: skip
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
@@ -461,7 +461,7 @@ class Expressions:
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
             raise Refused("it compares numbers with and without a sign")
         narrow_product = self._viewed(index).op == "iota" and node.data[0] in ("multiply", "square")
-        if narrow_product and not text[0].isdigit():
+        if narrow_product and not text[0].isdigit() and not re.fullmatch(r"static_cast<long long>\(\w+\)", text[0]):
             return f"static_cast<long long>({text[0]})", ATOM
         wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))
         narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

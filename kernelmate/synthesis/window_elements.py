@@ -32,6 +32,8 @@ class WindowElements(Expressions):
         self._places: dict[str, str] = {}
         self._lines: list[str] = []
         self._pointers: dict[tuple[str, str], str] = {}
+        self.tables: dict[int, str] = {}
+        self._totals: dict[Key, str] = {}
         self._strides: dict[str, str] = {}
         self._facts: list[Linear] = []
 
@@ -295,7 +297,7 @@ class WindowElements(Expressions):
             length = self.plan.ranges[variable]
             few = not length.terms and length.constant <= UNROLLED
             if few and (length.constant == 1 or any(self._chooses(one, variable) for one in roots)):
-                roots = [_replaced(one, variable, value) for one in roots for value in range(length.constant)]
+                roots = [replaced(one, variable, value) for one in roots for value in range(length.constant)]
                 variables.remove(variable)
         return variables, roots
 
@@ -315,8 +317,8 @@ class WindowElements(Expressions):
         return False
 
 
-def _replaced(key: Key, variable: str, value: int) -> Key:
-    """Returns a key with a number in place of a variable."""
+def replaced(key: Key, variable: str, value: int | str) -> Key:
+    """Returns a key with a number or another variable in place of a variable."""
     return key[0], tuple(parsed(re.sub(rf"\b{variable}\b", str(value), str(one))).text() for one in key[1])
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import block_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
-from kernelmate.synthesis.window_elements import WindowElements
+from kernelmate.synthesis.window_elements import WindowElements, replaced
 from kernelmate.synthesis.window_plan import parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
@@ -39,8 +39,19 @@ class WindowText(WindowElements):
 
     def values(self, lines: list[str]) -> list[str]:
         """Returns the value of each target, as text; locals go to `lines`."""
+        lines += self._tables()
         self._point(list(self._reads()), lines)
         return self.locals_for([target.key for target in self.plan.targets], lines)
+
+    def _tables(self) -> list[str]:
+        """Returns the declarations of constant tables."""
+        lines = []
+        for index, node in enumerate(self.plan.graph.nodes):
+            if node.op == "table":
+                name = self.tables[index] = self.names.fresh("weights")
+                numbers = ", ".join(self.number(float(one or 0)) for one in node.data)
+                lines.append(f"constexpr {self.real} {name}[] = {{{numbers}}};")
+        return lines
 
     def _bare(self, key: Key) -> Key:
         node = self.plan.node(key)
@@ -78,6 +89,11 @@ class WindowText(WindowElements):
             return self.known[key], ATOM
         if node.op == "reduce":
             return self._reduced(key, lines), ATOM
+        if node.op == "table":
+            place = Linear()
+            for side, at in zip(node.shape, key[1], strict=True):
+                place = place.times(int(side)).plus(parsed(str(at)))
+            return f"{self.tables[key[0]]}[{self.number_text(place)[0]}]", ATOM
         if node.op == "window":
             return self._guarded(key, lines, uses)
         if node.op == "reshape":
@@ -246,15 +262,19 @@ class WindowText(WindowElements):
         return True
 
     def _reduced(self, key: Key, lines: list[str]) -> str:
-        """Returns the local that holds a reduction over a window."""
-        kind, ctype = str(self.plan.node(key).data[0]), self.type_of(key)
-        whole = ctype != self.real
-        if whole and (kind == "prod" or ctype == "bool"):
-            raise Refused(f"the {kind} of {self.plan.node(key).dtype}")
+        """Returns the local that holds a reduction over a window; others over windows of the same size share its loops."""
         variables, roots = self._roots(key)
-        name = self.names.fresh(_NAMES[kind])
-        start = self.number(_START[kind]) if not whole else "0" if kind == "sum" else _limit(kind, ctype)
-        lines.append(f"{ctype} {name} = {start};")
+        shared = [(key, roots), *(self._alongside(key, variables) if variables else [])]
+        for one, _ in shared:
+            kind, ctype = str(self.plan.node(one).data[0]), self.type_of(one)
+            whole = ctype != self.real
+            if whole and (kind == "prod" or ctype == "bool"):
+                raise Refused(f"the {kind} of {self.plan.node(one).dtype}")
+            start = self.number(_START[kind]) if not whole else "0" if kind == "sum" else _limit(kind, ctype)
+            name = self._totals[one] = self.names.fresh(self.plan.node(one).name or _NAMES[kind])
+            lines.append(f"{ctype} {name} = {start};")
+        if variables:
+            self._read_before([root for _, several in shared for root in several], lines)
         loops: list[tuple[str, str]] = []
         for variable in variables:
             length = self.number_text(self.plan.ranges[variable])[0]
@@ -263,15 +283,60 @@ class WindowText(WindowElements):
             loops.append((local, length))
         known, places = dict(self.known), dict(self._places)
         body: list[str] = []
-        for text in self.locals_for(roots, body):
-            body += self._combined(kind, name, text, ctype)
+        texts = self.locals_for([root for _, several in shared for root in several], body)
+        for one, several in shared:
+            own, texts = texts[: len(several)], texts[len(several) :]
+            for text in own:
+                body += self._combined(str(self.plan.node(one).data[0]), self._totals[one], text, self.type_of(one))
         self.known, self._places = known, places
         for local, length in reversed(loops):
             body = block_of(f"for (int {local} = 0; {local} < {length}; ++{local})", body)
             body = ["#pragma unroll", *body] if length.isdigit() else body
         lines += body
-        self.known[key] = name
-        return name
+        self.known |= {one: self._totals[one] for one, _ in shared}
+        return self._totals[key]
+
+    def _read_before(self, roots: Sequence[Key], lines: list[str]) -> None:
+        """Declares locals for the elements that are the same in all turns of a loop."""
+        stack, seen = list(reversed(roots)), set[Key]()
+        while stack:
+            key = stack.pop()
+            if key in seen or key in self.known:
+                continue
+            seen.add(key)
+            stack += reversed(self.plan.operands(key))
+            fixed = not any(word in str(one) for one in key[1] for word in ("__r", "value("))
+            if self.plan.is_leaf(key) and fixed and self._is_safe(key):
+                self._hint(key)
+                self.named(key, lines, self.hints.get(key) or f"{self.plan.name(key)}_i")
+
+    def _alongside(self, key: Key, variables: Sequence[str]) -> list[tuple[Key, list[Key]]]:
+        """Returns independent reductions at the same place over as many elements, with their operands in terms of `variables`."""
+        found: list[tuple[Key, list[Key]]] = []
+        inner = {one for one in walked(self.plan) if self.plan.node(one).op == "reduce"}
+        inner -= {operand for one in inner for operand in self.plan.operands(one) if self.plan.node(operand).op == "reduce"}  # fmt: skip
+        for one in sorted(inner - {key} - self.known.keys()):
+            if one[1] != key[1] or self._reaches(one, inner - {one}) or self._reaches(key, {one}):
+                continue
+            others, roots = self._roots(one)
+            lengths = [self.plan.ranges[name] for name in others]
+            if lengths == [self.plan.ranges[name] for name in variables]:
+                for mine, its in zip(variables, others, strict=True):
+                    roots = [replaced(root, its, mine) for root in roots]
+                found.append((one, roots))
+        return found
+
+    def _reaches(self, key: Key, wanted: Collection[Key]) -> bool:
+        """Returns True if a value needs one of some others."""
+        stack, seen = list(self.plan.operands(key)), set[Key]()
+        while stack:
+            one = stack.pop()
+            if one in wanted:
+                return True
+            if one not in seen:
+                seen.add(one)
+                stack += self.plan.operands(one)
+        return False
 
     def _combined(self, kind: str, name: str, text: str, ctype: str) -> list[str]:
         """Returns statements that combine one more value of a type into a reduction; NaN propagates as in NumPy."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.angles import within_a_turn
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.components import PLACES, with_terms
 from kernelmate.synthesis.distances import with_differences
@@ -136,7 +137,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
-    graph = without_neutral(graph)
+    graph = within_a_turn(graph)
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
     ways: list[Callable[[], Iterator[WrittenKernel]]] = [
@@ -306,7 +307,7 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         graph = segments.offsets_by_number(graph)
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
     if any(node.op == "window" for node in graph.nodes):
-        ways = [partial(stacked_results.written, graph), partial(_parted, graph)]
+        ways = [partial(stacked_results.written, without_neutral(graph)), partial(_parted, graph)]
     yield from _either([*ways, partial(_of_whole_arrays, graph)], text)
 
 
@@ -381,8 +382,9 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
                 own = row_sums
             if op == "scatter" and any(node.op == "scatter" and node.data for node in graph.nodes):
                 own = extremes_by_number
-            yield from (_windowed if own is windows else own.written)(graph, text)
+            yield from _windowed(graph, text) if own is windows else own.written(without_neutral(graph), text)
             return
+    graph = without_neutral(graph)
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
@@ -449,18 +451,18 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
-    terms = with_terms(graph) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
+    plain = without_neutral(graph)
+    packed = [partial(interleaved.written, without_neutral(few), shapes=fewer), partial(interleaved.written, plain)]
+    terms = with_terms(plain) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
     packed += [] if terms is None else [partial(interleaved.written, terms)]
-    filtered = [partial(filters.written, graph)]
-    tiled = [*filtered, partial(convolution.written, graph)]
+    tiled = [partial(filters.written, plain), partial(convolution.written, plain)]
     try:
         yield from _either([*tiled, *packed, pooled, partial(windows.written, graph)], text)
     except MissingSize:
         raise
     except Refused as reason:
         try:
-            yield from row_windows.written(graph, text.again())
+            yield from row_windows.written(plain, text.again())
         except Refused:
             raise reason from None
 

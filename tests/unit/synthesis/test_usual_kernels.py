@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernelmate.session import Session
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.angles import within_a_turn
+from kernelmate.synthesis.graph import Graph, Node, evaluate
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.plan import Refused
@@ -19,6 +21,14 @@ from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
 
 CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
+    "a blur with weights": (
+        {"x": "in float32[h, w]", "y": "out float32[h, w]", "h": "int32", "w": "int32"},
+        "def reference(x, h, w):\n    g = [1, 4, 6, 4, 1]\n    p = np.pad(x, 2)\n    return sum(g[i] * g[j] / 256 * p[i : i + h, j : j + w] for i in range(5) for j in range(5))",
+        "  int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;\n  if (c >= w) return;\n  const int g[5] = {1, 4, 6, 4, 1};\n  float sum = 0.0f;\n"
+        "  for (int i = 0; i < 5; ++i)\n    for (int j = 0; j < 5; ++j) {\n      int a = r + i - 2, b = c + j - 2;\n"
+        "      if (a >= 0 && a < h && b >= 0 && b < w) sum += g[i] * g[j] / 256.0f * x[a * w + b];\n    }\n  y[r * w + c] = sum;",
+        "cdiv(w, block)\", \"h", "{ h = 24, w = 40 }, { h = 7, w = 13 }, { h = 1, w = 1 }", "windows",
+    ),
     "sums that begin anew at flags": (
         {"x": "in float32[rows, cols]", "f": "in uint8[rows, cols] ~ integers(0, 2)", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"},
         "def reference(x, f):\n    h = np.zeros(len(x))\n    y = np.empty_like(x)\n    for t in range(x.shape[1]):\n"
@@ -139,3 +149,42 @@ def test_planes_of_an_array_are_addressed_in_64_bits(make: Any, tmp_path: Path) 
         len(re.findall(r"static_cast<size_t>\(\w+ \+ \w+\) \* w|static_cast<size_t>\(2 \* \w+ \+ \w+\) \* w", text))
         == 4
     )
+
+
+def test_weights_of_an_unrolled_loop_are_one_table_and_one_loop(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, h, w):\n    p = np.pad(x, 2, mode='edge')\n    num, den = 0, 0\n    for i in range(5):\n        for j in range(5):\n"
+        "            v = p[i : i + h, j : j + w]\n            k = np.exp(-((i - 2) ** 2 + (j - 2) ** 2) / 8) * np.exp(-(v - x) * (v - x))\n"
+        "            num = num + k * v\n            den = den + k\n    return num / den"
+    )
+    args = {"x": "in float32[h, w]", "y": "out float32[h, w]", "h": "int32", "w": "int32"}
+    kernel, contract = make(args, reference, sizes="{ h = 24, w = 40 }, { h = 7, w = 13 }", grid='cdiv(w, 32)", "h')
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition
+    assert text.count("constexpr float") == 1
+    assert text.count("expf(") == 1
+    assert "num +=" in text
+    assert "den +=" in text
+
+
+@pytest.mark.parametrize(
+    "angle", ["-2 * np.pi / n * np.outer(t, t)", "2 * np.pi * t[:, None] * t / n", "np.pi * t[:, None] * (t / (4 * n))"]
+)
+def test_angles_of_a_fourier_transform_stay_within_a_turn(angle: str, make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[b, n]", "y": "out float32[b, n]", "b": "int32", "n": "int32"}
+    reference = f"def reference(x, n):\n    t = np.arange(n)\n    a = {angle}\n    return x @ (np.cos(a) + np.sin(a))"
+    kernel, contract = make(args, reference, sizes="{ b = 3, n = 24 }, { b = 2, n = 7 }", grid='cdiv(n, 128)", "b')
+    graph = trace(contract, tmp_path)
+    x = np.random.default_rng(3).normal(size=(3, 24))
+    found, expected = (evaluate(one, {"x": x}, {"b": 3, "n": 24})[0] for one in (within_a_turn(graph), graph))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    text = next(kernels_for(graph, kernel, contract))
+    assert {"cospif", " % "} <= {*re.findall(r"cospif| % ", text.definition)}, text.definition
+    assert "static_cast<long long>(static_cast<long long>" not in text.definition
+
+
+def test_other_angles_are_left_as_they_are(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[n]", "y": "out float32[n]", "n": "int32"}
+    for angle in ("x * np.arange(n)", "0.1 * np.arange(n)", "2 * np.pi * np.arange(n) * x / n"):
+        _, contract = make(args, f"np.cos({angle})", sizes="{ n = 24 }, { n = 7 }", grid="cdiv(n, 128)")
+        graph = trace(contract, tmp_path)
+        assert within_a_turn(graph) is graph
