@@ -61,6 +61,7 @@ from kernelmate.synthesis.schedules import (
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
+from kernelmate.synthesis.stacked import spread_stacks
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -308,7 +309,10 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
     if any(node.op == "window" for node in graph.nodes):
         ways = [partial(stacked_results.written, without_neutral(graph)), partial(_parted, graph)]
-    yield from _either([*ways, partial(_of_whole_arrays, graph)], text)
+    ways.append(partial(_of_whole_arrays, graph))
+    spread = spread_stacks(graph, 2)
+    ways += [] if spread is graph else [partial(_of_whole_arrays, pruned(spread.nodes, spread.outputs))]
+    yield from _either(ways, text)
 
 
 def _parted(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
