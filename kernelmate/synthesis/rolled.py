@@ -87,7 +87,8 @@ def _differences(graph: Graph, terms: list[int]) -> _Differences | None:
         found.met.clear()
         if not _match(graph, terms[0], term, found):
             return None
-    if any(len(values) != len(terms) for values in (*found.shifts.values(), *found.numbers.values())):
+    lengths = {*map(len, found.shifts.values()), *map(len, found.numbers.values())}
+    if lengths - {len(terms)}:
         return None
     found.shifts = {place: values for place, values in found.shifts.items() if len(set(values)) > 1}
     found.numbers = {place: values for place, values in found.numbers.items() if len(set(values)) > 1}

@@ -11,7 +11,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound
+from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound, falls
 from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 
@@ -91,6 +91,9 @@ class WindowElements(Expressions):
             case ast.BinOp(left=left, op=op, right=right):
                 sign = {ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
                 sides = [self.number_text(parsed(ast.unparse(one))) for one in (left, right)]
+                if sign == "%" and falls(left) and not any("__" in term for term, _ in parsed(ast.unparse(left)).terms):
+                    by = bound(sides[1], ATOM)
+                    return f"({bound(sides[0], PRODUCT)} % {by} + {by}) % {by}", PRODUCT
                 return f"{bound(sides[0], PRODUCT)} {sign} {bound(sides[1], ATOM)}", PRODUCT
             case ast.Call(func=ast.Name(id="max" | "min" as call), args=args):
                 texts = [self.number_text(parsed(ast.unparse(one)))[0] for one in args]

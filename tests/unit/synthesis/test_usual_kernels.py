@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
+from kernelmate.session.writing import write_kernel
+from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.synthesis.angles import within_a_turn
+from kernelmate.synthesis.draft import KernelRequest
 from kernelmate.synthesis.graph import Graph, Node, evaluate
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import sweeps
+from kernelmate.synthesis.size_text import size_text
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
@@ -81,6 +86,13 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
         "  for (int j = 0; j < s; ++j) y[blockIdx.x * s + j] = old[j];",
         "b", "{ b = 3, t = 12, s = 33 }, { b = 2, t = 7, s = 5 }, { b = 1, t = 1, s = 1 }", "recurrence-vectors",
     ),
+    "a sum of the largest values": (
+        {"x": "in float32[n, c]", "y": "out float32[n]", "n": "int32", "c": "int32"},
+        "def reference(x):\n    at = np.argpartition(-x, 3, axis=1)[:, :3]\n    return np.take_along_axis(x, at, 1).sum(1)",
+        "  if (threadIdx.x) return;\n  float t[3] = {-INFINITY, -INFINITY, -INFINITY};\n  for (int i = 0; i < c; ++i) {\n    float v = x[blockIdx.x * c + i];\n"
+        "    for (int k = 0; k < 3; ++k)\n      if (v > t[k]) { float s = t[k]; t[k] = v; v = s; }\n  }\n  y[blockIdx.x] = t[0] + t[1] + t[2];",
+        "n", "{ n = 6, c = 70 }, { n = 3, c = 13 }, { n = 1, c = 4 }", "rows",
+    ),
     "a product of packed codes with scales of groups": (
         {"q": "in uint8[n, k // 2] ~ integers(0, 256)", "s": "in float32[n, k // 32] ~ uniform(0.01, 0.1)", "x": "in float32[k]", "y": "out float32[n]", "n": "int32", "k": "int32"},
         "def reference(q, s, x, n, k):\n    w = np.stack([q & 15, q >> 4], -1).reshape(n, k // 32, 32).astype(np.float32)\n"
@@ -91,6 +103,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
     ),
 }  # fmt: skip
 MORE = {
+    "a sum of the largest values": 'require = ["c > 3"]',
     "a product of packed codes with scales of groups": 'require = ["k % 32 == 0"]',
     "a convolution of groups": 'require = ["l > 2"]',
     "a step in a vector per block": 'require = ["s <= 64"]',
@@ -188,3 +201,58 @@ def test_other_angles_are_left_as_they_are(make: Any, tmp_path: Path) -> None:
         _, contract = make(args, f"np.cos({angle})", sizes="{ n = 24 }, { n = 7 }", grid="cdiv(n, 128)")
         graph = trace(contract, tmp_path)
         assert within_a_turn(graph) is graph
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "np.packbits(x > 0, axis=1)",
+        "np.packbits(x > 0, axis=0, bitorder='little')",
+        "np.unpackbits((x > 0).astype(np.uint8) * np.uint8(77), axis=1)",
+        "np.quantile(np.stack([x[:, i] for i in range(9)]), 0.3, axis=0)",
+        "np.percentile(np.stack([x[:, i] for i in range(8)], 1), 75, axis=1, keepdims=True)",
+        "np.median(np.stack([x[:, i] for i in range(9)], 1), axis=1)",
+        "np.argpartition(-x, 3, axis=1)[:, :3]",
+        "np.sort(x, axis=1)[:, :3]",
+    ],
+)
+def test_functions_mean_what_numpy_computes(expression: str, make: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(3).normal(size=(12, 30))
+    x[[2, 7], [4, 8]] = np.nan
+    expected = eval(expression, {"np": np, "x": x})
+    dtype = {"f": "float32", "u": "uint8", "i": "int32"}[expected.dtype.kind]
+    known = {12: "rows", 30: "cols", 2: "(rows + 7) // 8", 4: "(cols + 7) // 8", 240: "cols * 8"}
+    sides = ", ".join(known.get(side, str(side)) for side in expected.shape)
+    args = {"x": "in float32[rows, cols]", "y": f"out {dtype}[{sides}]", "rows": "int32", "cols": "int32"}
+    _, contract = make(
+        args, f"def reference(x):\n    return {expression}", sizes="{ rows = 12, cols = 30 }, { rows = 3, cols = 25 }"
+    )
+    (found,) = evaluate(trace(contract, tmp_path), {"x": x}, {"rows": 12, "cols": 30})
+    if "argpartition" in expression:  # in any order
+        found, expected = np.sort(found, 1), np.sort(expected, 1)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_remainder_of_a_size_that_is_subtracted_is_not_negative() -> None:
+    assert size_text("(0 - n) % 8", {"n": "n"}) == "((0 - n) % 8 + 8) % 8"
+    assert size_text("(n - 1) % 8", {"n": "n"}) == "(n - 1) % 8"
+
+
+def test_padding_to_a_multiple_is_right(make: Any, session: Session) -> None:
+    args = {"x": "in float32[n]", "y": "out float32[(n + 7) // 8]", "n": "int32"}
+    body = (
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= (n + 7) / 8) return;\n  float sum = 0.0f;\n"
+        "  for (int k = 8 * i; k < 8 * i + 8 && k < n; ++k) sum += x[k];\n  y[i] = sum;"
+    )
+    reference = "def reference(x, n):\n    p = np.pad(x, (0, -n % 8))\n    return sum(p[k::8] for k in range(8))"
+    kernel, _ = make(args, reference, body=body, sizes="{ n = 300 }, { n = 37 }, { n = 1 }", grid="cdiv(n, 8 * block)")
+    judged_right(session, kernel)
+
+
+def test_a_dictionary_as_result_is_refused_by_name(tmp_path: Path, session: Session) -> None:
+    path = tmp_path / "named.py"
+    path.write_text('def named(x: "float32[n=64, c=32]"):\n    return {"mean": x.mean(1)}\n')
+    function = load_python_function(f"{path}:named")
+    request = KernelRequest(function, read_examples(function, "", {}), tmp_path / "named.cu", "named")
+    with pytest.raises(ReferenceFailed, match="returned a dict"):
+        write_kernel(session, request)
