@@ -73,11 +73,9 @@ class Synthesis:
             measured = request.verdict.backend == "cuda"
             most = self.most or (MOST_MEASURED if measured else MOST)
             major, minor = request.target.capability
-            texts = [
-                one
-                for one in kernels_for(graph, bare, contract)
-                if one.capability <= 10 * major + minor and (most > MOST or not one.another)
-            ]
+            texts = [one for one in kernels_for(graph, bare, contract) if one.capability <= 10 * major + minor]
+            first = [one for one in texts if not one.another]
+            texts = first if first and most <= MOST else texts
             wanted = self._wanted(request, texts)
             candidates: Iterator[Candidate] = chain.from_iterable(
                 self._placed(request, bare, contract, one) for one in wanted

@@ -97,7 +97,8 @@ class Builder:
     ) -> Array:
         """Adds a node with all its axes; the first ones belong to open loops."""
         shapes = tuple(text_of(one) for one in shape)
-        node = Node(op, tuple(args), shapes, np.dtype(dtype).name, tuple(data))
+        plain = tuple(math.nan if isinstance(one, float) and math.isnan(one) else one for one in data)
+        node = Node(op, tuple(args), shapes, np.dtype(dtype).name, plain)
         if (node, loops) not in self._known:
             self._known[node, loops] = len(self.nodes)
             if loops:

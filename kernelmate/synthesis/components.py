@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,9 @@ MOST = 8
 """Maximum length of such an axis, and maximum number of elements of a result."""
 
 _JOINED = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+PLACES = {"argmax": ("less_equal", "maximum"), "argmin": ("greater_equal", "minimum")}
+"""Reductions that find a place: the comparison of a value that leaves the place, and the operation that gives the extreme."""
 
 Component = tuple[int | None, ...]
 """For each axis of a node, the index of the selected element, or None if the axis is kept."""
@@ -45,32 +48,68 @@ def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
     return Graph(tuple(split.nodes), tuple(outputs)), places
 
 
-def with_terms(graph: Graph) -> Graph | None:
+def with_terms(graph: Graph, kinds: Collection[str] = _JOINED) -> Graph | None:
     """Returns the graph with reductions along axes of a short fixed length written out term by term; None without one.
 
     Each term is then a slice of its own, such as an element of a solution that earlier elements determine.
+
+    Args:
+        graph: the graph.
+        kinds: the reductions that are written out.
     """
     nodes, found = list(graph.nodes), False
     for index, node in enumerate(graph.nodes):
-        if node.op != "reduce" or node.data[0] not in _JOINED:
+        if node.op != "reduce" or node.data[0] not in kinds:
             continue
-        source, axis = nodes[node.args[0]], int(node.data[1] or 0)
-        if not _is_short(source.shape[axis]):
+        axis = int(node.data[1] or 0)
+        if not _is_short(nodes[node.args[0]].shape[axis]):
             continue
-        found, total = True, -1
-        kept = [one for one in range(len(source.shape)) if one != axis]
-        for place in range(int(source.shape[axis])):
-            maps = (AxisMap(str(place) if one == axis else "0", ((one, 1),)) for one in range(len(source.shape)))
-            sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
-            nodes.append(Node("window", node.args, sides, source.dtype, tuple(one.text() for one in maps)))
-            nodes.append(Node("view", (len(nodes) - 1,), node.shape, source.dtype, tuple(kept)))
-            if total >= 0:
-                nodes.append(
-                    Node("map", (total, len(nodes) - 1), node.shape, node.dtype, (_JOINED[str(node.data[0])],))
-                )
-            total = len(nodes) - 1
+        found, kind = True, str(node.data[0])
+        terms = _terms(nodes, node, axis)
+        total = _first_place(nodes, node, terms) if kind in PLACES else _chained(nodes, node, terms, _JOINED[kind])
         nodes[index] = replace(nodes[total], name=node.name)
     return sorted_graph(nodes, graph.outputs) if found else None
+
+
+def _terms(nodes: list[Node], node: Node, axis: int) -> list[int]:
+    """Appends the slices of a reduction's operand along its axis, and returns their places."""
+    source = nodes[node.args[0]]
+    kept = [one for one in range(len(source.shape)) if one != axis]
+    sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
+    found = []
+    for place in range(int(source.shape[axis])):
+        maps = (AxisMap(str(place) if one == axis else "0", ((one, 1),)) for one in range(len(source.shape)))
+        nodes.append(Node("window", node.args, sides, source.dtype, tuple(one.text() for one in maps)))
+        nodes.append(Node("view", (len(nodes) - 1,), node.shape, source.dtype, tuple(kept)))
+        found.append(len(nodes) - 1)
+    return found
+
+
+def _chained(nodes: list[Node], node: Node, terms: Sequence[int], name: str) -> int:
+    total, *rest = terms
+    for term in rest:
+        nodes.append(Node("map", (total, term), node.shape, node.dtype, (name,)))
+        total = len(nodes) - 1
+    return total
+
+
+def _first_place(nodes: list[Node], node: Node, terms: Sequence[int]) -> int:
+    """Appends selections of the place of the first extreme, or of the first NaN, and returns the last one."""
+    exceeded, larger = PLACES[str(node.data[0])]
+    dtype = nodes[terms[0]].dtype
+
+    def put(op: str, args: tuple[int, ...], kind: str, datum: str | int) -> int:
+        nodes.append(Node(op, args, node.shape if args else (), kind, (datum,)))
+        return len(nodes) - 1
+
+    best, at = terms[0], put("constant", (), node.dtype, 0)
+    for number, term in enumerate(terms[1:], 1):
+        kept = put("map", (term, best), "bool", exceeded)
+        if dtype.startswith("float"):
+            kept = put("map", (kept, put("map", (best,), "bool", "isnan")), "bool", "logical_or")
+        at = put("map", (kept, at, put("constant", (), node.dtype, number)), node.dtype, "where")
+        best = put("map", (best, term), dtype, larger)
+    return at
 
 
 def _is_short(side: str) -> bool:

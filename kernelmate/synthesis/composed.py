@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -325,7 +326,30 @@ def sinc(x: Any) -> Any:
     return where(x == 0, 1.0, np.sin(scaled) / where(x == 0, 1.0, scaled))
 
 
+def packbits(a: Array, axis: Any = None, bitorder: str = "big") -> Array:
+    """Computes `np.packbits`: eight elements in a byte, the last byte filled with zeros."""
+    flat, place = (ravel(a), 0) if axis is None else (a, operator.index(axis) % a.ndim)
+    before, behind = [slice(None)] * place, [(0, 0)] * (flat.ndim - place - 1)
+    count = flat.shape[place]
+    bits = pad(cast(flat != 0, np.uint8), [*[(0, 0)] * place, (0, 8 * ((count + 7) // 8) - count), *behind])
+    shifts = range(8) if bitorder == "little" else range(7, -1, -1)
+    parts = [bits[(*before, slice(k, None, 8))] << np.uint8(shift) for k, shift in enumerate(shifts)]
+    packed: Array = reduce(operator.or_, parts)
+    return packed
+
+
+def unpackbits(a: Array, axis: Any = None, count: Any = None, bitorder: str = "big") -> Array:
+    """Computes `np.unpackbits`: an element of 0 or 1 for each bit."""
+    if count is not None:
+        raise Untraceable("np.unpackbits with a count")
+    flat, place = (ravel(a), 0) if axis is None else (a, operator.index(axis) % a.ndim)
+    shifts = range(8) if bitorder == "little" else range(7, -1, -1)
+    bits = stack([(flat >> np.uint8(shift)) & np.uint8(1) for shift in shifts], place + 1)
+    return reshape(bits, [*flat.shape[:place], 8 * flat.shape[place], *flat.shape[place + 1 :]])
+
+
 COMPOSED |= {
+    "packbits": packbits, "unpackbits": unpackbits,
     "polyval": polyval, "vander": vander, "tile": tile, "sinc": sinc,
     "moveaxis": moveaxis, "split": split, "array_split": split, "logaddexp": logaddexp, "gradient": gradient,
     "convolve": convolve, "correlate": correlate, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),

@@ -19,7 +19,7 @@ BY_NUMBER = ("take", "pick", "along", "gather")
 """Operations that select elements of one axis by index."""
 
 COSTLY = frozenset(
-    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "power", "erf", "divide"}
+    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "sinpi", "cospi", "tan", "tanh", "sinh", "cosh", "power", "erf", "divide"}
 )  # fmt: skip
 """Operations that are not repeated for several results."""
 

@@ -49,7 +49,7 @@ _CALLS = {
     "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "absolute": "fabs", "maximum": "fmax",
     "minimum": "fmin", "fmax": "fmax", "fmin": "fmin", "power": "pow", "arctan": "atan", "hypot": "hypot", "cbrt": "cbrt",
     "erf": "erf", "erfc": "erfc", "arctan2": "atan2", "arcsin": "asin", "arccos": "acos", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "copysign": "copysign", "fmod": "fmod",
+    "arctanh": "atanh", "copysign": "copysign", "fmod": "fmod", "cospi": "cospi", "sinpi": "sinpi",
 }  # fmt: skip
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
@@ -363,10 +363,10 @@ class Expressions:
         """Returns a number as a literal in the type of the arithmetic.
 
         Raises:
-            Refused: the number is NaN, or overflows the type.
+            Refused: the number overflows the type.
         """
         if math.isnan(value):
-            raise Refused("it has a constant that is not a number")
+            return self._kernel.not_a_number
         if math.isinf(value):
             return self._infinity if value > 0 else f"-{self._infinity}"
         with np.errstate(over="ignore"):
@@ -461,7 +461,7 @@ class Expressions:
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
             raise Refused("it compares numbers with and without a sign")
         narrow_product = self._viewed(index).op == "iota" and node.data[0] in ("multiply", "square")
-        if narrow_product and not text[0].isdigit():
+        if narrow_product and not text[0].isdigit() and not re.fullmatch(r"static_cast<long long>\(\w+\)", text[0]):
             return f"static_cast<long long>({text[0]})", ATOM
         wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))
         narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
@@ -554,12 +554,13 @@ class Expressions:
             if name in _COMPARISONS and all(self._viewed(one).op == "iota" for one in node.args):
                 args = [_uncast(*arg) for arg in args]
             level = ATOM if name in _BITS else SUM
-            chained = name.startswith("logical") and self._viewed(node.args[0]).data == node.data
+            chained = (name.startswith("logical") or name in _BITS) and self._viewed(node.args[0]).data == node.data
             first = args[0][0] if chained else bound(args[0], level)
             return f"{first} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
             test = bound(args[0], SUM) if "?" in args[0][0] else args[0][0]
-            return f"{test} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
+            other = args[2][0] if self._viewed(node.args[2]).data == node.data else bound(args[2], SUM)
+            return f"{test} ? {bound(args[1], SUM)} : {other}", LOOSE
         if name == "square" or (name == "power" and self._whole_power(node) is not None):
             count = 2 if name == "square" else self._whole_power(node) or 2
             return " * ".join([bound(args[0], ATOM)] * count), PRODUCT

@@ -30,7 +30,7 @@ from kernelmate.synthesis.primitives import (
 )
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import diff
-from kernelmate.synthesis.sorting import argpartition, argsort, median, partition, sort
+from kernelmate.synthesis.sorting import argpartition, argsort, median, partition, percentile, quantile, sort
 
 
 def _count(a: Array, axis: Any) -> int:
@@ -278,7 +278,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "squeeze": squeeze, "ravel": ravel, "take_along_axis": take_along_axis, "take": take, "einsum": einsum, "dot": _dot, "vdot": _dot,
     "broadcast_to": lambda array, shape, **_: broadcast_to(array, shape), "copy": copied, "astype": astype, "shape": lambda a: a.shape,
     "diag": _diag, "diagonal": diagonal, "trace": lambda a: reduced(diagonal(a), "sum", None), "cov": cov, "corrcoef": corrcoef,
-    "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median, "sort": sort, "argsort": argsort, "argpartition": argpartition, "partition": partition,
+    "rot90": rot90, "fill_diagonal": fill_diagonal, "median": median, "quantile": quantile, "percentile": percentile, "sort": sort, "argsort": argsort, "argpartition": argpartition, "partition": partition,
     "ndim": lambda a: a.ndim, "size": lambda a: a.size, "round": lambda a, decimals=0, out=None: _round(a, decimals),
     "zeros_like": lambda a, dtype=None, **_: filled(a, 0, dtype), "ones_like": lambda a, dtype=None, **_: filled(a, 1, dtype),
     "empty_like": lambda a, dtype=None, **_: filled(a, 0, dtype),

@@ -4,6 +4,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 their data, are:
 
 - `input` (data: argument), `scalar` (argument), `size` (expression), `constant` (number), `iota` (the position along its one axis);
+- `table` (numbers): constants along axes of fixed lengths, which schedules make of unrolled loops;
 - `map` (NumPy's ufunc, or `where`) with NumPy's broadcasting, and `cast` to the node's dtype; with `searchsorted` (argument, side,
   length) each element's place in that argument, an ascending vector;
 - `view` (for each axis the source's axis, or None for a new one of length 1), `reshape`;
@@ -117,6 +118,9 @@ def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
 
 def ufunc_of(name: str) -> Any:
     """Returns the NumPy ufunc of a `map` node, or an element-wise version of the function in `math`."""
+    if name in ("cospi", "sinpi"):
+        plain = getattr(np, name.removesuffix("pi"))
+        return lambda turns: plain(np.pi * np.asarray(turns))
     return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[float])
 
 
@@ -277,6 +281,8 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return np.asarray(evaluate_expression(str(node.data[0]), size))
         case "constant":
             return np.broadcast_to(np.asarray(node.data[0], dtype=node.dtype), shape)
+        case "table":
+            return np.asarray(node.data, dtype=node.dtype).reshape(shape)
         case "iota":
             return np.arange(shape[0])
         case "map":

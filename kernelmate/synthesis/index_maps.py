@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -92,6 +93,18 @@ def _linear(node: ast.expr) -> Linear:
                 return Linear((), divided[0 if isinstance(sign, ast.FloorDiv) else 1])
     text = ast.unparse(node)
     return Linear(((text if isinstance(node, ast.Name | ast.Call) else f"({text})", 1),))
+
+
+def joined_again(value: Linear) -> Linear:
+    """Returns a sum in which a quotient and the remainder of the same division are what was divided."""
+    terms = dict(value.terms)
+    for name, factor in value.terms:
+        found = re.fullmatch(r"\((.+) % (\d+)\)", name)
+        quotient = f"({found[1]} // {found[2]})" if found else ""
+        if found and terms.get(quotient) == factor * int(found[2]):
+            rest = Linear.sum([one for one in value.terms if one[0] not in (name, quotient)], value.constant)
+            return joined_again(rest.plus(linear(found[1]), factor))
+    return value
 
 
 def existing(side: str) -> Linear:

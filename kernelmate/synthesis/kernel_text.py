@@ -166,6 +166,8 @@ class KernelText:
         """True if bounds are written as comparisons, which keep NaN, because the baseline calls no `fmaxf` or `fminf`.
         """
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
+        quiet = "__int_as_float(0x7fffffff)" if single else "__longlong_as_double(0x7fffffffffffffffLL)"
+        self.not_a_number = "NAN" if self.infinity == "INFINITY" else quiet
         self.thread_constant = ""
         self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None
         self.drops_nan = re.search(r"\bf(?:max|min)f?\s*\(", kernel.source) is not None
@@ -191,8 +193,7 @@ class KernelText:
 
     def finds(self, size: str) -> bool:
         """Returns True if a size that no parameter holds can be read as a side of the grid."""
-        grid = self.contract.grid
-        return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
+        return self.finds_sizes and size not in self.launched and size in self.contract.grid
 
     @property
     def adds_atomically(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.names import words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import blocks_text
 
@@ -31,18 +32,20 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
     (whole,) = written.grid
     rest, exact = _without(whole, kernel.launched)
     given = [side for side in kernel.contract.grid if side in kernel.launched]
-    sides = [*given, rest] if kernel.contract.grid[0] in given else [rest, *given]
-    block = kernel.names.fresh("block")
+    more = [] if rest == "1" else [rest]
+    sides = [*given, *more] if kernel.contract.grid[0] in given else [*more, *given]
+    opening, brace, body = written.definition.partition("{\n")
     lines = [
         f"const int {kernel.sizes[side]} = gridDim.{letter};  // no parameter holds it"
         for side, letter in zip(sides, _LETTERS, strict=False)
-        if side in kernel.launched
+        if side in kernel.launched and (not exact or kernel.sizes[side] in words_of(body))
     ]
-    lines.append(f"const int {block} = {_block_number(len(sides))};")
-    if not exact:
-        lines.append(f"if ({block} >= {blocks_text(whole, kernel.size)}) return;  // the grid may have more")
-    opening, brace, body = written.definition.partition("{\n")
-    body = re.sub(r"\bblockIdx\.x\b", block, body)
+    if len(sides) > 1:
+        block = kernel.names.fresh("block")
+        body = re.sub(r"\bblockIdx\.x\b", block, body)
+        lines.append(f"const int {block} = {_block_number(len(sides))};")
+        if not exact:
+            lines.append(f"if ({block} >= {blocks_text(whole, kernel.size)}) return;  // the grid may have more")
     head = "".join(f"{kernel.styled(piece)}\n" for line in lines for piece in folded(f"  {line}", kernel.width))
     return replace(written, definition=f"{opening}{brace}{head}{body}", grid=tuple(sides))
 

@@ -113,7 +113,7 @@ def _conditions(contract: Contract, directory: Path) -> tuple[str, ...]:
     are tried.
     """
     headline, small = contract.sizes[0], min(contract.sizes, key=lambda one: sum(one.values()))
-    if small == headline:
+    if small == headline or _runs(contract, directory, small):
         return ()
     # A second size, since a size may fit by chance: 52 divides by 4 and is 4 * 13.
     bases = [dict(small), {name: max(value - 1, 1) for name, value in small.items()}]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.index_maps import AxisMap, linear
@@ -10,6 +11,9 @@ from kernelmate.synthesis.stacked import spread_stacks
 
 LEAST = 9
 """Minimum number of taps for which a loop is used: 3 x 3, which the compiler unrolls."""
+
+LEAST_TABLE = 16
+"""Minimum number of taps with a number each for which these are a table."""
 
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
@@ -35,11 +39,11 @@ def _rolled(graph: Graph) -> Graph:
         if kind not in _KINDS or inner:
             continue
         start, terms = _chain(graph, top)
-        shifts = _shifts(graph, terms) if len(terms) >= LEAST else None
-        counts = None if shifts is None else _counts(shifts, len(terms))
-        if shifts is None or counts is None:
+        found = _differences(graph, terms) if len(terms) >= LEAST else None
+        counts = None if found is None else _counts(found.shifts, len(terms))
+        if found is None or counts is None or (found.numbers and len(terms) < LEAST_TABLE):
             continue
-        moved[top] = _Rolling(graph, nodes, shifts, counts).reduced(terms[0], start, kind)
+        moved[top] = _Rolling(graph, nodes, found, counts).reduced(terms[0], start, kind, node.name)
     return graph if len(nodes) == len(graph.nodes) else _ordered(nodes, moved, graph)
 
 
@@ -56,29 +60,47 @@ def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
         terms.append(graph.nodes[at].args[1])
         at = graph.nodes[at].args[0]
     terms.reverse()
-    if terms and _shifts(graph, [at, terms[0]]) is not None:
+    if terms and _differences(graph, [at, terms[0]]) is not None:
         return None, [at, *terms]
     return at, terms
 
 
-Shifts = dict[tuple[int, int], list[int]]
-"""The constant offsets of the windows in each term, by node and axis."""
+@dataclass(slots=True)
+class _Differences:
+    """What differs between the terms of a chain.
+
+    Attributes:
+        shifts: the constant offsets of the windows in each term, by node of the first term and axis.
+        numbers: the constants in each term, by node of the first term.
+        met: nodes of the term that is compared, by node of the first term.
+    """
+
+    shifts: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    numbers: dict[int, list[Datum]] = field(default_factory=dict)
+    met: dict[int, int] = field(default_factory=dict)
 
 
-def _shifts(graph: Graph, terms: list[int]) -> Shifts | None:
-    """Returns the offsets in which terms differ; None if they differ otherwise."""
-    found: Shifts = {}
+def _differences(graph: Graph, terms: list[int]) -> _Differences | None:
+    """Returns the offsets and the numbers in which terms differ; None if they differ otherwise."""
+    found = _Differences()
     for term in terms:
+        found.met.clear()
         if not _match(graph, terms[0], term, found):
             return None
-    if any(len(values) != len(terms) for values in found.values()):
+    lengths = {*map(len, found.shifts.values()), *map(len, found.numbers.values())}
+    if lengths - {len(terms)}:
         return None
-    return {place: values for place, values in found.items() if len(set(values)) > 1}
+    found.shifts = {place: values for place, values in found.shifts.items() if len(set(values)) > 1}
+    found.numbers = {place: values for place, values in found.numbers.items() if len(set(values)) > 1}
+    return found
 
 
-def _match(graph: Graph, first: int, other: int, found: Shifts) -> bool:
-    """Compares two terms and records the offsets of the second; windows that occur several times are recorded once."""
+def _match(graph: Graph, first: int, other: int, found: _Differences) -> bool:
+    """Compares two terms and records the offsets and numbers of the second, each once."""
     mine, theirs = graph.nodes[first], graph.nodes[other]
+    if first in found.met:
+        return found.met[first] == other
+    found.met[first] = other
     if mine.op != theirs.op or len(mine.args) != len(theirs.args) or mine.dtype != theirs.dtype:
         return False
     if mine.op == "window":
@@ -88,7 +110,10 @@ def _match(graph: Graph, first: int, other: int, found: Shifts) -> bool:
             offset = linear(two.offset)
             if replace(one, offset="0") != replace(two, offset="0") or linear(one.offset).terms != offset.terms:
                 return False
-            found.setdefault((first, axis), []).append(offset.constant)
+            found.shifts.setdefault((first, axis), []).append(offset.constant)
+        return True
+    if mine.op == "constant" and mine.shape == theirs.shape == () and mine.dtype.startswith("float"):
+        found.numbers.setdefault(first, []).append(theirs.data[0])
         return True
     if mine.data != theirs.data or mine.shape != theirs.shape:
         return False
@@ -106,7 +131,7 @@ def _windows(graph: Graph, index: int) -> bool:
     return node.op == "window" or any(_windows(graph, arg) for arg in node.args)
 
 
-def _counts(shifts: Shifts, count: int) -> tuple[int, int] | None:
+def _counts(shifts: Mapping[tuple[int, int], list[int]], count: int) -> tuple[int, int] | None:
     """Returns the lengths of two nested loops over which all offsets increase evenly; 1 if one loop suffices."""
     for inner in sorted((one for one in range(2, count + 1) if count % one == 0), reverse=True):
         outer = count // inner
@@ -127,18 +152,18 @@ def _steps(values: list[int], inner: int) -> tuple[int, int]:
 class _Rolling:
     """Builds copies of a term with two additional leading axes, along which its windows move."""
 
-    def __init__(self, graph: Graph, nodes: list[Node], shifts: Shifts, counts: tuple[int, int]) -> None:
-        self._graph, self._nodes, self._shifts = graph, nodes, shifts
+    def __init__(self, graph: Graph, nodes: list[Node], found: _Differences, counts: tuple[int, int]) -> None:
+        self._graph, self._nodes, self._shifts, self._numbers = graph, nodes, found.shifts, found.numbers
         self._counts = tuple(map(str, counts))
         self._inner = counts[1]
         self._copies: dict[int, int] = {}
 
-    def reduced(self, term: int, start: int | None, kind: str) -> int:
-        """Returns the node of a reduction that replaces the whole chain."""
+    def reduced(self, term: int, start: int | None, kind: str, name: str) -> int:
+        """Returns the node of a reduction that replaces the whole chain, whose result has a name."""
         found, first = self._copy(term), self._graph.nodes[term]
         for axes in (1, 0):
             shape = (*self._counts[:axes], *first.shape)
-            found = self._add(Node("reduce", (found,), shape, first.dtype, (_KINDS[kind], axes)))
+            found = self._add(Node("reduce", (found,), shape, first.dtype, (_KINDS[kind], axes), name))
         return found if start is None else self._add(Node("map", (start, found), first.shape, first.dtype, (kind,)))
 
     def _add(self, node: Node) -> int:
@@ -147,7 +172,7 @@ class _Rolling:
 
     def _moves(self, index: int) -> bool:
         """True if something differs between the terms."""
-        if any(place[0] == index for place in self._shifts):
+        if index in self._numbers or any(place[0] == index for place in self._shifts):
             return True
         node = self._graph.nodes[index]
         return node.op != "window" and any(self._moves(arg) for arg in node.args)
@@ -161,6 +186,9 @@ class _Rolling:
         args = node.args
         if node.op == "window":
             data = tuple(self._moved(index, axis, AxisMap.of(entry)).text() for axis, entry in enumerate(node.data))
+        elif index in self._numbers:
+            self._copies[index] = self._add(Node("table", (), shape, node.dtype, tuple(self._numbers[index])))
+            return self._copies[index]
         elif node.op == "view":
             data = (0, 1, *(None if axis is None else int(axis) + 2 for axis in node.data))
             args = (self._copy(args[0]),)
@@ -190,13 +218,16 @@ def _ordered(nodes: list[Node], moved: list[int], graph: Graph) -> Graph:
     """Returns the nodes that the outputs need, operands first, with the chains replaced."""
     order: dict[int, int] = {}
     kept: list[Node] = []
+    known: dict[Node, int] = {}  # chains may have operands in common
 
     def visit(index: int) -> int:
         index = moved[index] if index < len(moved) else index
         if index not in order:
-            args = tuple(visit(arg) for arg in nodes[index].args)
-            order[index] = len(kept)
-            kept.append(replace(nodes[index], args=args))
+            node = replace(nodes[index], args=tuple(visit(arg) for arg in nodes[index].args))
+            if node not in known:
+                known[node] = len(kept)
+                kept.append(node)
+            order[index] = known[node]
         return order[index]
 
     outputs = tuple(visit(one) for one in graph.outputs)

@@ -47,14 +47,32 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
         case ast.BinOp(left=left, op=op, right=right):
             sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
             level = SUM if sign in ("+", "-") else PRODUCT
+            if sign == "%" and falls(left):
+                value, by = _size_text(left, parameters), bound(_size_text(right, parameters), ATOM)
+                return f"({bound(value, PRODUCT)} % {by} + {by}) % {by}", PRODUCT
             if sign is not None:
                 return (
                     f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}",
                     level,
                 )
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return f"-{bound(_size_text(operand, parameters), ATOM)}", PRODUCT
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
             return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
     raise Refused("a size's expression cannot be written in C++")
+
+
+def falls(node: ast.expr) -> bool:
+    """Returns True if an expression falls as a size grows, as `-n`: its remainder in C++ may then be negative."""
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return not isinstance(operand, ast.Constant)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return falls(left) or not isinstance(right, ast.Constant)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            negative = isinstance(node.op, ast.Mult) and any(isinstance(one, ast.UnaryOp) for one in (left, right))
+            return negative or falls(left) or falls(right)
+    return False
 
 
 _LOCAL = re.compile(r"\bconst (?:int|unsigned|unsigned int|size_t|long long|int64_t|auto) (\w+) = ([\w\s+*/%()-]+);")

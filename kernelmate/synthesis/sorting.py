@@ -1,4 +1,4 @@
-"""Sorting along an axis: `np.sort`, `np.partition`, `np.argsort`, `np.median`.
+"""Sorting along an axis: `np.sort`, `np.partition`, `np.argsort`, `np.median`, `np.quantile`.
 
 A few values are sorted by exchanges without a loop. Of more values, only the first or last few in order are traced, each
 as the smallest or largest of those that are left.
@@ -50,13 +50,36 @@ MOST_PLACES = 8
 
 
 def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    """The middle of a few values along one axis. It leaves NaN out."""
-    values, place = _values(a, axis, MOST_SORTED, "median" if out is None else "median with out")
+    """The middle of a few values along one axis; NaN if one of them is."""
+    return _quantile(a, 0.5, axis, "median" if out is None else "median with out", keepdims=keepdims)
+
+
+def quantile(a: Array, q: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """A quantile of a few values along one axis, between two of them by linear interpolation; NaN if one of them is."""
+    if not isinstance(q, int | float) or not 0 <= q <= 1:
+        raise Untraceable("np.quantile of other than a number from 0 to 1")
+    return _quantile(a, q, axis, "quantile", keepdims=keepdims)
+
+
+def percentile(a: Array, q: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """A quantile in per cent."""
+    if not isinstance(q, int | float) or not 0 <= q <= 100:
+        raise Untraceable("np.percentile of other than a number from 0 to 100")
+    return _quantile(a, q / 100, axis, "percentile", keepdims=keepdims)
+
+
+def _quantile(a: Array, share: float, axis: Any, name: str, *, keepdims: Any) -> Any:
+    values, place = _values(a, axis, MOST_SORTED, name)
+    unordered = [one for one in values if one.dtype.kind == "f"]
     values = _sorted([one if one.dtype.kind == "f" else cast(one, np.float64) for one in values])
-    count = len(values)
-    middle = values[count // 2]
-    middle = middle if count % 2 else 0.5 * (values[count // 2 - 1] + middle)
-    return expand_dims(middle, place) if keepdims else middle
+    low, between = divmod(share * (len(values) - 1), 1)
+    found = values[int(low)]
+    if between:
+        above = values[int(low) + 1]
+        found = 0.5 * (found + above) if between == 0.5 else found + between * (above - found)
+    for one in reversed(unordered):
+        found = where(np.isnan(one), one, found)
+    return expand_dims(found, place) if keepdims else found
 
 
 def sort(a: Array, axis: Any = -1, **_: Any) -> Array:
@@ -204,22 +227,32 @@ class Ordered(Array):
         at_end = from_end != self._reverse
         if at_end and self._places and self._stable:
             raise Untraceable("the end of np.argsort(x, kind='stable'), where the last of equal values comes first: sort -x instead")  # fmt: skip
-        value, place = _extremes(self._source, self._axis, number + 1, largest=at_end != self._of_negated)[number]
+        largest = at_end != self._of_negated
+        value, place = _extremes(self._source, self._axis, number + 1, largest=largest, numbers=not at_end)[number]
         if self._places:
             return cast(place, self._wanted)
         return cast(-value if self._negated != self._of_negated else value, self._wanted)
 
 
-def _extremes(a: Array, axis: int, count: int, *, largest: bool) -> list[tuple[Array, Array]]:
+def _extremes(a: Array, axis: int, count: int, *, largest: bool, numbers: bool) -> list[tuple[Array, Array]]:
     """Returns the `count` largest or smallest values along an axis and their places, one after the other.
 
     Of infinite values that would come last, the place of an earlier one may be returned again.
+
+    Args:
+        a: the values.
+        axis: the axis.
+        count: how many.
+        largest: True for the largest ones.
+        numbers: True to leave NaN out, which NumPy puts at the end of an order.
     """
     side = a.builder.add("iota", (), [a.shape[axis]], np.int64)
     positions = side.view_of([None] * axis + [0] + [None] * (a.ndim - axis - 1))
     limits = (-np.inf, np.inf) if a.dtype.kind == "f" else (np.iinfo(a.dtype).min, np.iinfo(a.dtype).max)
     last = a.dtype.type(limits[0] if largest else limits[1])
     found: list[tuple[Array, Array]] = []
+    if numbers and a.dtype.kind == "f":
+        a = where(np.isnan(a), last, a)
     left, taken = a, None
     for _ in range(count):
         place = reduced_along(left, "argmax" if largest else "argmin", axis, np.int64)

@@ -247,6 +247,8 @@ def _plain(text: str) -> str:
 
 
 def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]:
+    if isinstance(returned, Mapping):
+        raise Untraceable("a dictionary as its result, in place of a tuple of arrays")
     several = returned if isinstance(returned, tuple | list) else (returned,)
     wanted = [one for one in contract.args if one.direction in ("out", "inout")]
     if not wanted:

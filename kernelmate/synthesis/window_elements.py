@@ -11,7 +11,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound
+from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound, falls
 from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 
@@ -32,6 +32,8 @@ class WindowElements(Expressions):
         self._places: dict[str, str] = {}
         self._lines: list[str] = []
         self._pointers: dict[tuple[str, str], str] = {}
+        self.tables: dict[int, str] = {}
+        self._totals: dict[Key, str] = {}
         self._strides: dict[str, str] = {}
         self._facts: list[Linear] = []
         self._repetitions = 1  # of what is written, by the loops of reductions around it
@@ -62,15 +64,18 @@ class WindowElements(Expressions):
         if not pairs:
             return "0"
         text, level = self.number_text(pairs[0][1])
-        for number, (side, at) in enumerate(pairs[1:]):
+        narrow = True
+        for side, at in pairs[1:]:
             length = bound(self.number_text(parsed(side)), PRODUCT + 1)
-            wide = (
-                f"static_cast<size_t>({text})" if number == 0 and not text.isdigit() else bound((text, level), PRODUCT)
-            )
             if text == "0":
                 text, level = self.number_text(at)
                 continue
-            text, level = _times(wide, length), PRODUCT
+            if text == "1":
+                text, level = self.number_text(parsed(side))
+            elif narrow and not text.isdigit():
+                text, level, narrow = _times(f"static_cast<size_t>({text})", length), PRODUCT, False
+            else:
+                text, level = _times(bound((text, level), PRODUCT), length), PRODUCT
             if at != Linear():
                 more = self.number_text(at)[0]
                 text, level = f"{text} {'-' if more.startswith('-') else '+'} {more.removeprefix('-')}", SUM
@@ -87,6 +92,9 @@ class WindowElements(Expressions):
             case ast.BinOp(left=left, op=op, right=right):
                 sign = {ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
                 sides = [self.number_text(parsed(ast.unparse(one))) for one in (left, right)]
+                if sign == "%" and falls(left) and not any("__" in term for term, _ in parsed(ast.unparse(left)).terms):
+                    by = bound(sides[1], ATOM)
+                    return f"({bound(sides[0], PRODUCT)} % {by} + {by}) % {by}", PRODUCT
                 return f"{bound(sides[0], PRODUCT)} {sign} {bound(sides[1], ATOM)}", PRODUCT
             case ast.Call(func=ast.Name(id="max" | "min" as call), args=args):
                 texts = [self.number_text(parsed(ast.unparse(one)))[0] for one in args]
@@ -178,7 +186,9 @@ class WindowElements(Expressions):
             if len(several) > 1 and any(one.terms for one in row) and not any("value(" in one.text() for one in row):
                 self._declare(lines, pair, [*row, Linear()], self.plan.node(several[0]).shape, "row")
         for key in keys_read:  # positions and strides are declared before any condition
-            self._offset(self.plan.node(key).shape, self._split(key)[1], declare=True)
+            base, rest = self._split(key)
+            if (self.plan.name(key), " ".join(one.text() for one in base)) in self._pointers:
+                self._offset(self.plan.node(key).shape, rest, declare=True)
             if not any(word in str(one) for one in key[1] for word in ("__r", "value(")):
                 self._element(key)
 
@@ -291,7 +301,7 @@ class WindowElements(Expressions):
             length = self.plan.ranges[variable]
             few = not length.terms and length.constant <= UNROLLED
             if few and (length.constant == 1 or any(self._chooses(one, variable) for one in roots)):
-                roots = [_replaced(one, variable, value) for one in roots for value in range(length.constant)]
+                roots = [replaced(one, variable, value) for one in roots for value in range(length.constant)]
                 variables.remove(variable)
         return variables, roots
 
@@ -311,8 +321,8 @@ class WindowElements(Expressions):
         return False
 
 
-def _replaced(key: Key, variable: str, value: int) -> Key:
-    """Returns a key with a number in place of a variable."""
+def replaced(key: Key, variable: str, value: int | str) -> Key:
+    """Returns a key with a number or another variable in place of a variable."""
     return key[0], tuple(parsed(re.sub(rf"\b{variable}\b", str(value), str(one))).text() for one in key[1])
 
 

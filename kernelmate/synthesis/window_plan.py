@@ -9,8 +9,9 @@ of `n`, `wrap(p, n)` the one that is left after whole turns, `reflect(p, n)` and
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias, cast
@@ -26,11 +27,12 @@ from kernelmate.synthesis.index_maps import (
     AxisMap,
     Linear,
     existing,
+    joined_again,
     linear,
     never_negative,
 )
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.plan import Index, Key, Plan, Refused
+from kernelmate.synthesis.plan import Index, Key, Plan, Refused, long_sides
 
 UNROLLED = 32
 """Window elements that are unrolled if they are computed in different ways."""
@@ -116,7 +118,10 @@ class Windows(Plan):
         node = self.node(key)
         if node.op != "reshape":
             return node.op == "input"
-        return self.graph.nodes[node.args[0]].op == "input" and self._groups(node) is None
+        if self.graph.nodes[node.args[0]].op != "input":
+            return False
+        groups = self._groups(node)
+        return groups is None or any(len(own) > 1 for own, _ in groups)
 
     def name(self, key: Key) -> str:
         """Returns the argument behind a leaf."""
@@ -128,7 +133,7 @@ class Windows(Plan):
         return "flat"
 
     def guards(self, key: Key) -> tuple[str, ...] | None:
-        """Returns expressions that must be at least zero, or divisible (`p % k`), for a window to lie in its source.
+        """Returns expressions that must be at least zero, or divisible (`divides(p, k)`), for a window to lie in its source.
 
         The result is None if the window never lies in its source.
         """
@@ -150,7 +155,7 @@ class Windows(Plan):
             if entry.every > 1 and (at.constant % entry.every or any(step % entry.every for _, step in at.terms)):
                 if all(step % entry.every == 0 for _, step in at.terms):
                     return None
-                found.append(f"{at.text()} % {entry.every}")
+                found.append(f"divides({at.bare()}, {entry.every})")
         return tuple(found)
 
     def _window(self, key: Key) -> tuple[Key, ...]:
@@ -185,52 +190,57 @@ class Windows(Plan):
     def _maps(self, node: Node) -> Iterator[AxisMap]:
         return map(AxisMap.of, node.data)
 
-    def _groups(self, node: Node) -> list[list[int]] | None:
-        """Returns, for each axis before a reshape, the axes it becomes; None for other reshapes."""
-        source = self.graph.nodes[node.args[0]].shape
-        groups: list[list[int]] = []
-        place = 0
-        for side in source:
-            group: list[int] = []
-            while not self._same(side, [node.shape[axis] for axis in group]):
-                if place == len(node.shape):
-                    return None
-                group.append(place)
-                place += 1
-            groups.append(group)
-        rest = [node.shape[axis] for axis in range(place, len(node.shape))]
-        return groups if all(side == "1" for side in rest) else None
+    def _groups(self, node: Node) -> list[tuple[list[int], list[int]]] | None:
+        """Returns the smallest groups of axes before and after a reshape that have the same elements; None without any.
 
-    def _same(self, side: str, sides: list[str]) -> bool:
-        for size in self.sizes:
-            product = 1
-            for one in sides:
-                product *= int(evaluate(one, size))
-            if product != int(evaluate(side, size)):
-                return False
-        return True
+        Only axes of a fixed length may follow the first axis of a group before the reshape.
+        """
+        source, after = self.graph.nodes[node.args[0]].shape, node.shape
+        groups: list[tuple[list[int], list[int]]] = []
+        own = later = 0
+        while own < len(source) and later <= len(after):
+            ends = ((end, stop) for end in range(own + 1, len(source) + 1) for stop in range(later, len(after) + 1))
+            found = next((one for one in ends if self._same(source[own : one[0]], after[later : one[1]])), None)
+            if found is None or any(not side.isdigit() for side in source[own + 1 : found[0]]):
+                return None
+            groups.append(([*range(own, found[0])], [*range(later, found[1])]))
+            own, later = found
+        return groups if own == len(source) and all(side == "1" for side in after[later:]) else None
+
+    def _same(self, sides: Sequence[str], others: Sequence[str]) -> bool:
+        """Returns True if axes have as many elements as others at all sizes."""
+
+        def counts(several: Sequence[str]) -> list[int]:
+            return [math.prod(int(evaluate(one, size)) for one in several) for size in self.sizes]
+
+        return counts(sides) == counts(others)
 
     def sides_of(self, output: int, shape: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the sides over which a result is computed: those of the array, or its own if they group as many elements otherwise."""
         own = self.graph.nodes[output].shape
-        alike = len(own) == len(shape) and all(map(self._same, shape, ([side] for side in own)))
-        regrouped = own and not alike and self._same(" * ".join(f"({side})" for side in shape) or "1", list(own))
+        alike = len(own) == len(shape) and all(map(self._same, ([side] for side in shape), ([side] for side in own)))
+        regrouped = own and not alike and self._same(shape, own)
         return own if regrouped else shape
 
     def _regrouped(self, key: Key) -> Index:
         """Returns the index before a reshape that splits or merges axes."""
         node = self.node(key)
+        source = self.graph.nodes[node.args[0]].shape
         groups = self._groups(node)
         if groups is None:
             raise Refused("it changes the shape of an array between operations")
         found: list[str] = []
-        for group in groups:
+        for own, later in groups:
             at = Linear()
-            for place in group:
+            for place in later:
                 side = node.shape[place]
                 scaled = [at.times(int(side))] if side.isdigit() else [parsed(f"{at.text()} * {side}")]
-                at = scaled[0].plus(parsed(str(key[1][place])))
-            found.append(at.text())
+                at = joined_again(scaled[0].plus(parsed(str(key[1][place]))))
+            inner = math.prod(int(source[axis]) for axis in own[1:])
+            for axis in own:
+                whole = at if inner == 1 else parsed(f"{at.text()} // {inner}")
+                found.append(whole.text() if axis == own[0] else parsed(f"{whole.text()} % {source[axis]}").text())
+                inner //= int(source[axis + 1]) if axis != own[-1] else 1
         return tuple(found)
 
 
@@ -301,7 +311,10 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
             one = graph.nodes[one].args[0]  # the memory is the same
         outputs.append((one, plan.sides_of(one, shape)))
     first = outputs[0][1]
-    if any(len(shape) != len(first) or not all(map(plan._same, shape, ([s] for s in first))) for _, shape in outputs):
+    if any(
+        len(shape) != len(first) or not all(map(plan._same, ([s] for s in shape), ([s] for s in first)))
+        for _, shape in outputs
+    ):
         raise Refused("its outputs have different shapes")
     pieces = _pieces(plan, outputs)
     domain = first if pieces is None else pieces[0]
@@ -333,7 +346,7 @@ def _pieces(plan: Windows, outputs: list[tuple[int, tuple[str, ...]]]) -> tuple[
         if len(axes) != 1:
             return None
         shapes = [plan.graph.nodes[one].shape for one, _ in _joined(plan.graph, plan.graph.nodes.index(node), axes[0])]
-        if not all(plan._same(shape[axes[0]], [shapes[0][axes[0]]]) for shape in shapes):
+        if not all(plan._same([shape[axes[0]]], [shapes[0][axes[0]]]) for shape in shapes):
             return None
         found.add((shapes[0], axes[0]))
     return found.pop() if len(found) == 1 else None

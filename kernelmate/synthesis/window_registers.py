@@ -80,6 +80,7 @@ class RowsText(WindowText):
         self._find_boxes(reads, rows)
         if not self._boxes:
             raise Refused("its rows share no elements")
+        self.before += self._tables()
         rest = [key for key in reads if self._group(key) not in self._boxes]
         moving = [key for key in rest if self._moving in " ".join(map(str, key[1]))]
         self._point([key for key in rest if key not in moving], self.before)

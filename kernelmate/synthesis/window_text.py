@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kernelmate.source.expressions import evaluate
 from kernelmate.synthesis.graph import Node
@@ -12,7 +12,7 @@ from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import block_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
-from kernelmate.synthesis.window_elements import WindowElements
+from kernelmate.synthesis.window_elements import WindowElements, replaced
 from kernelmate.synthesis.window_plan import parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
@@ -48,8 +48,19 @@ class WindowText(WindowElements):
 
     def values(self, lines: list[str]) -> list[str]:
         """Returns the value of each target, as text; locals go to `lines`."""
+        lines += self._tables()
         self._point(list(self._reads()), lines)
         return self.locals_for([target.key for target in self.plan.targets], lines)
+
+    def _tables(self) -> list[str]:
+        """Returns the declarations of constant tables."""
+        lines = []
+        for index, node in enumerate(self.plan.graph.nodes):
+            if node.op == "table":
+                name = self.tables[index] = self.names.fresh("weights")
+                numbers = ", ".join(self.number(float(one or 0)) for one in node.data)
+                lines.append(f"constexpr {self.real} {name}[] = {{{numbers}}};")
+        return lines
 
     def _bare(self, key: Key) -> Key:
         node = self.plan.node(key)
@@ -87,6 +98,11 @@ class WindowText(WindowElements):
             return self.known[key], ATOM
         if node.op == "reduce":
             return self._reduced(key, lines), ATOM
+        if node.op == "table":
+            place = Linear()
+            for side, at in zip(node.shape, key[1], strict=True):
+                place = place.times(int(side)).plus(parsed(str(at)))
+            return f"{self.tables[key[0]]}[{self.number_text(place)[0]}]", ATOM
         if node.op == "window":
             return self._guarded(key, lines, uses)
         if node.op == "reshape":
@@ -158,7 +174,7 @@ class WindowText(WindowElements):
             lines.append(f"{declared}{name} = {text};")
             return
         inner, other = (self._bare(one) for one in self.plan.operands(key))
-        facts = [parsed(guard) for guard in self.plan.guards(key) or () if " % " not in guard]
+        facts = [parsed(guard) for guard in self.plan.guards(key) or () if not guard.startswith("divides(")]
         if declared and self._is_plain(other) and self._is_safe(other):
             start = self._text(other, lines, uses, within=False)
             start = self._as_real(other[0], start) if self.type_of(key) == self.real else start
@@ -212,15 +228,15 @@ class WindowText(WindowElements):
         return name
 
     def _is_implied(self, guard: str) -> bool:
-        if " % " in guard:
+        if guard.startswith("divides("):
             return False
         value = parsed(guard)
         return any(never_negative(value.plus(fact, -1), self.plan.ranges) for fact in self._facts)
 
     def _test(self, guard: str) -> str:
         """Returns a condition: a sum is at least zero, or divisible."""
-        if " % " in guard:
-            at, _, every = guard.rpartition(" % ")
+        if guard.startswith("divides("):
+            at, _, every = guard[len("divides(") : -1].rpartition(", ")
             return f"{bound(self.number_text(parsed(at)), PRODUCT)} % {every} == 0"
         value = parsed(guard)
         variables = [term for term in value.terms if "__" in term[0]]
@@ -255,15 +271,19 @@ class WindowText(WindowElements):
         return True
 
     def _reduced(self, key: Key, lines: list[str]) -> str:
-        """Returns the local that holds a reduction over a window."""
-        kind, ctype = str(self.plan.node(key).data[0]), self.type_of(key)
-        whole = ctype != self.real
-        if whole and (kind == "prod" or ctype == "bool"):
-            raise Refused(f"the {kind} of {self.plan.node(key).dtype}")
+        """Returns the local that holds a reduction over a window; others over windows of the same size share its loops."""
         variables, roots = self._roots(key)
-        name = self.names.fresh(_NAMES[kind])
-        start = self.number(_START[kind]) if not whole else "0" if kind == "sum" else _limit(kind, ctype)
-        lines.append(f"{ctype} {name} = {start};")
+        shared = [(key, roots), *(self._alongside(key, variables) if variables else [])]
+        for one, _ in shared:
+            kind, ctype = str(self.plan.node(one).data[0]), self.type_of(one)
+            whole = ctype != self.real
+            if whole and (kind == "prod" or ctype == "bool"):
+                raise Refused(f"the {kind} of {self.plan.node(one).dtype}")
+            start = self.number(_START[kind]) if not whole else "0" if kind == "sum" else _limit(kind, ctype)
+            name = self._totals[one] = self.names.fresh(self.plan.node(one).name or _NAMES[kind])
+            lines.append(f"{ctype} {name} = {start};")
+        if variables:
+            self._read_before([root for _, several in shared for root in several], lines)
         loops: list[tuple[str, str]] = []
         for variable in variables:
             length = self.number_text(self.plan.ranges[variable])[0]
@@ -276,15 +296,60 @@ class WindowText(WindowElements):
             raise Refused(f"a reduction would be computed again for each of the {outer} elements of another one")
         known, places = dict(self.known), dict(self._places)
         body: list[str] = []
-        for text in self.locals_for(roots, body):
-            body += self._combined(kind, name, text, ctype)
+        texts = self.locals_for([root for _, several in shared for root in several], body)
+        for one, several in shared:
+            own, texts = texts[: len(several)], texts[len(several) :]
+            for text in own:
+                body += self._combined(str(self.plan.node(one).data[0]), self._totals[one], text, self.type_of(one))
         self.known, self._places, self._repetitions = known, places, outer
         for local, length in reversed(loops):
             body = block_of(f"for (int {local} = 0; {local} < {length}; ++{local})", body)
             body = ["#pragma unroll", *body] if length.isdigit() and int(length) <= MOST_UNROLLED else body
         lines += body
-        self.known[key] = name
-        return name
+        self.known |= {one: self._totals[one] for one, _ in shared}
+        return self._totals[key]
+
+    def _read_before(self, roots: Sequence[Key], lines: list[str]) -> None:
+        """Declares locals for the elements that are the same in all turns of a loop."""
+        stack, seen = list(reversed(roots)), set[Key]()
+        while stack:
+            key = stack.pop()
+            if key in seen or key in self.known:
+                continue
+            seen.add(key)
+            stack += reversed(self.plan.operands(key))
+            fixed = not any(word in str(one) for one in key[1] for word in ("__r", "value("))
+            if self.plan.is_leaf(key) and fixed and self._is_safe(key):
+                self._hint(key)
+                self.named(key, lines, self.hints.get(key) or f"{self.plan.name(key)}_i")
+
+    def _alongside(self, key: Key, variables: Sequence[str]) -> list[tuple[Key, list[Key]]]:
+        """Returns independent reductions at the same place over as many elements, with their operands in terms of `variables`."""
+        found: list[tuple[Key, list[Key]]] = []
+        inner = {one for one in walked(self.plan) if self.plan.node(one).op == "reduce"}
+        inner -= {operand for one in inner for operand in self.plan.operands(one) if self.plan.node(operand).op == "reduce"}  # fmt: skip
+        for one in sorted(inner - {key} - self.known.keys()):
+            if one[1] != key[1] or self._reaches(one, inner - {one}) or self._reaches(key, {one}):
+                continue
+            others, roots = self._roots(one)
+            lengths = [self.plan.ranges[name] for name in others]
+            if lengths == [self.plan.ranges[name] for name in variables]:
+                for mine, its in zip(variables, others, strict=True):
+                    roots = [replaced(root, its, mine) for root in roots]
+                found.append((one, roots))
+        return found
+
+    def _reaches(self, key: Key, wanted: Collection[Key]) -> bool:
+        """Returns True if a value needs one of some others."""
+        stack, seen = list(self.plan.operands(key)), set[Key]()
+        while stack:
+            one = stack.pop()
+            if one in wanted:
+                return True
+            if one not in seen:
+                seen.add(one)
+                stack += self.plan.operands(one)
+        return False
 
     def _length(self, variable: str) -> int:
         """Returns the length of a reduction's axis at the first listed size."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.synthesis.angles import within_a_turn
 from kernelmate.synthesis.attention_plan import attention_of
-from kernelmate.synthesis.components import with_terms
+from kernelmate.synthesis.components import PLACES, with_terms
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
@@ -18,6 +19,7 @@ from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
@@ -59,6 +61,7 @@ from kernelmate.synthesis.schedules import (
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
+from kernelmate.synthesis.stacked import spread_stacks
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -135,13 +138,23 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
+    graph = within_a_turn(graph)
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
-    try:
-        for one in _with_grid(graph, kernel, contract, new=new):
-            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
-    except MissingSize:
-        for one in _kernels(graph, KernelText(kernel, contract), new=new):
-            yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+    several = len(contract.grid) > 1
+    ways: list[Callable[[], Iterator[WrittenKernel]]] = [
+        partial(_kernels, graph, KernelText(kernel, contract), new=new),
+        partial(_with_grid, graph, kernel, contract, new=new),
+    ]
+    missing: Refused | None = None
+    for way in reversed(ways) if several else ways:  # a block for each row needs no number of rows
+        try:
+            for one in way():
+                yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+            return
+        except MissingSize as reason:
+            missing = reason.__cause__ if isinstance(reason.__cause__, Refused) else missing or reason
+    if missing is not None:
+        raise missing
 
 
 RANKS_ASSUME = " A row with fewer finite values than are taken in order may give the place of one of them twice."
@@ -295,8 +308,11 @@ def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         graph = segments.offsets_by_number(graph)
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
     if any(node.op == "window" for node in graph.nodes):
-        ways = [partial(stacked_results.written, graph), partial(_parted, graph)]
-    yield from _either([*ways, partial(_of_whole_arrays, graph)], text)
+        ways = [partial(stacked_results.written, without_neutral(graph)), partial(_parted, graph)]
+    ways.append(partial(_of_whole_arrays, graph))
+    spread = spread_stacks(graph, 2)
+    ways += [] if spread is graph else [partial(_of_whole_arrays, pruned(spread.nodes, spread.outputs))]
+    yield from _either(ways, text)
 
 
 def _parted(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
@@ -370,8 +386,9 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
                 own = row_sums
             if op == "scatter" and any(node.op == "scatter" and node.data for node in graph.nodes):
                 own = extremes_by_number
-            yield from (_windowed if own is windows else own.written)(graph, text)
+            yield from _windowed(graph, text) if own is windows else own.written(without_neutral(graph), text)
             return
+    graph = without_neutral(graph)
     try:
         plan = plan_of(graph)
         schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
@@ -432,23 +449,24 @@ def _has_short_rows(plan: Plan) -> bool:
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of windows: a convolution over channels, or a thread per result on as few axes as possible."""
     graph = reshapes_last(graph)
+    graph = with_terms(graph, PLACES) or graph
     names, shapes = output_shapes(text)
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
-    terms = with_terms(graph) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
+    plain = without_neutral(graph)
+    packed = [partial(interleaved.written, without_neutral(few), shapes=fewer), partial(interleaved.written, plain)]
+    terms = with_terms(plain) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
     packed += [] if terms is None else [partial(interleaved.written, terms)]
-    filtered = [partial(filters.written, graph)]
-    tiled = [*filtered, partial(convolution.written, graph)]
+    tiled = [partial(filters.written, plain), partial(convolution.written, plain)]
     try:
         yield from _either([*tiled, *packed, pooled, partial(windows.written, graph)], text)
     except MissingSize:
         raise
     except Refused as reason:
         try:
-            yield from row_windows.written(graph, text.again())
+            yield from row_windows.written(plain, text.again())
         except Refused:
             raise reason from None
 

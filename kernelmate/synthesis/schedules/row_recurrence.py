@@ -8,7 +8,9 @@ shuffles per pack.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText, fresh_names
@@ -30,6 +32,21 @@ def linear_scans(graph: Graph) -> Graph:
     return sorted_graph(steps.nodes, graph.outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Nodes of a value relative to the carried one: `scale * carried + shift`, or `shift` where `resets` is true.
+
+    Attributes:
+        scale: None for zero.
+        shift: None for zero.
+        resets: None for nowhere. A scale of zero would not do, because it keeps a NaN or an infinity.
+    """
+
+    scale: int | None
+    shift: int | None
+    resets: int | None = None
+
+
 class _Steps:
     """Builder of the nodes of scales and shifts, which follow a graph's nodes."""
 
@@ -42,25 +59,26 @@ class _Steps:
         if len(node.args) != 2 or node.data[2] != "all":
             raise Refused("it carries several values along rows, or has results of other than each iteration")
         start, following = node.args
-        scale, shift = self._step(following)
-        if scale is None:
+        step = self._step(following)
+        if step.scale is None:
             raise Refused("its iterations do not depend on each other")
-        zero = self._add("constant", (), (), node.dtype, (0.0,))
-        made = Node("scan", (zero if shift is None else shift, scale, start), node.shape, node.dtype, ("linear", node.data[3], node.data[4]))  # fmt: skip
+        shift = self._add("constant", (), (), node.dtype, (0.0,)) if step.shift is None else step.shift
+        args = (shift, step.scale, start, *([] if step.resets is None else [step.resets]))
+        made = Node("scan", args, node.shape, node.dtype, ("linear", node.data[3], node.data[4]))
         return replace(made, name=next(one.name for one in self.graph.nodes if one.op == "state"))
 
     def _add(self, op: str, args: tuple[int, ...], shape: tuple[str, ...], dtype: str, data: tuple[Datum, ...]) -> int:
         self.nodes.append(Node(op, args, shape, dtype, data))
         return len(self.nodes) - 1
 
-    def _map(self, name: str, *args: int) -> int:
+    def _map(self, name: str, *args: int, dtype: str = "float64") -> int:
         shape: tuple[str, ...] = ()
         for one in args:
             other = self.nodes[one].shape
             long, short = (shape, other) if len(shape) >= len(other) else (other, shape)
             padded = ("1",) * (len(long) - len(short)) + short
             shape = tuple(b if a == "1" else a for a, b in zip(long, padded, strict=True))
-        return self._add("map", args, shape, "float64", (name,))
+        return self._add("map", args, shape, dtype, (name,))
 
     def _is_carried(self, index: int) -> bool:
         if index not in self._depends:
@@ -68,13 +86,12 @@ class _Steps:
             self._depends[index] = node.op == "state" or any(map(self._is_carried, node.args))
         return self._depends[index]
 
-    def _step(self, index: int) -> tuple[int | None, int | None]:
-        """Returns the nodes of the scale and the shift of a value relative to the carried one; None for zero."""
+    def _step(self, index: int) -> _Step:
         node = self.nodes[index]
         if not self._is_carried(index):
-            return None, index
+            return _Step(None, index)
         if node.op == "state":
-            return self._add("constant", (), (), "float64", (1.0,)), None
+            return _Step(self._add("constant", (), (), "float64", (1.0,)), None)
         if node.op == "cast" and node.dtype.startswith("float"):
             return self._step(node.args[0])
         name = str(node.data[0]) if node.op == "map" else ""
@@ -93,18 +110,21 @@ class _Steps:
             return self._chosen(node.args[0], *(self._step(one) for one in node.args[1:]))
         raise Refused("a row's elements follow from those before them by more than a scale and a shift")
 
-    def _summed(self, name: str, first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> tuple[int | None, int | None]:  # fmt: skip
+    def _summed(self, name: str, first: _Step, second: _Step) -> _Step:
+        resets = next((one.resets for one in (first, second) if one.resets is not None), None)
+        if resets is not None and None not in (first.scale, second.scale):
+            raise Refused("it adds a value that begins anew in some iterations to the one before it")
         found: list[int | None] = []
-        for one, other in zip(first, second, strict=True):
+        for one, other in ((first.scale, second.scale), (first.shift, second.shift)):
             if one is None:
                 found.append(other if other is None or name == "add" else self._map("negative", other))
             else:
                 found.append(one if other is None else self._map(name, one, other))
-        return found[0], found[1]
+        return _Step(found[0], found[1], resets)
 
-    def _each(self, step: tuple[int | None, int | None], name: str, *by: int) -> tuple[int | None, int | None]:
-        scale, shift = (self._times(one, name, *by) for one in step)
-        return scale, shift
+    def _each(self, step: _Step, name: str, *by: int) -> _Step:
+        scale, shift = (self._times(one, name, *by) for one in (step.scale, step.shift))
+        return _Step(scale, shift, step.resets)
 
     def _times(self, one: int | None, name: str, *by: int) -> int | None:
         if one is None:
@@ -114,15 +134,26 @@ class _Steps:
             by[0] if name == "multiply" and node.op == "constant" and node.data[0] == 1 else self._map(name, one, *by)
         )
 
-    def _chosen(self, condition: int, first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> tuple[int | None, int | None]:  # fmt: skip
+    def _chosen(self, condition: int, first: _Step, second: _Step) -> _Step:
         zero = self._add("constant", (), (), "float64", (0.0,))
-        self.nodes[condition] = replace(self.nodes[condition], name="is_first")
-        scale, shift = (
-            None if one is None and other is None
-            else self._map("where", condition, zero if one is None else one, zero if other is None else other)
-            for one, other in zip(first, second, strict=True)
-        )  # fmt: skip
-        return scale, shift
+        shift = self._selected(condition, first.shift, second.shift, zero)
+        if first.scale is not None and second.scale is not None:
+            if (first.resets, second.resets) != (None, None):
+                raise Refused("its values begin anew in some iterations under several conditions")
+            return _Step(self._selected(condition, first.scale, second.scale, zero), shift)
+        if second.scale is None:
+            condition = self._map("logical_not", condition, dtype="bool")
+        carried = first if second.scale is None else second
+        scale, resets = carried.scale, carried.resets
+        if resets is not None:
+            condition = self._map("logical_or", condition, resets, dtype="bool")
+        self.nodes[condition] = replace(self.nodes[condition], name="resets")
+        return _Step(scale, shift, condition)
+
+    def _selected(self, condition: int, one: int | None, other: int | None, zero: int) -> int | None:
+        if one is other:
+            return one
+        return self._map("where", condition, zero if one is None else one, zero if other is None else other)
 
 
 class RowRecurrence(RowScan):
@@ -136,6 +167,8 @@ class RowRecurrence(RowScan):
             raise Refused("it has several recurrences or scans along rows")
         if {ctype for _, ctype in self.kinds} != {kernel.real}:
             raise Refused("it carries whole numbers along rows")
+        self.resets = len(plan.node(self.scans[0]).args) > 3
+        """True if values begin anew in some iterations, which then do not depend on those before them."""
         self.step, self.joined = (kernel.names.outermost(one) for one in ("Step", "joined"))
         more = fresh_names(kernel, "first", "second", "step", "carry", "earlier")
         self.names.__dict__.update(more.__dict__)
@@ -144,14 +177,29 @@ class RowRecurrence(RowScan):
         """Returns the type of steps, and the functions that join them, each followed by an empty line."""
         names, ctype, step = self.names, self.kernel.real, self.step
         first, second = names.first, names.second
-        joined = f"return {{{second}.scale * {first}.scale, {second}.scale * {first}.shift + {second}.shift}};"
+        said = ", or to shift where it begins anew" if self.resets else ""
+        fields = [f"  {ctype} scale, shift;", *(["  bool resets;"] if self.resets else [])]
+        members = [f"{second}.scale * {first}.scale", f"{second}.scale * {first}.shift + {second}.shift"]
+        members += [f"{first}.resets"] if self.resets else []
+        joined = [f"if ({second}.resets) return {second};"] if self.resets else []
+        joined.append(f"return {{{', '.join(members)}}};")
         return [
-            "\n".join([f"struct {step} {{  // takes a value to scale * value + shift", f"  {ctype} scale, shift;", "};"]),
+            "\n".join([f"struct {step} {{  // takes a value to scale * value + shift{said}", *fields, "};"]),
             "",
-            self.kernel.definition(f"static __device__ __forceinline__ {step} {self.joined}({step} {first}, {step} {second})", [joined]),
+            self.kernel.definition(f"static __device__ __forceinline__ {step} {self.joined}({step} {first}, {step} {second})", joined),
             "",
             *super().helpers(),
         ]  # fmt: skip
+
+    def _identity(self) -> str:
+        """Returns the step that changes no value."""
+        members = [self.expressions.number(1.0), self.expressions.number(0.0), *(["false"] if self.resets else [])]
+        return f"{{{', '.join(members)}}}"
+
+    def _applied(self, step: str, value: str) -> str:
+        """Returns the value that a step takes another one to."""
+        after = f"{step}.scale * {value} + {step}.shift"
+        return f"{step}.resets ? {step}.shift : {after}" if self.resets else after
 
     def _joining(self, kind: str, ctype: str) -> Joining:
         names, joined = self.names, self.joined
@@ -159,9 +207,9 @@ class RowRecurrence(RowScan):
             self.step,
             names.step,
             names.earlier,
-            f"{{{self.expressions.number(1.0)}, {self.expressions.number(0.0)}}}",
+            self._identity(),
             "Joins the steps of all threads before this one; `{total}` joins those of the whole {team}.",
-            _shuffled,
+            partial(_shuffled, ["scale", "shift", *(["resets"] if self.resets else [])]),
             lambda value, earlier: f"{value} = {joined}({earlier}, {value});",
             lambda before, total: f"{before} = {joined}({total}, {before});",
             lambda total, later: f"{total} = {joined}({total}, {later});",
@@ -174,9 +222,9 @@ class RowRecurrence(RowScan):
             raise Refused("it has a recurrence, and results of one element per row")
         kpack = names.kPack if packs.width > 1 else "1"
         (scan,) = self.scans
-        shift, scale, start = plan.operands(scan)
+        shift, scale, start, *resets = plan.operands(scan)
         body: list[str] = []
-        texts = expressions.locals_for([scale, shift], body)
+        texts = expressions.locals_for([scale, shift, *resets], body)
         if not texts[0].isidentifier() and expressions.varies(scale):
             texts[0] = expressions.named(scale, body, "scale")
         step, inside = names.step, names.inside
@@ -184,24 +232,24 @@ class RowRecurrence(RowScan):
         outer, expressions.outer = expressions.outer, []
         self._forget()
         (begin,) = expressions.locals_for([start], outer)
-        read = self.read([shift, scale, *plan.outputs])
+        read = self.read([shift, scale, *resets, *plan.outputs])
         (function,) = self.functions.values()
         lines = [
             *self._position_lines(kpack),
             f"{self.step} {inside}[{kpack}];",
-            f"{self.step} {step} = {{{expressions.number(1.0)}, {expressions.number(0.0)}}};",
+            f"{self.step} {step} = {self._identity()};",
             *self.tile(read, kpack, body),
             f"{self.step} {names.total};",
             f"const {self.step} {names.before} = {function}({step}, {names.total});",
-            f"const {self.kernel.real} {names.first} = {names.before}.scale * {names.carry} + {names.before}.shift;",
-            f"{names.carry} = {names.total}.scale * {names.carry} + {names.total}.shift;",
+            f"const {self.kernel.real} {names.first} = {self._applied(names.before, names.carry)};",
+            f"{names.carry} = {self._applied(names.total, names.carry)};",
         ]
         said = plan.node(scan).name
         value = self.kernel.names.fresh(said if said and self.kernel.names.is_free(said) else "value")
         at = f"{inside}[{names.j}]"
         expressions.known[scan] = value
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
-        after = [f"const {self.kernel.real} {value} = {at}.scale * {names.first} + {at}.shift;"]
+        after = [f"const {self.kernel.real} {value} = {self._applied(at, names.first)};"]
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
         lines += self.final(kpack, without_one_use(after))
         outer += expressions.outer
@@ -216,7 +264,8 @@ class RowRecurrence(RowScan):
         )
 
 
-def _shuffled(how: str, value: str, by: str) -> str:
+def _shuffled(members: Sequence[str], how: str, value: str, by: str) -> str:
     """Returns another lane's step, member by member."""
-    members = (f"__shfl_{how}sync({FULL_MASK}, {value}.{member}, {by})" for member in ("scale", "shift"))
-    return f"{{{', '.join(members)}}}"
+    read = [f"__shfl_{how}sync({FULL_MASK}, {value}.{one}, {by})" for one in members]
+    read = [f"{text} != 0" if one == "resets" else text for one, text in zip(members, read, strict=True)]
+    return f"{{{', '.join(read)}}}"

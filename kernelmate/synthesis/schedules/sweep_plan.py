@@ -192,6 +192,8 @@ class SweepLoops:
         """Returns the keys of what a loop begins with, then of the values after a step, at one step."""
         node, index = self.plan.node(key), key[1]
         axis = int(node.data[3] or 0)
+        if any(len(self.graph.nodes[one].shape) > len(node.shape) for one in node.args):
+            raise Refused("a loop carries numbers beside vectors")
         whole = (*index[:axis], STEP, *index[axis + 1 :])
         return tuple((one, aligned(self.graph.nodes[one], whole)) for one in node.args)
 

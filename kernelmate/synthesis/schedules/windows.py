@@ -14,6 +14,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import position_name, words_of
+from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
@@ -47,7 +48,8 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
         Refused: the schedule does not apply.
     """
     contract = kernel.contract
-    plan = window_plan(rolled(graph), contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
+    graph = without_neutral(rolled(graph))
+    plan = window_plan(graph, contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
     ways: list[type[WindowThreads]] = [WindowColumns, _WindowRows, WindowThreads]
     if count < ROWS * ENOUGH:
