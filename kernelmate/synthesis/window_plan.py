@@ -32,7 +32,7 @@ from kernelmate.synthesis.index_maps import (
     never_negative,
 )
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.plan import Index, Key, Plan, Refused, long_sides
+from kernelmate.synthesis.plan import Index, Key, Plan, Refused
 
 UNROLLED = 32
 """Window elements that are unrolled if they are computed in different ways."""
