@@ -13,7 +13,7 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
-from kernelmate.synthesis.names import Names, without_bodies, without_comments, words_of
+from kernelmate.synthesis.names import Names, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import closes_last, plain_size, size_locals, size_text, without_parentheses
 from kernelmate.synthesis.templates import template_head, template_of
@@ -171,9 +171,7 @@ class KernelText:
         self.drops_nan = re.search(r"\bf(?:max|min)f?\s*\(", kernel.source) is not None
         self.numbers = named_numbers(kernel, self.real)
         self.width = width_of(kernel.unit.text)
-        indents = re.findall(r"\n([ \t]+)\S", kernel.source)
-        self.indent = min(indents, key=len) if indents else "  "
-        self.indent = self.indent if self.indent in ("\t", "    ") else "  "
+        self.indent = indent_of(kernel.source)
         self.sizes = {
             (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
         }

@@ -12,6 +12,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
 from kernelmate.source.folding import folded, width_of
 from kernelmate.source.launch_edits import side_declared, with_launches_in_style
+from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
@@ -27,6 +28,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
+    helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
