@@ -54,9 +54,10 @@ class FileStyle:
         """Returns the style of a kernel's file."""
         text = without_comments(kernel.unit.text)
         constants = {*_CONSTANT.findall(text)}
-        own = words_of(without_comments(kernel.source)) - _KNOWN - constants
-        snake = sum(re.search(r"[a-z0-9]_[a-z]", one) is not None and not _FOREIGN.fullmatch(one) for one in own)
-        camel = sum(re.fullmatch(r"[a-z]+[A-Z][a-z]\w*", one) is not None and one != kernel.name for one in own)
+        words = {*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", without_comments(kernel.source))}
+        own = {one for one in words - constants - _KNOWN if not _FOREIGN.fullmatch(one) and one != kernel.name}
+        snake = sum(re.search(r"[a-z0-9]_[a-z]", one) is not None for one in own)
+        camel = sum(re.fullmatch(r"(?!k[A-Z])[a-z]+[A-Z][a-z]\w*", one) is not None for one in own)
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
             c_casts=_CAST.search(text) is None and _C_CAST.search(text) is not None,
@@ -105,7 +106,7 @@ def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
 def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator[str]:
     """Yields the lines with casts, pointers and names in style; statements that change are wrapped anew."""
     for lines in _statements(text.split("\n")):
-        joined = "".join(one if number == 0 or before.endswith("(") else f" {one}" for number, (before, one) in enumerate(zip(["", *lines], [lines[0], *(line.lstrip() for line in lines[1:])], strict=False)))  # fmt: skip
+        joined = _on_one_line(lines)
         if '"' in joined or joined.startswith("#"):
             yield from (_outside_strings(line, lambda code: _renamed(code, names)) for line in lines)
             continue
@@ -114,12 +115,20 @@ def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator
         changed = _with_c_casts(changed) if style.c_casts else changed
         changed = _with_stars_right(changed) if style.star_right else changed
         changed += mark + _renamed(comment, names)
-        if changed == joined:
+        if changed == joined and (len(lines) > 1 or code.strip()):
             yield from lines
         elif len(changed) <= style.width:
             yield changed
         else:
             yield from _wrapped(style, changed)
+
+
+def _on_one_line(lines: Sequence[str]) -> str:
+    """Returns a statement of several lines as one."""
+    joined = lines[0]
+    for line in lines[1:]:
+        joined += ("" if joined.endswith("(") else " ") + line.lstrip()
+    return joined
 
 
 def _statements(lines: Sequence[str]) -> Iterator[list[str]]:
@@ -251,7 +260,7 @@ def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
 
 def _cased(word: str, case: str) -> str:
     """Returns a name of several words in camel or Pascal case; constants and numbered names are unchanged."""
-    if not case or re.fullmatch(r"(?!k[A-Z])[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z]+)+", word) is None:
+    if not case or re.fullmatch(r"(?!k[A-Z])[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z]+\d*)+", word) is None:
         return word
     first, *rest = re.sub(r"_i$", "_elem", word).split("_")
     first = first[:1].upper() + first[1:] if case == "pascal" else first

@@ -193,6 +193,12 @@ class KernelText:
         return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
 
     @property
+    def base_name(self) -> str:
+        """Returns the kernel's name for names of its helpers, without namespaces and without the word kernel."""
+        bare = self.kernel.name.rpartition("::")[2]
+        return re.sub(r"_kernel$|^kernel_|(?<=[a-z0-9])Kernel$", "", bare) or bare
+
+    @property
     def adds_atomically(self) -> bool:
         """True if results may depend on the order of additions: the baseline adds atomically, or has no body yet."""
         return "atomicAdd" in self.kernel.source or re.search(r"\{\s*\}\s*\Z", self.kernel.source) is not None
@@ -258,7 +264,7 @@ class KernelText:
         If the file has several kernels, the name contains the kernel's name.
         """
         several = len(re.findall(r"\b__global__\b", without_comments(self.kernel.unit.text))) > 1
-        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
+        name = self.names.outermost(f"k{camel(self.base_name) if several else ''}{word}")
         return name, [f"constexpr int {name} = {count};  // {comment}"]
 
     def local_constant(self, wanted: str, value: int, word: str, comment: str) -> tuple[str, list[str]]:

@@ -33,6 +33,8 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+    if not re.search(r"\b(?:threadIdx|blockDim)\.[yz]\b", written.definition + written.helpers):
+        block = tuple(side for number, side in enumerate(block) if number == 0 or side != "1")
     block = _block_of_instances(kernel, contract, written, block)
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""

@@ -215,6 +215,11 @@ REWRITTEN = (
         phrase=True,
         explains=True,
     ),
+    EndedTechnique(
+        r"(?:(?:very\s+)?simple|naive|straightforward|correct|easy),?\s+(?:but|and|yet)\s+(?:very\s+)?(?:slow|inefficient|unoptimi[sz]ed)",
+        whole=True,
+        explains=True,
+    ),
     # Of arithmetic in double, as by literals without a suffix, of a kernel that has none any more.
     EndedTechnique(
         r".*\b(?:literals?|constants?|arithmetic|functions?|sqrt|exp|log)\b.*\b(?:doubles?|double[- ]precision|float64)\b.*",

@@ -120,12 +120,12 @@ class _Convolving:
             raise Refused(f"the sum of {plan.node(found.root).dtype}")
         self.names = fresh_names(
             kernel, "kOut", "kSide", "kSpan", "kDepth", "kThreads", "kLine", "sum", "line", "part", "total", "i", "j", "d", "o",
-            "c", "o_first", "o_thread", "c_first", "inside", out="in_tile",
+            "c", "inside", out="in_tile", o_first="first_o", o_thread="thread_o", c_first="first_c",
         )  # fmt: skip
         words = [_WORDS[len(found.spatial) - 1 - place] for place in range(len(found.spatial))]
         self.words = [kernel.names.fresh(one if len(words) > 1 else "position") for one in words]
-        self.firsts = [kernel.names.fresh(f"{one}_first") for one in self.words]
-        self.own = [kernel.names.fresh(f"{one}_thread") for one in self.words]
+        self.firsts = [kernel.names.fresh(f"first_{one}") for one in self.words]
+        self.own = [kernel.names.fresh(f"thread_{one}") for one in self.words]
         self.near = [kernel.names.fresh(f"{self.source}_{one}") for one in self.words]
         self.inner = [kernel.names.fresh(f"d{one}") for one in self.words]
         plurals = [kernel.names.fresh(f"k{one.capitalize()}s") for one in self.words]
@@ -268,7 +268,7 @@ class _Convolving:
             if not outermost:
                 length = self._number(existing(side))
                 blocks = f"({length} + {name} - 1) / {name}" if width > 1 else length
-                local = self.kernel.names.fresh(f"{first.removesuffix('_first')}_blocks" if width > 1 else "count")
+                local = self.kernel.names.fresh(f"{first.removeprefix('first_')}_blocks" if width > 1 else "count")
                 lines.append(f"const int {local} = {blocks};")
                 counts.append(local)
                 left += f" % {local}"

@@ -90,7 +90,7 @@ class _TensorContraction(ContractionText):
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
             "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
-            "together", "partial", "staged", "e", "kWide", "kStaged", "group_first",
+            "together", "partial", "staged", "e", "kWide", "kStaged", "first_group",
         )  # fmt: skip
         super().__init__(shape, kernel, (*shape.left, *shape.right), *more)
         self.tile, self.factors, self.outside = tile, factors, factors[0].outside
@@ -239,9 +239,9 @@ class _TensorContraction(ContractionText):
         lines = self.position_in_grid(grouped=True)
         lines.append(f"const int {names.block} = blockIdx.x" + (f" % ({count});" if self.shape.batch else ";"))
         lines += [
-            f"const int {names.group_first} = {names.block} / {within} * {names.kGroup};",
-            f"const int {names.together} = min({names.down} - {names.group_first}, {names.kGroup});",
-            f"const int {names.m_first} = ({names.group_first} + {names.block} % {within} % {names.together}) * {names.kTileM};",
+            f"const int {names.first_group} = {names.block} / {within} * {names.kGroup};",
+            f"const int {names.together} = min({names.down} - {names.first_group}, {names.kGroup});",
+            f"const int {names.m_first} = ({names.first_group} + {names.block} % {within} % {names.together}) * {names.kTileM};",
             f"const int {names.n_first} = {names.block} % {within} / {names.together} * {names.kTileN};",
             f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
         ]

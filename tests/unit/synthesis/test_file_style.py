@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.folding import width_of
 from kernelmate.suggest.replacement import without_own_helpers
 from kernelmate.synthesis.placing import placed
@@ -16,6 +18,7 @@ from kernelmate.synthesis.write import kernels_for
 
 ROWS = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
 NORMED = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+AT = "const int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;"
 LONG = "{ rows = 6, cols = 900 }, { rows = 3, cols = 7 }"
 
 
@@ -90,3 +93,35 @@ def test_changed_statements_are_wrapped_to_the_files_width(make: Any, tmp_path: 
     text = made(make, tmp_path, "int rowIdx = blockIdx.x; y[(size_t)rowIdx * cols] = x[0];", "#define TILE_SIZE 32\n")
     assert max(map(len, text.split("\n"))) <= width_of(text)
     assert "\n\n\n" not in text
+
+
+def test_constants_and_functions_of_cuda_are_no_evidence_of_camel_case(make: Any, tmp_path: Path) -> None:
+    body = "__shared__ float part[kBlock]; part[threadIdx.x] = x[0]; atomicAdd(&y[0], part[0]);"
+    assert "x_row" in made(make, tmp_path, body, "constexpr int kBlock = 128;\n")
+
+
+def test_helpers_are_named_after_the_kernel_without_the_word_kernel(make: Any, tmp_path: Path) -> None:
+    kernel, _ = make(ROWS, NORMED, sizes=LONG)
+    path = tmp_path / "kernel.cu"
+    path.write_text(path.read_text().replace("void work(", "void norm_kernel("))
+    kernel = load_kernel(str(path))
+    text = text_of(kernel, contract_for(kernel), tmp_path)
+    assert " norm_row(" in text
+    assert "norm_kernel(" in text
+
+
+def test_numbers_are_those_of_the_reference(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x * 0.7978845608 + np.sqrt(2 / np.pi)"
+    text = text_of(*make(ROWS, reference, sizes=LONG), tmp_path)
+    assert "0.7978845608f" in text
+    assert "0.7978846f" in text, "a computed number, in the digits that a float has"
+
+
+def test_blocks_of_one_dimension_are_numbers(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    padded = np.pad(x, ((0, 0), (2, 2)))\n    return sum(padded[:, k : k + x.shape[1]] for k in range(5))"  # fmt: skip
+    text = text_of(
+        *make(ROWS, reference, sizes="{ rows = 64, cols = 8192 }", grid='cdiv(cols, block)", "rows', body=AT), tmp_path
+    )
+    assert re.search(r"^// block = \d+$", text, re.MULTILINE)
+    assert "left2" in text
+    assert "float padded =" not in text
