@@ -407,10 +407,17 @@ class Expressions:
         self._refuse_other_meaning(node, name)
         if name in _BINARY and node.dtype.startswith("float"):
             args = self._converted(args, kinds)
+        if name == "divide" and self._is_inverse_root(args):
+            return f"r{args[1][0]}", ATOM
         text = self._added_to_zero(name, args, kinds) or self._mapped(node, name, args, kinds)
         if node.dtype in _NARROW and name in _WRAPPED:
             return f"static_cast<{_NARROW[node.dtype]}>({text[0]})", ATOM
         return text
+
+    def _is_inverse_root(self, args: Sequence[tuple[str, int]]) -> bool:
+        """Returns True for the reciprocal of a root, if the baseline has such as one function."""
+        over = re.fullmatch(r"1\.0f?", args[0][0]) is not None and args[1][1] == ATOM
+        return over and self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", args[1][0]) is not None
 
     def _refuse_other_meaning(self, node: Node, name: str) -> None:
         """Checks that C++ defines an integer operation as NumPy does.
@@ -517,7 +524,7 @@ class Expressions:
             divisor = self._text(key, self.outer, uses, within=False)
             name = self.names.fresh(self._inverse_name(divisor[0]))
             text = f"{self.number(1.0)} / {bound(divisor, ATOM)}"
-            if self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", divisor[0]) and divisor[1] == ATOM:
+            if self._is_inverse_root([("1.0f", ATOM), divisor]):
                 text = f"r{divisor[0]}"  # as the baseline has it
             self.outer.append(f"const {self.real} {name} = {text};")
             self.known[known] = name

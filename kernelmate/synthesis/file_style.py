@@ -182,6 +182,10 @@ def _without_braces(style: FileStyle, lines: Iterator[str]) -> list[str]:
             continue
         head, body = kept[-3], kept[-2]
         indent = line[: len(line) - 1]
+        either = [re.fullmatch(rf"{indent}(?:if \(.*\) \{{|\}} else \{{|[ \t]+[\w*].*\);)", one) for one in kept[-5:-1]]
+        if style.bare == "below" and len(either) == 4 and all(either) and kept[-3] == f"{indent}}} else {{":
+            kept[-5:] = [kept[-5].removesuffix(" {"), kept[-4], f"{indent}else", kept[-2]]
+            continue
         begun = re.fullmatch(rf"{indent}((?:for|while|if) \(.*\)) \{{", head)
         only = re.fullmatch(rf"{indent}[ \t]+((?!for\b|while\b|if\b|do\b|const\b|#)(?!.*//).*;)", body)
         if begun is None or only is None:
@@ -208,7 +212,7 @@ def _with_c_casts(code: str) -> str:
 
 
 def _with_stars_right(code: str) -> str:
-    return re.sub(r"(?<=[\w>])([*&]+)(?: (?=[\w(])|(?=>\())", lambda found: f" {found[1]}", code)
+    return re.sub(r"(?<=[\w>])([*&]+)(?: (?=[\w(])|(?=>\(|\)[\w(&]))", lambda found: f" {found[1]}", code)
 
 
 def _closing(text: str, start: int) -> int:

@@ -311,9 +311,10 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
         grid = text[slice(*grid_span)]
         shared_out = re.sub(rf"\({block[0]} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
         shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
-        for number in {*re.findall(rf"\b{name} / (\d+)\b", shared_out)}:
+        threads = rf"\b({name}|{given})" if given.isidentifier() else rf"\b({name})"
+        for number in {found[1] for found in re.findall(rf"{threads} / (\d+)\b", shared_out)}:
             lanes = file_constant(kernel, number, "warp|lanes") or number
-            shared_out = re.sub(rf"\b{name} / {number}\b", f"{name} / {lanes}", shared_out)
+            shared_out = re.sub(rf"{threads} / {number}\b", rf"\1 / {lanes}", shared_out)
         edits += [(*grid_span, shared_out)] if shared_out != grid else []
     edits += [(*span, name) for span in spans]
     if not edits:
@@ -333,7 +334,7 @@ def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
     The file's is an integer constant or a macro above the kernel, which every launch has as its block.
     """
     text = kernel.unit.text
-    names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
+    names = {text[slice(*_initialiser_of(kernel, site.block_span))].strip() for site in kernel.launches}
     if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
         return kernel
     head = r"^(?:(?:static )?const(?:expr)? int|#define) "

@@ -207,7 +207,7 @@ class TiledContraction(ContractionText):
             declared.append(f"{one.ctype} {one.name}[{names.kSide}] = {{}};{comment}")
         return [
             *declared,
-            f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded; the last one loads zeros.",
+            "// One iteration more than there are tiles: each multiplies the tile that the one before loaded; the last loads zeros.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),

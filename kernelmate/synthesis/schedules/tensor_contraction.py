@@ -176,7 +176,7 @@ class _TensorContraction(ContractionText):
             *block_of(
                 f"for (int {names.step} = 0; {names.step} < {names.steps} + {names.kStages} - 1; ++{names.step})",
                 [
-                    "// The tiles of this turn's products have arrived, and no warp reads those that are overwritten now.",
+                    "// The tiles to be multiplied now have arrived, and no warp still reads those that are overwritten.",
                     f'asm volatile("cp.async.wait_group %0;" ::"n"({names.kStages} - 2) : "memory");',
                     "__syncthreads();",
                     f"const int {names.stage} = {names.step} % {names.kStages};",

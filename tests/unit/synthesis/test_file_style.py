@@ -125,3 +125,22 @@ def test_blocks_of_one_dimension_are_numbers(make: Any, tmp_path: Path) -> None:
     assert re.search(r"^// block = \d+$", text, re.MULTILINE)
     assert "left2" in text
     assert "float padded =" not in text
+
+
+def test_a_launch_by_variables_keeps_the_files_constant(make: Any, tmp_path: Path) -> None:
+    kernel, _ = make(ROWS, NORMED, sizes=LONG, above="#define THREADS_PER_BLOCK 128\n")
+    path = tmp_path / "kernel.cu"
+    launch = "  dim3 grid(r);\n  dim3 block(THREADS_PER_BLOCK);\n  work<<<grid, block>>>(x, y, r, c);\n"
+    path.write_text(f"{path.read_text()}\nvoid run(float* x, float* y, int r, int c) {{\n{launch}}}\n")
+    kernel = load_kernel(str(path))
+    text = text_of(kernel, contract_for(kernel), tmp_path)
+    assert "__launch_bounds__(THREADS_PER_BLOCK)" in text
+    assert "dim3 block(THREADS_PER_BLOCK);" in text
+    assert " THREADS " not in text
+
+
+def test_a_reciprocal_root_is_written_as_the_baseline_has_it_everywhere(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x * (1 / np.sqrt(x * x + 1))"
+    own = text_of(*make(ROWS, reference, body="y[0] = rsqrtf(x[0]);"), tmp_path)
+    assert "rsqrtf(" in own
+    assert "/ sqrtf(" not in own
