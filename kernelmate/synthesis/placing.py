@@ -334,7 +334,12 @@ def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
     The file's is an integer constant or a macro above the kernel, which every launch has as its block.
     """
     text = kernel.unit.text
-    names = {text[slice(*_initialiser_of(kernel, site.block_span))].strip() for site in kernel.launches}
+    names = set[str]()
+    for site in kernel.launches:
+        given, initial = (
+            text[slice(*one)].strip() for one in (site.block_span, _initialiser_of(kernel, site.block_span))
+        )
+        names.add(initial if initial.isidentifier() else given)
     if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
         return kernel
     head = r"^(?:(?:static )?const(?:expr)? int|#define) "
