@@ -336,10 +336,10 @@ def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
     text = kernel.unit.text
     names = set[str]()
     for site in kernel.launches:
-        given, initial = (
+        side, initial = (
             text[slice(*one)].strip() for one in (site.block_span, _initialiser_of(kernel, site.block_span))
         )
-        names.add(initial if initial.isidentifier() else given)
+        names.add(initial if initial.isidentifier() else side)
     if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
         return kernel
     head = r"^(?:(?:static )?const(?:expr)? int|#define) "
