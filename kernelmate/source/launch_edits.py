@@ -61,6 +61,8 @@ def change_launch(
     )
     edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)})
     result = with_launches_in_style(kernel, apply_edits(kernel, edits)) if edits else kernel
+    if edits and kernel.unit.language != "python":
+        result = _without_unused_sides(kernel, result, {kernel.unit.text[start:end] for start, end, _ in edits})
     if block_of(result) is not None:
         result = write_contract(result, changed)
         parse_contract(result)
@@ -160,7 +162,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     parts = _Parts.of(old, new)
     edits: list[Edit] = []
     try:
-        names = _host_names(kernel, site, new)
+        names = {**_sides_by_size(kernel, site, old), **_host_names(kernel, site, new)}
         named = _named_length(kernel, site, old, new)
         if named is not None and old.grid != new.grid:  # the named constant has the new number
             names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
@@ -211,7 +213,44 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     inner = sides[5:-1] if sides.startswith("dim3(") else sides
     names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
-    return (start, end, inner) if alone and names_now <= names_before else (*span, sides)
+    return (
+        (start, end, inner) if alone and names_now <= names_before | _seen_at(text, declared.head) else (*span, sides)
+    )
+
+
+def _function_around(text: str, place: int) -> tuple[int, int]:
+    """Returns the offsets between the lines with a closing brace in the first column before and after an offset."""
+    end = text.find("\n}", place)
+    return text.rfind("\n}", 0, place) + 1, len(text) if end < 0 else end
+
+
+def _seen_at(text: str, place: int) -> set[str]:
+    """Returns the parameters and the numbers declared before an offset in its function, in a text without comments."""
+    start, _ = _function_around(text, place)
+    return set(re.findall(rf"\b{_INTEGRAL}[ \t]+(\w+)[ \t]*(?=[,)=;])", text[start:place]))
+
+
+def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kernel:
+    """Returns the kernel without numbers in its host code that only the replaced parts of launches used."""
+    names = {name for text in replaced for name in re.findall(r"[A-Za-z_]\w*", text)}
+    was = _COMMENT.sub("", old.unit.text)
+    while True:
+        text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), new.unit.text)
+        for found in re.finditer(
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{_INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(\w+)[(]|dim3[ \t]+(\w+)[ \t]*=)([^;{{}}]*);[ \t]*\n",
+            text,
+            re.MULTILINE,
+        ):
+            name = found[1] or found[2] or found[3]
+            start, end = _function_around(text, found.start())
+            once = len(re.findall(rf"\b{name}\b", text[start:end])) == 1
+            called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", found[4]) is not None
+            if name in names and once and not called and len(re.findall(rf"\b{name}\b", was)) > 1:
+                names |= set(re.findall(r"[A-Za-z_]\w*", found[4]))
+                new = apply_edits(new, [(found.start(), found.end(), "")])
+                break
+        else:
+            return new
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +453,19 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
         if argument is not None and argument.shape is None and argument.value is None:
             names[argument.name] = kernel.unit.text[start:end]
     return names | block_names([to_host(side, names) for side in contract.block])
+
+
+def _sides_by_size(kernel: Kernel, site: LaunchSite, old: Contract) -> dict[str, str]:
+    """Returns the host's variables by the sizes that are whole sides of the old grid."""
+    text = kernel.unit.text
+    declared = side_declared(text, text[slice(*site.grid_span)].strip())
+    grid = text[slice(*site.grid_span)] if declared is None else text[declared.start : declared.end]
+    sides = [one.strip() for one in re.sub(r"^\s*dim3\((.*)\)\s*$", r"\1", grid, flags=re.DOTALL).split(",")]
+    if len(sides) != len(old.grid):
+        return {}
+    return {
+        size: side for size, side in zip(old.grid, sides, strict=True) if size.isidentifier() and side.isidentifier()
+    }
 
 
 def block_names(sides: Sequence[str]) -> dict[str, str]:

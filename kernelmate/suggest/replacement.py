@@ -29,7 +29,7 @@ from kernelmate.suggest.recipes.comments import KEPT, Comment, code, comments
 from kernelmate.suggest.recipes.sentences import SENTENCE, corrected
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
-from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.names import without_comments, words_of
 
 _REASON = re.compile(
     r"https?://|#\d+|\b(?:TODO|FIXME|XXX|HACK|NOTE|NB|RFC|IEEE|ONNX|PyTorch|NumPy|JAX|paper|spec|specification|checkpoint"
@@ -161,6 +161,17 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
     return new
 
 
+def with_freed_names(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the changed file with plain names in place of numbered ones whose plain name it no longer has."""
+    was, words = words_of(old.unit.text), words_of(without_comments(new.unit.text))
+    text = new.unit.text
+    for name in sorted(words - was):
+        plain = re.sub(r"_2$", "", name)
+        if plain != name and plain not in words:
+            text = re.sub(rf"\b{name}\b", plain, text)
+    return apply_edits(new, [(0, len(new.unit.text), text)]) if text != new.unit.text else new
+
+
 def _was_used(old: Kernel, text: str) -> bool:
     """Returns True for a declaration, and for a macro that the old file used."""
     macro = re.match(r"#[ \t]*define[ \t]+(\w+)", text)
@@ -224,8 +235,8 @@ def _in_launches(kernel: Kernel, name: str) -> bool:
 
 def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
     text = kernel.unit.text
-    edits: list[Edit] = []
-    for start, end in spans:
+    gone: list[tuple[int, int, bool]] = []
+    for start, end in sorted(spans):
         line = text.rfind("\n", 0, start) + 1
         if text[line:start].strip():
             continue
@@ -238,9 +249,13 @@ def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
         after = text.find("\n", end) + 1 or len(text)
         if text[end:after].strip() and not text[end:after].lstrip().startswith("//"):
             continue
-        if text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] == "\n\n"):
-            after += 1
-        edits.append((first, after, ""))
+        if gone and gone[-1][1] == first:
+            first, _, header = gone.pop()
+        gone.append((first, after, header))
+    edits: list[Edit] = []
+    for first, after, header in gone:
+        blank = text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] == "\n\n")
+        edits.append((first, after + blank, ""))
     return apply_edits(kernel, edits) if edits else kernel
 
 

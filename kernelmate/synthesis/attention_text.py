@@ -38,10 +38,11 @@ class AttentionText:
             raise Refused("it computes attention in double")
         self.names = fresh_names(
             kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kSector", "kPad", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
-            "infinity", "query", "key", "c", "column", "first", "inside", "row", "key_first", "c_first", "column_first", "step", "end", "i", "j",
+            "infinity", "query", "key", "c", "column", "first", "inside", "row", "step", "end", "i", "j",
             "product", "score", "scores", "weight", "weights", "shift", "factor",
             "offset", "tiles", "n", "warp", "lane", "part", "count", "queries", "keys", "depth", "columns", "slice",
             rank="group_lane", total="acc", largest="row_max", sum="row_sum", bound="new_max", inverse_sum="inv_sum",
+            key_first="first_key", c_first="first_c", column_first="first_column",
         )  # fmt: skip
         self.opening: list[str] = []
         if kernel.infinity != "INFINITY":

@@ -111,7 +111,7 @@ class ContractionText:
         self.names.sum = kernel.names.fresh("sums")
         self.names.across, self.names.down = (kernel.names.fresh(f"tiles_{one}") for one in ("across", "down"))
         for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
-            more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
+            more = {side: name, f"{side}_first": f"first_{name}", f"{side}_thread": f"thread_{name}"}
             self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
         self.outputs = self.stored()
         self.packs: dict[str, str] = {}

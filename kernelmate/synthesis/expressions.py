@@ -56,6 +56,8 @@ _NAMES = {
     "sqrt": "root", "square": "square", "tanh": "tangent", "where": "selected", "maximum": "clamped", "minimum": "clamped",
     "negative": "negated", "power": "power", "fmin": "smaller", "fmax": "larger", "searchsorted": "place",
 }  # fmt: skip
+_WRITTEN_DIGITS = 12
+"""Significant digits up to which a number is taken as the reference has it; a computed one has more."""
 _WHOLE_POWERS = {3: 2, 4: 2}
 
 Leaf = Callable[[Key], str]
@@ -274,6 +276,10 @@ class Expressions:
             return self.element_name(str(leaf.data[0]), key)
         if node.op == "map" and node.data[0] == "sqrt" and self._sums_squares(node.args[0]):
             return "norm"
+        scaled_scalar = re.fullmatch(r"(\d[\d.e-]*)f? \* ([a-z]\w*)|([a-z]\w*) \* (\d[\d.e-]*)f?", text)
+        if scaled_scalar is not None and not self.varies(key):
+            factor, scalar = scaled_scalar[1] or scaled_scalar[4], scaled_scalar[2] or scaled_scalar[3]
+            return f"{'half' if factor == '0.5' else 'scaled'}_{scalar}"
         rest = re.fullmatch(r"1\.0f? - ([a-z]\w*)", text)
         if rest is not None:
             return f"one_minus_{rest[1]}"
@@ -370,8 +376,10 @@ class Expressions:
         if math.isinf(value):
             return self._infinity if value > 0 else f"-{self._infinity}"
         with np.errstate(over="ignore"):
-            text = str(np.float32(value)) if self.real == "float" else repr(value)
-        if "inf" in text:
+            short = str(np.float32(value))
+        digits = len(re.sub(r"e.*|\D", "", repr(value)).lstrip("0"))
+        text = repr(value) if self.real != "float" or digits <= _WRITTEN_DIGITS else short
+        if self.real == "float" and "inf" in short:
             raise Refused(f"its constant {value:g} is not a float")
         if not re.search(r"[.e]", text):
             text += ".0"
@@ -399,10 +407,17 @@ class Expressions:
         self._refuse_other_meaning(node, name)
         if name in _BINARY and node.dtype.startswith("float"):
             args = self._converted(args, kinds)
+        if name == "divide" and self._is_inverse_root(args):
+            return f"r{args[1][0]}", ATOM
         text = self._added_to_zero(name, args, kinds) or self._mapped(node, name, args, kinds)
         if node.dtype in _NARROW and name in _WRAPPED:
             return f"static_cast<{_NARROW[node.dtype]}>({text[0]})", ATOM
         return text
+
+    def _is_inverse_root(self, args: Sequence[tuple[str, int]]) -> bool:
+        """Returns True for the reciprocal of a root, if the baseline has such as one function."""
+        over = re.fullmatch(r"1\.0f?", args[0][0]) is not None and args[1][1] == ATOM
+        return over and self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", args[1][0]) is not None
 
     def _refuse_other_meaning(self, node: Node, name: str) -> None:
         """Checks that C++ defines an integer operation as NumPy does.
@@ -509,7 +524,7 @@ class Expressions:
             divisor = self._text(key, self.outer, uses, within=False)
             name = self.names.fresh(self._inverse_name(divisor[0]))
             text = f"{self.number(1.0)} / {bound(divisor, ATOM)}"
-            if self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", divisor[0]) and divisor[1] == ATOM:
+            if self._is_inverse_root([("1.0f", ATOM), divisor]):
                 text = f"r{divisor[0]}"  # as the baseline has it
             self.outer.append(f"const {self.real} {name} = {text};")
             self.known[known] = name

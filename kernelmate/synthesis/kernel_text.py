@@ -13,9 +13,16 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
-from kernelmate.synthesis.names import Names, without_bodies, without_comments, words_of
+from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.size_text import closes_last, plain_size, size_locals, size_text, without_parentheses
+from kernelmate.synthesis.size_text import (
+    closes_last,
+    plain_size,
+    plain_widening,
+    size_locals,
+    size_text,
+    without_parentheses,
+)
 from kernelmate.synthesis.templates import template_head, template_of
 
 ITEM_BYTES = {
@@ -33,10 +40,6 @@ _TO_FLOAT = {
 _FROM_FLOAT = {
     "float16": "__float2half({})", "bfloat16": "__float2bfloat16({})", "float8_e4m3fn": "__nv_fp8_e4m3({})", "float8_e5m2": "__nv_fp8_e5m2({})",
 }  # fmt: skip
-
-
-_WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")
-"""Pattern of an integer that is cast twice; the outer cast suffices."""
 
 
 GUARD = "__syncthreads();  // an earlier call may still be reading"
@@ -173,9 +176,8 @@ class KernelText:
         self.drops_nan = re.search(r"\bf(?:max|min)f?\s*\(", kernel.source) is not None
         self.numbers = named_numbers(kernel, self.real)
         self.width = width_of(kernel.unit.text)
-        indents = re.findall(r"\n([ \t]+)\S", kernel.source)
-        self.indent = min(indents, key=len) if indents else "  "
-        self.indent = self.indent if self.indent in ("\t", "    ") else "  "
+        self.indent = indent_of(kernel.source)
+        self.base_name = base_name(kernel.name)
         self.sizes = {
             (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
         }
@@ -261,7 +263,7 @@ class KernelText:
         If the file has several kernels, the name contains the kernel's name.
         """
         several = len(re.findall(r"\b__global__\b", without_comments(self.kernel.unit.text))) > 1
-        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
+        name = self.names.outermost(f"k{camel(self.base_name) if several else ''}{word}")
         return name, [f"constexpr int {name} = {count};  // {comment}"]
 
     def local_constant(self, wanted: str, value: int, word: str, comment: str) -> tuple[str, list[str]]:
@@ -387,7 +389,7 @@ class KernelText:
             opening = f"{head[: note.start()]} {{{' ' * max(len(note[1]) - 2, 2)}{note[2]}"
         else:
             opening = f"{head}\n{{" if own_line else f"{head} {{"
-        body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
+        body = [plain_widening(line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
         body = _without_unused(self._with_lanes(body))

@@ -45,7 +45,9 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
         body = re.sub(r"\bblockIdx\.x\b", block, body)
         lines.append(f"const int {block} = {_block_number(len(sides))};")
         if not exact:
-            lines.append(f"if ({block} >= {blocks_text(whole, kernel.size)}) return;  // the grid may have more")
+            blocks = kernel.names.fresh("blocks")
+            lines.append(f"const int {blocks} = {blocks_text(whole, kernel.size)};")
+            lines.append(f"if ({block} >= {blocks}) return;  // the grid may have more")
     head = "".join(f"{kernel.styled(piece)}\n" for line in lines for piece in folded(f"  {line}", kernel.width))
     return replace(written, definition=f"{opening}{brace}{head}{body}", grid=tuple(sides))
 

@@ -79,10 +79,10 @@ class Moments:
         kernel = reductions.kernel
         self.kernel, self.threads, self.columns, self.ahead = kernel, reductions.threads, columns, ahead
         outermost = kernel.names.outermost
-        self.type, self.joined, self.part = outermost("Moments"), outermost("joined"), outermost("moments_of")
+        self.type, self.joined, self.part = outermost("Moments"), outermost("merge_moments"), outermost("moments_of")
         self.warp, self.block = outermost("warp_moments"), outermost("block_moments")
         self.names = fresh_names(
-            kernel, "left", "right", "weight", "squares", "apart", "values", "count", "found", "k", "mean", "difference", "total"
+            kernel, "left", "right", "weight", "squares", "values", "count", "k", "mean", "difference", "total", apart="delta", found="stats"
         )  # fmt: skip
         self.names.offset, self.names.partial, self.names.warp = (
             getattr(reductions.names, one) for one in ("offset", "partial", "warp")

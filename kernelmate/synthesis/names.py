@@ -239,6 +239,19 @@ def without_comments(text: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 
+def base_name(kernel: str) -> str:
+    """Returns a kernel's name for names of its helpers, without namespaces and without the word kernel."""
+    bare = kernel.rpartition("::")[2]
+    return re.sub(r"_kernel$|^kernel_|(?<=[a-z0-9])Kernel$", "", bare) or bare
+
+
+def indent_of(source: str) -> str:
+    """Returns the indentation of one level of a function: two or four blanks, or a tab."""
+    indents = re.findall(r"\n([ \t]+)\S", source)
+    indent = min(indents, key=len) if indents else "  "
+    return indent if indent in ("\t", "    ") else "  "
+
+
 def words_of(text: str) -> set[str]:
     """Returns all identifiers and numbers of a text."""
     return set(re.findall(r"\w+", text))

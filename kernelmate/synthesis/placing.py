@@ -12,6 +12,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
 from kernelmate.source.folding import folded, width_of
 from kernelmate.source.launch_edits import side_declared, with_launches_in_style
+from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
@@ -27,10 +28,13 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
+    helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+    if not re.search(r"\b(?:threadIdx|blockDim)\.[yz]\b", written.definition + written.helpers):
+        block = tuple(side for number, side in enumerate(block) if number == 0 or side != "1")
     block = _block_of_instances(kernel, contract, written, block)
     named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
     named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
@@ -307,9 +311,10 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
         grid = text[slice(*grid_span)]
         shared_out = re.sub(rf"\({block[0]} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
         shared_out = re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)
-        for number in {*re.findall(rf"\b{name} / (\d+)\b", shared_out)}:
+        threads = rf"\b({name}|{given})" if given.isidentifier() else rf"\b({name})"
+        for number in {found[1] for found in re.findall(rf"{threads} / (\d+)\b", shared_out)}:
             lanes = file_constant(kernel, number, "warp|lanes") or number
-            shared_out = re.sub(rf"\b{name} / {number}\b", f"{name} / {lanes}", shared_out)
+            shared_out = re.sub(rf"{threads} / {number}\b", rf"\1 / {lanes}", shared_out)
         edits += [(*grid_span, shared_out)] if shared_out != grid else []
     edits += [(*span, name) for span in spans]
     if not edits:
@@ -329,7 +334,12 @@ def _with_own_threads(kernel: Kernel, named: re.Match[str] | None) -> Kernel:
     The file's is an integer constant or a macro above the kernel, which every launch has as its block.
     """
     text = kernel.unit.text
-    names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
+    names = set[str]()
+    for site in kernel.launches:
+        side, initial = (
+            text[slice(*one)].strip() for one in (site.block_span, _initialiser_of(kernel, site.block_span))
+        )
+        names.add(initial if initial.isidentifier() else side)
     if named is None or len(names) != 1 or not (own := names.pop()).isidentifier() or own == named[1]:
         return kernel
     head = r"^(?:(?:static )?const(?:expr)? int|#define) "

@@ -144,3 +144,18 @@ def closes_last(text: str) -> bool:
     """Returns True if the first parenthesis of a text is closed by its last character."""
     depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text[text.find("(") :])]
     return text.endswith(")") and 0 not in depth[:-1]
+
+
+_WIDENED = (
+    re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)"),
+    re.compile(r"\(static_cast<size_t>\(0\) \* \w+ \+ \(?([\w + ]+)\)?\)"),
+    re.compile(r"static_cast<size_t>\(1\) \* (\w+)"),
+)
+"""Patterns of an integer that is cast twice, and of a row's number in the first or second part of an array."""
+
+
+def plain_widening(line: str) -> str:
+    """Returns a line with the outer one of two casts, and without products by the numbers 0 and 1 of an array's parts."""
+    for pattern in _WIDENED:
+        line = pattern.sub(r"static_cast<size_t>(\1)", line)
+    return line

@@ -7,6 +7,7 @@ of shared memory, so that one barrier for each tile is enough.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelmate.synthesis.axes import address
@@ -207,7 +208,7 @@ class TiledContraction(ContractionText):
             declared.append(f"{one.ctype} {one.name}[{names.kSide}] = {{}};{comment}")
         return [
             *declared,
-            f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded; the last one loads zeros.",
+            "// One iteration more than there are tiles: each multiplies the tile that the one before loaded; the last loads zeros.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),
@@ -507,33 +508,46 @@ class TiledContraction(ContractionText):
         names, shape = self.names, self.shape
         lines, values = self.values(self._totals(), self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
-        last = names.j if self.tile.side == PACK else f"{names.j} % {names.kPack}"
+        single = self.tile.side == PACK
+        at = f".at[{names.j}]" if single else f"[{names.j} / {names.kPack}].at[{names.j} % {names.kPack}]"
         for name, value in values.items():
             if name not in packs:
                 lines.append(f"{name}[{names.place}] = {value};")
                 continue
-            packed = f"*reinterpret_cast<{self.packs[name]}*>(&{name}[{names.place} - ({names.kPack} - 1)])"
-            lines.append(f"{packs[name]}.at[{last}] = {value};  // stored with the last of its elements")
-            lines += [
-                f"if (!{self.whole[name]}) {{",
-                f"  {name}[{names.place}] = {packs[name]}.at[{last}];",
-                f"}} else if ({last} == {names.kPack} - 1) {{",
-                f"  {packed} = {packs[name]};",
-                "}",
-            ]
+            lines.append(f"{packs[name]}{at} = {value};")
+            lines.append(f"if (!{self.whole[name]}) {name}[{names.place}] = {packs[name]}{at};")
         row = self.spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
         column = self.spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
         inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
         inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", self.with_place(lines))]
+        several = "" if single else f"[{names.kSide} / {names.kPack}]"
         return [
             "#pragma unroll",
             *block_of(
                 self.over(names.i),
                 [
                     f"const int {names.m} = {row};",
-                    *(f"{self.packs[name]} {pack};" for name, pack in packs.items()),
+                    *(f"{self.packs[name]} {pack}{several};" for name, pack in packs.items()),
                     "#pragma unroll",
                     *block_of(self.over(names.j), inner),
+                    *self._packs_stored(packs, inside),
                 ],
             ),
         ]
+
+    def _packs_stored(self, packs: Mapping[str, str], inside: str) -> list[str]:
+        """Returns the stores of a row's packs, where rows are aligned and so no pack is in part outside of the result."""
+        names, single = self.names, self.tile.side == PACK
+        stores: list[str] = []
+        for name, pack in packs.items():
+            part = pack if single else f"{pack}[{names.j} / {names.kPack}]"
+            (store,) = self.with_place([f"*reinterpret_cast<{self.packs[name]}*>(&{name}[{names.place}]) = {part};"])
+            stores += block_of(f"if ({self.whole[name]} && {inside})", [store])
+        if not stores:
+            return []
+        first = f"{names.n_first} + {names.n_thread}"
+        if single:
+            return [f"const int {names.n} = {first};", *stores]
+        apart = f"{names.j} / {names.kPack} * ({names.kTileN} / {self.tile.side // PACK})"
+        head = f"for (int {names.j} = 0; {names.j} < {names.kSide}; {names.j} += {names.kPack})"
+        return ["#pragma unroll", *block_of(head, [f"const int {names.n} = {first} + {apart};", *stores])]

@@ -31,6 +31,14 @@ MOST_REPEATED = 4096
 """Largest number of elements that the reductions within another one may have together, for each result."""
 
 
+def _side(down: int, across: int) -> str | None:
+    """Returns the name of a position by its offsets: `left`, or `left2` for the one beyond it; None for others."""
+    apart = max(abs(down), abs(across))
+    if apart < 2 or down * across:
+        return _BESIDE.get((down, across))
+    return f"{_BESIDE[down // apart, across // apart]}{apart}"
+
+
 def _limit(kind: str, ctype: str) -> str:
     """Returns the smallest number of a C++ integer type for a maximum, or the largest one for a minimum."""
     largest = {"int": "2147483647", "unsigned int": "4294967295u", "long long": "9223372036854775807ll", "unsigned long long": "18446744073709551615ull"}[ctype]  # fmt: skip
@@ -121,7 +129,7 @@ class WindowText(WindowElements):
             return
         ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
         if len(ends) == 2 and all(len(one.terms) == 1 and one.terms[0][1] == 1 for one in ends):
-            side = _BESIDE.get((ends[0].constant, ends[1].constant))
+            side = _side(ends[0].constant, ends[1].constant)
             if side == "center" and (self.plan.node(key).name or not self._has_neighbours(key)):
                 return
             if side is not None:

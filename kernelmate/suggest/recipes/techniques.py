@@ -199,7 +199,7 @@ Excludes `each block of 64 columns`, which describes the computation.
 _WAYS = (
     r"(?:one|two|three|four|single|\d+|several)[-\s]+pass(?:es)?(?:\s+over\s+(?:the|each|every)\s+\w+)?"
     r"|(?:is|are)\s+read\s+(?:once|twice|\w+\s+times)|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
-    r"|(?:all|one|the\s+same|\w+-way)\s+banks?|bank\s+conflicts?|(?:\w+\s+)?barriers?\s+(?:per|between|after|in)|unroll\w*|(?:un)?coalesced|float[24]"
+    r"|read\s+(?:\w+\s+)?from\s+(?:global\s+memory|DRAM)|(?:all|one|the\s+same|\w+-way)\s+banks?|bank\s+conflicts?|(?:\w+\s+)?barriers?\s+(?:per|between|after|in)|unroll\w*|(?:un)?coalesced|float[24]"
     r"|(?:tree|halving|serial|parallel)[-\s]+reductions?|(?:as|by)\s+a\s+tree|tree\s+(?:in|over)|tiles?"
     r"|(?:loads?|stores?|reads?|writes?)\s+(?:\w+\s+)?(?:walk|stride|jump|are\s+(?:not|strided|scattered|full))\w*"
     r"|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*|(?:element|row|column|pixel|output)s?\s+(?:per|for|by)\s+(?:one\s+|a\s+|each\s+)?"
@@ -213,6 +213,11 @@ REWRITTEN = (
     EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
         phrase=True,
+        explains=True,
+    ),
+    EndedTechnique(
+        r"(?:(?:very\s+)?simple|naive|straightforward|correct|easy),?\s+(?:but|and|yet)\s+(?:very\s+)?(?:slow|inefficient|unoptimi[sz]ed)",
+        whole=True,
         explains=True,
     ),
     # Of arithmetic in double, as by literals without a suffix, of a kernel that has none any more.

@@ -98,6 +98,8 @@ class _AttentionTiles(AttentionText):
     def __init__(self, plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) -> None:
         super().__init__(plan, kernel, width)
         self.tile, self.width = tile, width
+        kernel.names.release(self.names.kThreads)
+        self.names.kThreads, self.constants = kernel.threads(tile.threads)
         self.step = min(32, 2048 // width) if width <= 256 else 4096 // width
         self.columns = width // ACROSS
         fresh = kernel.names.fresh
@@ -129,8 +131,8 @@ class _AttentionTiles(AttentionText):
             f"attention-{tile.queries}x{KEYS}",
             f"Written from the reference: a block takes {tile.queries} queries and {KEYS} keys at a time, whose scores stay in registers and "
             f"shared memory; it {kept}." + self.promise(),
-            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}) "), body),
-            "",
+            kernel.definition(kernel.head(), body),
+            "\n".join(self.constants),
             (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
             tile.threads,
         )
@@ -171,8 +173,7 @@ class _AttentionTiles(AttentionText):
             f"constexpr int {names.kPad} = {PAD};  // elements more in each row: packs stay aligned, columns meet different banks",
             f"constexpr int {names.kRows} = {tile.rows}, {names.kSide} = {SIDE};  // queries and keys of a thread",
             f"constexpr int {names.kAcross} = {names.kKeys} / {names.kSide};  // neighbouring lanes that share queries",
-            f"constexpr int {names.kThreads} = {names.kQueries} / {names.kRows} * {names.kAcross};",
-            f'static_assert({names.kThreads} == {tile.threads}, "threads per block of the launch");',
+            f'static_assert({names.kThreads} == {names.kQueries} / {names.kRows} * {names.kAcross}, "a thread for each part of the scores");',
             f"constexpr int {names.kColumns} = {names.kValues} / {names.kAcross};  // columns of a thread",
         ]  # fmt: skip
 

@@ -82,7 +82,7 @@ def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, wid
     if " * " in grid or not grid.startswith("cdiv("):
         raise Refused("its sums down columns have several results for each column")
     side = grid.removeprefix("cdiv(").rpartition(",")[0]
-    length, bare = kernel.size(side), kernel.kernel.name.rpartition("::")[2]
+    length, bare = kernel.size(side), kernel.base_name
     function, block = kernel.names.outermost(f"{bare}_columns"), kernel.names.fresh("block")
     blocks, passed = kernel.names.fresh("column_blocks"), list(kernel.parameters)
     length = length if length.isidentifier() else f"({length})"

@@ -119,13 +119,14 @@ class _Convolving:
         if plan.node(found.root).dtype not in ("float32", "float64"):
             raise Refused(f"the sum of {plan.node(found.root).dtype}")
         self.names = fresh_names(
-            kernel, "kOut", "kSide", "kSpan", "kDepth", "kThreads", "kLine", "sum", "line", "part", "total", "i", "j", "d", "o",
-            "c", "o_first", "o_thread", "c_first", "inside", out="in_tile",
+            kernel, "kOut", "kSide", "kSpan", "kDepth", "kLine", "sum", "line", "part", "total", "i", "j", "d", "o",
+            "c", "inside", out="in_tile", o_first="first_o", o_thread="thread_o", c_first="first_c",
         )  # fmt: skip
+        self.names.kThreads, self.constants = kernel.threads(tile.threads)
         words = [_WORDS[len(found.spatial) - 1 - place] for place in range(len(found.spatial))]
         self.words = [kernel.names.fresh(one if len(words) > 1 else "position") for one in words]
-        self.firsts = [kernel.names.fresh(f"{one}_first") for one in self.words]
-        self.own = [kernel.names.fresh(f"{one}_thread") for one in self.words]
+        self.firsts = [kernel.names.fresh(f"first_{one}") for one in self.words]
+        self.own = [kernel.names.fresh(f"thread_{one}") for one in self.words]
         self.near = [kernel.names.fresh(f"{self.source}_{one}") for one in self.words]
         self.inner = [kernel.names.fresh(f"d{one}") for one in self.words]
         plurals = [kernel.names.fresh(f"k{one.capitalize()}s") for one in self.words]
@@ -200,8 +201,8 @@ class _Convolving:
             f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
             f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
             + self._promise(),
-            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}) "), body),
-            "",
+            kernel.definition(kernel.head(), body),
+            "\n".join(self.constants),
             (grid,),
             tile.threads,
         )
@@ -235,8 +236,7 @@ class _Convolving:
             f"constexpr int {', '.join([f'{names.kOut} = {tile.out}', *positions])};  // results of a block: channels and positions",
             f"constexpr int {names.kSide} = {tile.side}, {names.kSpan} = {SPAN};  // of a thread: channels, and neighbouring positions",
             f"constexpr int {names.kDepth} = {self.depth};  // input channels at a time",
-            f"constexpr int {names.kThreads} = {threads} * ({self.lengths[-1]} / {names.kSpan});",
-            f'static_assert({names.kThreads} == {tile.threads}, "threads per block of the launch");',
+            f'static_assert({names.kThreads} == {threads} * ({self.lengths[-1]} / {names.kSpan}), "a thread for each part of the results");',
             f"constexpr int {', '.join(reach)};  // what the taps of a block reach",
             f"constexpr int {names.kLine} = {self.line};  // what the taps of a thread reach in a row",
             "// Rows of the tiles are padded to whole packs of 16 bytes.",
@@ -268,7 +268,7 @@ class _Convolving:
             if not outermost:
                 length = self._number(existing(side))
                 blocks = f"({length} + {name} - 1) / {name}" if width > 1 else length
-                local = self.kernel.names.fresh(f"{first.removesuffix('_first')}_blocks" if width > 1 else "count")
+                local = self.kernel.names.fresh(f"{first.removeprefix('first_')}_blocks" if width > 1 else "count")
                 lines.append(f"const int {local} = {blocks};")
                 counts.append(local)
                 left += f" % {local}"

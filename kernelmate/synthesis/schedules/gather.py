@@ -193,7 +193,7 @@ class Gather:
             ),
         ]  # fmt: skip
         passed = kernel.used(inner)
-        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
+        helper = kernel.names.outermost(f"{kernel.base_name}_pack")
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
         front = kernel.wrapped(

@@ -234,7 +234,7 @@ class _Interleaved(WindowText):
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
         kernel, local, plan = self.kernel, self.local, self.plan
-        bare = kernel.kernel.name.rpartition("::")[2]
+        bare = kernel.base_name
         function = kernel.names.outermost(f"{bare}_results")
         width = kernel.names.outermost(f"k{camel(bare)}Results")
         outer = [f"int {name}" for name in self.outer_names]

@@ -118,7 +118,7 @@ class _AllPairs:
     def __init__(self, plan: _Pairs, places: list[tuple[int, Component]], kernel: KernelText, lanes: int) -> None:
         self.plan, self.places, self.kernel, self.lanes = plan, places, kernel, lanes
         self.outputs = [one.name for one in kernel.outputs()]
-        self.names = fresh_names(kernel, "kLanes", "row", "lane", "mine", "first", "k", "tile", "other", "in_tile", "offset", "Other")  # fmt: skip
+        self.names = fresh_names(kernel, "kLanes", "row", "lane", "mine", "first", "k", "tile", "other", "in_tile", "offset", "Other", "other_row")  # fmt: skip
         self.names.kThreads, self.constants = kernel.threads(BLOCK)
         self.at = {ROW: self.names.mine, OTHER: f"{self.names.first} + {self.names.k}"}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
@@ -207,11 +207,11 @@ class _AllPairs:
     def _members(self) -> dict[Key, tuple[str, str, str]]:
         """Returns the values of each element of the other set that a tile holds: name, type and text by key.
 
-        `other` is the element's index.
+        `other_row` is the element's index.
         """
         found: dict[Key, tuple[str, str, str]] = {}
         taken, seen, differs = {"unused"}, set[Key](), self.plan.axes()
-        before, self.at[OTHER] = self.at[OTHER], self.names.other
+        before, self.at[OTHER] = self.at[OTHER], self.names.other_row
         values = Expressions(self.plan, self.kernel, self._leaf, frozenset({"inner"}))
 
         def visit(key: Key) -> None:
@@ -270,8 +270,8 @@ class _AllPairs:
         values = ", ".join(text for _, _, text in members.values())
         start, step = ("0", f"++{names.k}") if self.lanes == 1 else (names.lane, f"{names.k} += {names.kLanes}")
         within = [
-            f"const size_t {names.other} = {names.first} + threadIdx.x;",
-            f"if ({names.other} < {others}) {names.tile}[threadIdx.x] = {{{values}}};",
+            f"const size_t {names.other_row} = {names.first} + threadIdx.x;",
+            f"if ({names.other_row} < {others}) {names.tile}[threadIdx.x] = {{{values}}};",
             "__syncthreads();",
             f"const int {names.in_tile} = {others} - {names.first} < {names.kThreads} ? {others} - {names.first} : {names.kThreads};",
             "#pragma unroll 4",

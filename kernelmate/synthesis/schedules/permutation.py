@@ -240,7 +240,7 @@ class _PermutationTiles(_Free):
 
     def _own_block(self) -> list[str]:
         """Emits the block's tile from its two block indices."""
-        self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
+        self.first = self.kernel.names.fresh("first_col"), self.kernel.names.fresh("first_row")
         tile = self.names.kTile
         return [
             *self.opening,
@@ -267,7 +267,7 @@ class _PermutationTiles(_Free):
                 lines.append(f"const int {self.at[axis]} = {left}{'' if final else f' % {lengths[axis]}'};")
                 left = f"{left} / {lengths[axis]}"
             tile += f" % {names.down}"
-        self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
+        self.first = self.kernel.names.fresh("first_col"), self.kernel.names.fresh("first_row")
         return [
             *lines,
             f"const int {self.first[0]} = blockIdx.x % {names.across} * {names.kTile};",
@@ -365,7 +365,7 @@ class _Packs(_Free):
         """Returns the generated kernel."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
-        helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_{self.part}")
+        helper = kernel.names.outermost(f"{kernel.base_name}_{self.part}")
         results: list[str] = []
         taken = self._taken()
         values = self.values(results)

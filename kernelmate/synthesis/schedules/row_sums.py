@@ -111,7 +111,7 @@ class _RowSums:
             kernel, "kPack", "row", "i", "c", "j", "columns", "found", "counts", "votes", "first_row", "start", "place",
             "total", "lane", "warp", "mine", "k", "n", "packed",
         )  # fmt: skip
-        bare = kernel.kernel.name.rpartition("::")[2]
+        bare = kernel.base_name
         self.names.kThreads, self.constants = kernel.threads(THREADS)
         self.names.kRows = kernel.names.outermost(f"k{camel(bare)}Rows")
         self.add = kernel.names.outermost(f"{bare}_add")

@@ -136,7 +136,7 @@ class Rows(RowLoops):
         self.online = online_of(plan, self.levels()) if online else {}
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
-        bare = kernel.kernel.name.rpartition("::")[2]
+        bare = kernel.base_name
         self.over = self._row_noun()
         self.names = fresh_names(
             kernel,

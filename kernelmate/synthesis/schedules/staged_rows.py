@@ -98,7 +98,7 @@ class _StagedRows:
 
     def __init__(self, stages: Sequence[RowStage], kernel: KernelText, rows: int) -> None:
         self.stages, self.kernel, self.rows = stages, kernel, rows
-        self.names = names = fresh_names(kernel, "row", "r", "col", "k", "lane", "warp", "shared", first="row_first")
+        self.names = names = fresh_names(kernel, "row", "r", "col", "k", "lane", "warp", "shared", first="first_row")
         names.kThreads, self.constants = kernel.threads(BLOCK)
         names.kRows, declared = kernel.constant("Rows", rows, "rows per block, for which shared arrays are read once")
         self.constants += declared

@@ -90,7 +90,7 @@ class _TensorContraction(ContractionText):
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
             "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
-            "together", "partial", "staged", "e", "kWide", "kStaged", "group_first",
+            "together", "partial", "staged", "e", "kWide", "kStaged", "first_group",
         )  # fmt: skip
         super().__init__(shape, kernel, (*shape.left, *shape.right), *more)
         self.tile, self.factors, self.outside = tile, factors, factors[0].outside
@@ -176,7 +176,7 @@ class _TensorContraction(ContractionText):
             *block_of(
                 f"for (int {names.step} = 0; {names.step} < {names.steps} + {names.kStages} - 1; ++{names.step})",
                 [
-                    "// The tiles of this turn's products have arrived, and no warp reads those that are overwritten now.",
+                    "// The tiles to be multiplied now have arrived, and no warp still reads those that are overwritten.",
                     f'asm volatile("cp.async.wait_group %0;" ::"n"({names.kStages} - 2) : "memory");',
                     "__syncthreads();",
                     f"const int {names.stage} = {names.step} % {names.kStages};",
@@ -239,9 +239,9 @@ class _TensorContraction(ContractionText):
         lines = self.position_in_grid(grouped=True)
         lines.append(f"const int {names.block} = blockIdx.x" + (f" % ({count});" if self.shape.batch else ";"))
         lines += [
-            f"const int {names.group_first} = {names.block} / {within} * {names.kGroup};",
-            f"const int {names.together} = min({names.down} - {names.group_first}, {names.kGroup});",
-            f"const int {names.m_first} = ({names.group_first} + {names.block} % {within} % {names.together}) * {names.kTileM};",
+            f"const int {names.first_group} = {names.block} / {within} * {names.kGroup};",
+            f"const int {names.together} = min({names.down} - {names.first_group}, {names.kGroup});",
+            f"const int {names.m_first} = ({names.first_group} + {names.block} % {within} % {names.together}) * {names.kTileM};",
             f"const int {names.n_first} = {names.block} % {within} / {names.together} * {names.kTileN};",
             f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
         ]

@@ -216,6 +216,22 @@ def test_every_launch_follows_the_contract(launch: str, change: dict[str, str | 
         assert getattr(contract, key) == wanted
 
 
+def test_numbers_that_only_the_old_launch_used_go() -> None:
+    launch = "  const int all = rows * 3;\n  const int blocks = (all + 255) / 256;\n  k<<<blocks, 256>>>(p, rows, 3);\n"
+    text = BLOCK + KERNEL + f"void run(float* p, int rows) {{\n{launch}}}\n"
+    changed = change_launch(kernel_of(text), grid="n").unit.text
+    assert "  const int blocks = rows;\n  k<<<blocks, 256>>>(p, rows, 3);\n" in changed
+    assert "int all" not in changed
+    used = text.replace("(p, rows, 3);\n}", "(p, rows, 3);\n  report(all);\n}")
+    assert "int all" in change_launch(kernel_of(used), grid="n").unit.text
+
+
+def test_a_size_that_only_the_grid_has_is_taken_from_it() -> None:
+    block = BLOCK.replace('"cdiv(n, block)"', '["q", "n"]').replace("{ n", "{ q = 4, n")
+    text = block + KERNEL + "void run(float* p, int parts, int n) {\n  k<<<dim3(parts, n), 256>>>(p, n, 3);\n}\n"
+    assert "dim3(parts, 7)" in change_launch(kernel_of(text), grid=["q", "7"]).unit.text
+
+
 def test_a_size_without_an_argument_at_the_launch_is_refused_at_its_line() -> None:
     block = BLOCK.replace('m = "int32"', 'm = "int32 = 1"')
     text = block + KERNEL + host("k<<<m, 256>>>(p, count, 1)")

@@ -6,7 +6,12 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
-from kernelmate.suggest.replacement import without_own_helpers, without_unused_headers, without_unused_numbers
+from kernelmate.suggest.replacement import (
+    with_freed_names,
+    without_own_helpers,
+    without_unused_headers,
+    without_unused_numbers,
+)
 from kernelmate.suggest.untrusted import screen
 
 KERNEL = """__global__ void scale(const float* x, float* y, int n) {
@@ -147,3 +152,17 @@ def test_a_macro_that_was_unused_before_stays() -> None:
 def test_a_comment_that_tells_of_the_kernel_stays_when_a_constant_below_it_goes() -> None:
     comment = "// Scales x by two into y.\n"
     assert anew(f"#include <cmath>\n\n{comment}{CONSTANT}\n{KERNEL}") == f"#include <cmath>\n\n{comment}\n{ANEW}"
+
+
+def test_blank_lines_around_several_removed_lines_are_one() -> None:
+    assert anew(f"#include <math.h>\n\n#define A 1\n#define B 2\n\n{KERNEL.replace('kThreads', 'A + B')}") == (
+        f"#include <math.h>\n\n{ANEW}"
+    )
+
+
+def test_a_numbered_name_becomes_plain_once_its_plain_name_is_free() -> None:
+    old = kernel_of(f"{CONSTANT}{KERNEL}")
+    new = apply_edits(old, [(0, len(old.unit.text), ANEW.replace("int i", "int kThreads_2 = 1, x_2 = 3, i"))])
+    text = with_freed_names(old, new).unit.text
+    assert "int kThreads = 1" in text
+    assert "x_2 = 3" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def test_large_tiles_use_wide_accesses_and_two_blocks_fit(make: Any, tmp_path: P
     graph = trace(contract, tmp_path)
     first = next(iter(kernels_for(graph, kernel, contract)))
     assert first.schedule == "contraction-128x128"
+    assert re.search(r"= y_pack\[j / kPack\];", first.definition), "whole packs are stored after their elements"
     kernel, _ = placed(kernel, contract, first)
     (prepared,) = session.prepare(kernel, None)
     listing = read_listing(prepared.compiled, kernel.unit)

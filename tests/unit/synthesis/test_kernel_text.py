@@ -10,6 +10,7 @@ import pytest
 from benchmarks.pool import SMALL
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.size_text import plain_widening
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
@@ -68,3 +69,16 @@ def test_fp8_is_copied_only_between_arrays_of_one_type(kind: str, stored: str, m
     sizes = "{ m = 40, n = 50 }, { m = 1, n = 1 }"
     kernel, contract = make(args, "x.T", parameters=parameters, sizes=sizes, grid="cdiv(n * m, block)")
     assert stored in next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition
+
+
+@pytest.mark.parametrize(
+    ("line", "plain"),
+    [
+        ("w[(static_cast<size_t>(0) * outs + first) * ins + k]", "w[static_cast<size_t>(first) * ins + k]"),
+        ("w[(static_cast<size_t>(0) * outs + (first + n)) * ins]", "w[static_cast<size_t>(first + n) * ins]"),
+        ("w[(static_cast<size_t>(1) * outs + o) * ins]", "w[(static_cast<size_t>(outs) + o) * ins]"),
+        ("w[(static_cast<size_t>(10) * outs + o) * ins]", "w[(static_cast<size_t>(10) * outs + o) * ins]"),
+    ],
+)
+def test_the_rows_of_the_parts_of_an_array_have_plain_numbers(line: str, plain: str) -> None:
+    assert plain_widening(line) == plain

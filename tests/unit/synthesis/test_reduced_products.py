@@ -109,7 +109,7 @@ def test_rows_of_batches_are_reduced_with_a_block_for_some_rows_of_one(make: Any
     kernel, contract = make(args, "np.einsum('bmd,bnd->bmn', x, c).max(axis=2)", grid="cdiv(m * b, block)", sizes=sizes)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
     assert text.grid == ("cdiv(m, 32) * b",)
-    assert "const int row_first = (blockIdx.x % tiles_down) * kTileM;" in text.definition
+    assert "const int first_row = (blockIdx.x % tiles_down) * kTileM;" in text.definition
     assert "y[static_cast<size_t>(batch) * m + row] = row_max[i];" in text.definition
 
 

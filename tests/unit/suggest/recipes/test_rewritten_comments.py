@@ -30,6 +30,8 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Doubles each element; n may be 0.", "Doubles each element; n may be 0."),
         ("Row sums. Used by the loss; every row is handled by one thread because there were few columns.", "Row sums. Used by the loss."),
         ("Row sums. Each row is processed by one block.", "Row sums."),
+        ("Row sums. TODO(ann): try a warp per row once there are few rows.", "Row sums. TODO(ann): try a warp per row once there are few rows."),
+        ("Row sums. Each thread handles one row; simple but slow.", "Row sums."),
         ("Copyright 2026 the block authors, one thread per row.", "Copyright 2026 the block authors, one thread per row."),
     ],
 )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Generated text follows the user's file: casts, pointers, braces of single statements, and names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.source.folding import width_of
+from kernelmate.suggest.replacement import without_own_helpers
+from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+ROWS = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+NORMED = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+AT = "const int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;"
+LONG = "{ rows = 6, cols = 900 }, { rows = 3, cols = 7 }"
+
+
+def text_of(kernel: Kernel, contract: Contract, folder: Path) -> str:
+    """The file with the first written kernel in it."""
+    bare = without_own_helpers(kernel)
+    written = next(kernels_for(trace(contract, folder), bare, contract))
+    return placed(bare, contract, written)[0].unit.text
+
+
+def made(make: Any, folder: Path, body: str, above: str = "") -> str:
+    return text_of(*make(ROWS, NORMED, sizes=LONG, body=body, above=above), folder)
+
+
+def test_casts_are_those_of_the_file(make: Any, tmp_path: Path) -> None:
+    own = made(make, tmp_path, "y[(size_t)blockIdx.x * cols] = x[0];")
+    assert "_cast<" not in own
+    assert "((size_t)x | (size_t)y) % sizeof(" in own
+    assert "(const Pack<kPack>*)(x_row + col)" in own
+    assert "static_cast<size_t>(" not in made(make, tmp_path, "y[0] = (float)x[0];")
+    plain = made(make, tmp_path, "y[static_cast<size_t>(blockIdx.x) * cols] = (float)x[0];")
+    assert "reinterpret_cast<size_t>(x)" in plain
+    assert "(size_t)x" not in plain
+
+
+def test_the_star_of_pointers_stands_where_the_file_has_it(make: Any, tmp_path: Path) -> None:
+    own = made(make, tmp_path, "const float *row = x + 1; float *out = y; const float *more = row; out[0] = more[0];")
+    assert "const float *x_row = " in own
+    assert "* x_row" not in own
+    assert "const float* x_row = " in made(make, tmp_path, "const float* row = x + 1; y[0] = row[0];")
+
+
+@pytest.mark.parametrize(
+    ("body", "braced"),
+    [
+        ("for (int c = 0; c < cols; ++c) y[c] = x[c];", False),
+        ("for (int c = 0; c < cols; ++c)\n    y[c] = x[c];", False),
+        ("for (int c = 0; c < cols; ++c) { y[c] = x[c]; }", True),
+        ("if (cols < 1) return;\n  y[0] = x[0];", True),
+    ],
+)
+def test_braces_of_single_statements_are_those_of_the_file(body: str, braced: bool, make: Any, tmp_path: Path) -> None:
+    head, addition = "for (int w = 1; w < kThreads / kWarpSize; ++w)", "value += partial[w];"
+    text = " ".join(made(make, tmp_path, body).replace("\n", "@").split())
+    between = " {@ " if braced else "@ " if "\n" in body else " "
+    assert f"{head}{between}{addition}" in text
+
+
+def test_names_are_cased_as_in_the_file(make: Any, tmp_path: Path) -> None:
+    above = "#define TILE_SIZE 32\n__device__ float addOne(float value) { return value + 1.0f; }\n"
+    body = "int rowIdx = blockIdx.x; float rowSum = x[rowIdx]; y[0] = addOne(rowSum + TILE_SIZE);"
+    own = made(make, tmp_path, body, above)
+    for name in (
+        "THREADS",
+        "ALL_LANES",
+        "xRow",
+        "sizeof(",
+        "__shfl_xor_sync(",
+        "reinterpret_cast<",
+        "workRow",
+        "sumSq",
+    ):
+        assert name in own
+    for name in ("kThreads", "kAllLanes", "x_row", "sum_sq"):
+        assert name not in own
+    kept = made(make, tmp_path, "y[0] = x[0];")
+    assert "kThreads" in kept
+    assert "x_row" in kept
+
+
+def test_changed_statements_are_wrapped_to_the_files_width(make: Any, tmp_path: Path) -> None:
+    text = made(make, tmp_path, "int rowIdx = blockIdx.x; y[(size_t)rowIdx * cols] = x[0];", "#define TILE_SIZE 32\n")
+    assert max(map(len, text.split("\n"))) <= width_of(text)
+    assert "\n\n\n" not in text
+
+
+def test_constants_and_functions_of_cuda_are_no_evidence_of_camel_case(make: Any, tmp_path: Path) -> None:
+    body = "__shared__ float part[kBlock]; part[threadIdx.x] = x[0]; atomicAdd(&y[0], part[0]);"
+    assert "x_row" in made(make, tmp_path, body, "constexpr int kBlock = 128;\n")
+
+
+def test_helpers_are_named_after_the_kernel_without_the_word_kernel(make: Any, tmp_path: Path) -> None:
+    kernel, _ = make(ROWS, NORMED, sizes=LONG)
+    path = tmp_path / "kernel.cu"
+    path.write_text(path.read_text().replace("void work(", "void norm_kernel("))
+    kernel = load_kernel(str(path))
+    text = text_of(kernel, contract_for(kernel), tmp_path)
+    assert " norm_row(" in text
+    assert "norm_kernel(" in text
+
+
+def test_numbers_are_those_of_the_reference(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x * 0.7978845608 + np.sqrt(2 / np.pi)"
+    text = text_of(*make(ROWS, reference, sizes=LONG), tmp_path)
+    assert "0.7978845608f" in text
+    assert "0.7978846f" in text, "a computed number, in the digits that a float has"
+
+
+def test_blocks_of_one_dimension_are_numbers(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    padded = np.pad(x, ((0, 0), (2, 2)))\n    return sum(padded[:, k : k + x.shape[1]] for k in range(5))"  # fmt: skip
+    text = text_of(
+        *make(ROWS, reference, sizes="{ rows = 64, cols = 8192 }", grid='cdiv(cols, block)", "rows', body=AT), tmp_path
+    )
+    assert re.search(r"^// block = \d+$", text, re.MULTILINE)
+    assert "left2" in text
+    assert "float padded =" not in text
+
+
+def test_a_launch_by_variables_keeps_the_files_constant(make: Any, tmp_path: Path) -> None:
+    kernel, _ = make(ROWS, NORMED, sizes=LONG, above="#define THREADS_PER_BLOCK 128\n")
+    path = tmp_path / "kernel.cu"
+    launch = "  dim3 grid(r);\n  dim3 block(THREADS_PER_BLOCK);\n  work<<<grid, block>>>(x, y, r, c);\n"
+    path.write_text(f"{path.read_text()}\nvoid run(float* x, float* y, int r, int c) {{\n{launch}}}\n")
+    kernel = load_kernel(str(path))
+    text = text_of(kernel, contract_for(kernel), tmp_path)
+    assert "__launch_bounds__(THREADS_PER_BLOCK)" in text
+    assert "dim3 block(THREADS_PER_BLOCK);" in text
+    assert " THREADS " not in text
+
+
+def test_a_reciprocal_root_is_written_as_the_baseline_has_it_everywhere(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x * (1 / np.sqrt(x * x + 1))"
+    own = text_of(*make(ROWS, reference, body="y[0] = rsqrtf(x[0]);"), tmp_path)
+    assert "rsqrtf(" in own
+    assert "/ sqrtf(" not in own
