@@ -35,6 +35,10 @@ MODULE_TIMEOUT_S = 300.0
 """Seconds that one request to the module's process may take."""
 
 
+SCHEDULES_ON_GPU = 3
+"""Kernels judged for each part on a GPU, where their times are measured and not predicted."""
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -57,7 +61,7 @@ pip install 'kernelmate[torch]')."""
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--all", "everything", is_flag=True, help="Also write kernels for lone matrix products and convolutions, which libraries compute as fast.")  # fmt: skip
 @click.option("--backward", is_flag=True, help="Also write kernels for the gradients of each part, registered with torch.library; gradients are compared with float64.")  # fmt: skip
-@click.option("--schedules", type=click.IntRange(1, 8), default=1, show_default=True, help="Kernels to judge for each part; the fastest right one is taken.")  # fmt: skip
+@click.option("--schedules", type=click.IntRange(1, 8), help="Kernels to judge for each part, the fastest right one of which is taken; 3 by default on a GPU, else 1.")  # fmt: skip
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Begin no further part after this time.")  # fmt: skip
 @click.option("--module-timeout", type=click.FloatRange(min=0, min_open=True), default=MODULE_TIMEOUT_S, show_default=True, metavar="SECONDS", help="Seconds for one run of the module.")  # fmt: skip
 @click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that judges kernels.")
@@ -66,7 +70,7 @@ pip install 'kernelmate[torch]')."""
 @compile_options
 @output_options()
 def port(
-    module: str, inputs: str, folder: str | None, force: bool, everything: bool, backward: bool, schedules: int,
+    module: str, inputs: str, folder: str | None, force: bool, everything: bool, backward: bool, schedules: int | None,
     budget: float | None, module_timeout: float, **options: Any,
 ) -> int:  # fmt: skip
     """Port a PyTorch module or function: write ModelNew, whose parts are CUDA kernels.
@@ -106,7 +110,7 @@ class _Asked:
     inputs: str
     everything: bool
     backward: bool
-    schedules: int
+    schedules: int | None
     until: float | None
     timeout_s: float
 
@@ -172,7 +176,7 @@ def _ported(settings: Settings, asked: _Asked, output: Output) -> _Ported:
         request = PortRequest(
             staging,
             asked.everything,
-            asked.schedules,
+            asked.schedules or (SCHEDULES_ON_GPU if session.backend == "cuda" else 1),
             asked.until,
             seed,
             session.backend == "cuda",

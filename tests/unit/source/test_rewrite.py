@@ -521,11 +521,19 @@ def test_a_template_takes_the_instances_of_the_file() -> None:
     assert (caught.value.line, caught.value.column) == (1, 46)
 
 
-@pytest.mark.parametrize("declaration", ["Params p", "Params *p", "float **p", "float4 p", "float &p"])
+@pytest.mark.parametrize("declaration", ["Params p", "Params *p", "float **p", "float &p"])
 def test_what_cannot_be_guessed_is_said_at_the_parameter(declaration: str) -> None:
     with pytest.raises(ContractError, match=r"element type of p .* cannot be inferred") as caught:
         inferred(f"__global__ void k(int n, {declaration}) {{}}")
     assert caught.value.column == f"__global__ void k(int n, {declaration}".rindex("p") + 1
+
+
+def test_a_vector_by_value_is_inferred_with_its_elements() -> None:
+    contract = inferred("__global__ void k(int n, float4 p) {}")
+    assert [(one.name, one.dtype, one.value) for one in contract.args[1:]] == [
+        (side, "float32", "1.0") for side in "xyzw"
+    ]
+    assert [one.kind for one in contract.passing] == ["argument", "struct"]
 
 
 NAMES = st.sampled_from(["n", "m", "k", "rows", "cols", "lda", "width", "height", "in", "block", "seed", "T", "x", "y"])
