@@ -1,17 +1,13 @@
 """Modules ported to CUDA kernels on a GPU: how many are right, and their times beside eager and torch.compile.
 
     python -m benchmarks.gpu_port run TASKS WORK [--shard 1/4] [--jobs 8] [--port-limit 300] [--score-limit 600]
-    python -m benchmarks.gpu_port time TASKS WORK [--limit 300]
-    python -m benchmarks.gpu_port call
     python -m benchmarks.gpu_port table WORK... [-o RESULT]
 
 `TASKS` is a folder in KernelBench's form, such as tests/data/kernelbench or what `benchmarks.kernelbench_tasks fetch` wrote, and
 `WORK` a folder outside the repository that keeps everything: a run that was ended goes on where it was. `run` gives each task of its
 shard to `kernelmate port` on the GPU, several at once, and then what was written to `kernelmate kernelbench`, which audits the task,
 compares with float64 and measures alone on the GPU. With several GPUs, one run for each, with CUDA_VISIBLE_DEVICES and a shard.
-`time` takes the ports as they are, without audit and max-autotune, and times each at its task's own sizes beside eager and
-torch.compile, in blocks of the order A B B A with inputs that are not in L2; its results are compared with eager's there.
-`call` measures what a call of an operator takes on the host, beside torch.add. `table` adds up the folders: by level the tasks that the audit does not flag, how many were ported and are right, how many are
+`benchmarks.port_times` times the ports by themselves. `table` adds up the folders: by level the tasks that the audit does not flag, how many were ported and are right, how many are
 faster than eager, and geometric means of the speed-ups over each baseline. A task of which every part stays with PyTorch is
 counted as left.
 """
@@ -20,11 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,151 +82,6 @@ def port(task: BenchmarkTask, work: Path, ends: float) -> None:
     kept.write_text(json.dumps({"task": task.name, "s": round(time.monotonic() - began, 1), **outcome}))
 
 
-def time_ports(asked: argparse.Namespace) -> int:
-    """Times every port that has kernels, one after the other, and prints a line for each; 1 if one is wrong."""
-    print(describe(), flush=True)
-    print(
-        f"{'task':<52}{'eager us':>10}{'compile':>10}{'new':>10}{'over eager':>12}{'compile':>9}{'deviation':>11}",
-        flush=True,
-    )
-    ends = time.monotonic() + asked.limit
-    done: list[dict[str, Any]] = []
-    for kept in sorted((asked.work / "ports").glob("*.json")):
-        port = _read(kept)
-        if not port["kernels"] or time.monotonic() > ends:
-            continue
-        new = asked.work / "new" / f"{port['task'].removesuffix('.py')}_new" / "model_new.py"
-        command = [sys.executable, "-m", "benchmarks.gpu_port", "measure", str(asked.tasks / port["task"]), str(new)]
-        try:
-            said = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=max(ends - time.monotonic(), 20)
-            )
-        except subprocess.TimeoutExpired:
-            print(f"{port['task']:<52}  ended by the clock", flush=True)
-            continue
-        if said.returncode:
-            print(f"{port['task']:<52}  {said.stderr.strip().splitlines()[-1:]}", flush=True)
-            done.append({"deviation": math.inf})
-            continue
-        row = json.loads(said.stdout.splitlines()[-1])
-        done.append(row)
-        ratios = [f"{row[name] / row['new']:.2f}" if name in row else "-" for name in ("eager", "compile")]
-        print(
-            f"{port['task']:<52}{row['eager']:>10.1f}{row.get('compile', math.nan):>10.1f}{row['new']:>10.1f}"
-            f"{ratios[0]:>12}{ratios[1]:>9}{row['deviation']:>11.1e}",
-            flush=True,
-        )
-    timed = [row for row in done if "new" in row]
-    for name in ("eager", "compile"):
-        found = [row[name] / row["new"] for row in timed if name in row]
-        if found:
-            print(
-                f"{len(found)} timed beside {name}: {sum(one > 1 for one in found)} faster, geometric mean {statistics.geometric_mean(found):.2f}"
-            )
-    wrong = sum(not row["deviation"] < MOST_DEVIATION for row in done)
-    print(f"{len(done)} ports, {wrong} wrong")
-    return int(wrong > 0)
-
-
-MOST_DEVIATION = 1e-3
-"""Deviation from eager, relative to the largest result, up to which a port counts as right: both round differently."""
-
-
-def measure(task: Path, new: Path) -> dict[str, Any]:
-    """Returns microseconds of a call of eager, torch.compile and a port, and the port's deviation from eager."""
-    import importlib.util
-
-    import torch
-
-    from kernelmate_torch.kernelbench.timing import Rotation, once_us, sets_needed, timed_blocks
-
-    def loaded(path: Path, name: str) -> Any:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        sys.path.insert(0, str(path.parent))
-        spec.loader.exec_module(module)
-        return module
-
-    file, initial = loaded(task, "task"), []
-    torch.manual_seed(42)
-    if hasattr(file, "get_init_inputs"):
-        initial = file.get_init_inputs()
-    old = file.Model(*initial).cuda().eval()
-    made = loaded(new, "model_new").ModelNew(*initial)
-    made.load_state_dict(old.state_dict())
-    made = made.cuda().eval()
-    inputs = [one.cuda() if torch.is_tensor(one) else one for one in file.get_inputs()]
-    versions: dict[str, Any] = {"eager": old, "compile": torch.compile(old), "new": made}
-    with torch.no_grad():
-        want, got = old(*inputs), made(*inputs)
-        pairs = zip(*(one if isinstance(one, tuple | list) else [one] for one in (want, got)), strict=True)
-        deviation = max(
-            float((a.double() - b.double()).abs().max() / a.double().abs().max().clamp(min=1e-30)) for a, b in pairs
-        )
-        del want, got
-        for name in list(versions):
-            try:
-                for _ in range(3):
-                    versions[name](*inputs)
-                torch.cuda.synchronize()
-            except Exception:
-                if name != "compile":
-                    raise
-                del versions[name]
-    call_us = min(once_us(version, inputs) for version in versions.values())
-    each = sum(one.numel() * one.element_size() for one in inputs if torch.is_tensor(one))
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = sets_needed(each, l2, torch.cuda.mem_get_info()[0], call_us)
-    times, _ = timed_blocks(versions, Rotation([inputs, inputs], sets))
-    return {name: statistics.median(found) for name, found in times.items()} | {"deviation": deviation}
-
-
-ADDITION = """// /// kernelmate
-// sizes = [{ n = 4096 }]
-// grid = "cdiv(n, 256)"
-// block = 256
-// reference = "a + b"
-// [args]
-// a = "in float32[n]"
-// b = "in float32[n]"
-// c = "out float32[n]"
-// n = "int32"
-// ///
-extern "C" __global__ void add(const float* a, const float* b, float* c, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) c[i] = a[i] + b[i];
-}
-"""
-
-
-def time_call() -> dict[str, float]:
-    """Returns microseconds on the host of a call of an operator and of torch.add, each on 4096 elements."""
-    import torch
-
-    from kernelmate_torch.launching import operator
-
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "add.cu"
-        path.write_text(ADDITION)
-        a, b = torch.randn(2, 4096, device="cuda").unbind()
-        versions = {"operator": operator(str(path)), "torch.add": torch.add}
-        found = {}
-        with torch.no_grad():
-            for name, version in versions.items():
-                for _ in range(500):
-                    version(a, b)
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                for _ in range(5000):
-                    version(a, b)
-                found[name] = (time.perf_counter() - began) / 5000 * 1e6
-                torch.cuda.synchronize()
-    return found
-
-
 def table(folders: Sequence[Path]) -> Iterator[str]:
     """Yields the lines of the table."""
     ports = {one["task"]: one for folder in folders for one in map(_read, sorted((folder / "ports").glob("*.json")))}
@@ -284,28 +133,12 @@ def main() -> int:
     one.add_argument("--jobs", type=int, default=8)
     one.add_argument("--port-limit", type=float, default=300.0)
     one.add_argument("--score-limit", type=float, default=600.0)
-    one = commands.add_parser("time")
-    one.add_argument("tasks", type=Path)
-    one.add_argument("work", type=Path)
-    one.add_argument("--limit", type=float, default=300.0)
-    commands.add_parser("call")
-    one = commands.add_parser("measure")
-    one.add_argument("task", type=Path)
-    one.add_argument("new", type=Path)
     one = commands.add_parser("table")
     one.add_argument("work", type=Path, nargs="+")
     one.add_argument("-o", "--output", type=Path)
     asked = parser.parse_args()
     if asked.command == "run":
         return run(asked)
-    if asked.command == "time":
-        return time_ports(asked)
-    if asked.command == "call":
-        print(", ".join(f"{name} {us:.1f} us" for name, us in time_call().items()))
-        return 0
-    if asked.command == "measure":
-        print(json.dumps(measure(asked.task, asked.new)))
-        return 0
     print_or_write(table(asked.work), asked.output)
     return 0
 
