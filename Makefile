@@ -47,14 +47,14 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
 EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py tests/extension/test_editor_screens.py
-# A sample of the exhaustive tests, whose seed pytest names. SHARES=2 runs twice as many of them, SAMPLE=all runs all of them, which takes
-# over an hour on two cores.
+# A sample of the exhaustive and of the slow tests, whose seed pytest names. SHARES=1, as in CI, runs all of the slow ones, SAMPLE=all runs all
+# tests, which takes over an hour on two cores.
 SAMPLE ?= random
-SHARES ?= 1
+SHARES ?= 0.15
 # Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
 TEST_TIMEOUT ?= 300
 PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
-test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive ones; SAMPLE=all for all
+test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive and slow ones; SAMPLE=all for all
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@$(PYTEST) -n auto --dist worksteal --sample $(SAMPLE) --shares $(SHARES) $(addprefix --ignore=,$(EDITOR_TESTS))
 	@$(MAKE) --no-print-directory editor-test

@@ -1,6 +1,7 @@
 """Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names.
 
-A sweep is a test that carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`. Its
+A sweep is a test that carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`, or that
+slow.txt lists (`benchmarks.slow_tests` writes it), with all of its cases where shares are not reduced. Its
 `share` is the part of its cases that a sample holds, times `--shares`. With `together=True` the tests of a module are drawn as
 one, since they share an expensive fixture. A test that the command line names by its identifier (`FILE::TEST`) always runs.
 """
@@ -13,6 +14,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ import pytest
 SHARE = 0.1
 """Part of a sweep's cases in a sample where its mark names none."""
 ALL, RANDOM = "all", "random"
+SLOW = Path(__file__).with_name("slow.txt")
+"""Seconds and name of each test function that takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.sample == ALL:
         return
+    slow = {line.split(maxsplit=1)[1] for line in SLOW.read_text(encoding="utf-8").splitlines()}
+    for item in items:
+        if item.nodeid.split("[")[0] in slow and item.get_closest_marker("exhaustive") is None:
+            item.add_marker(pytest.mark.exhaustive(share=1))
     marked = ((item, item.get_closest_marker("exhaustive")) for item in items)
     cases = [Case(item.nodeid, **mark.kwargs) for item, mark in marked if mark is not None]
     root = f"{config.rootpath}/"

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.conftest import __all__ as HOOKS
-from tests.sampling import Case, left_out
+from tests.sampling import SLOW, Case, left_out
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,3 +94,18 @@ def test_workers_draw_the_sample_that_the_header_names(tmp_path: Path) -> None:
     assert seed
     assert len(drawn) == 32
     assert ran(seed[1])[1] == drawn
+
+
+def test_tests_that_are_listed_as_slow_exist() -> None:
+    lines = SLOW.read_text(encoding="utf-8").splitlines()
+    assert lines == sorted(lines, key=lambda line: line.split()[1])
+    for line in lines:
+        path, *names = line.split()[1].split("::")
+        text = (SLOW.parents[1] / path).read_text(encoding="utf-8")
+        assert all(f"def {name}(" in text or f"class {name}" in text for name in names), line
+
+
+def test_slow_tests_all_run_unless_shares_are_reduced(tmp_path: Path) -> None:
+    cases = [Case(f"test_it.py::test_it[{number}]", 1) for number in range(40)]
+    assert not left_out(cases, "1", factor=1)
+    assert len(left_out(cases, "1", factor=0.1)) == 36

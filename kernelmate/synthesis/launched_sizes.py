@@ -46,10 +46,18 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
         lines.append(f"const int {block} = {_block_number(len(sides))};")
         if not exact:
             blocks = kernel.names.fresh("blocks")
-            lines.append(f"const int {blocks} = {blocks_text(whole, kernel.size)};")
+            lines.append(f"const int {blocks} = {_number_of_blocks(whole, kernel)};")
             lines.append(f"if ({block} >= {blocks}) return;  // the grid may have more")
     head = "".join(f"{kernel.styled(piece)}\n" for line in lines for piece in folded(f"  {line}", kernel.width))
     return replace(written, definition=f"{opening}{brace}{head}{body}", grid=tuple(sides))
+
+
+def _number_of_blocks(whole: str, kernel: KernelText) -> str:
+    try:
+        return blocks_text(whole, kernel.size)
+    except Refused as reason:
+        size = ", ".join(kernel.launched)
+        raise Refused(f"the kernel does not get the size {size} but by its grid, and {reason}") from reason
 
 
 def _block_number(sides: int) -> str:
