@@ -25,7 +25,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.processes import die_with_parent
+from kernelmate.backends.processes import die_with_parent, keep_freed_memory
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape, Target
 
@@ -221,6 +221,7 @@ def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Ca
     try:
         ours.close()
         die_with_parent()
+        keep_freed_memory(kept=False)  # there are many, each for a launch
         begin()
         _serve(theirs, hasty, resolve)
     finally:

@@ -29,6 +29,39 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+"""Parameters of `mallopt` in glibc's `<malloc.h>`."""
+
+_KEPT, _RETURNED = (2**31 - 1, 2**31 - 1, 0), (128 << 10, 128 << 10, 1 << 16)
+"""Their values for memory that is kept, and glibc's own."""
+
+IDLE_S = 1.0
+"""Seconds without work after which a process returns the memory that it kept."""
+
+
+def keep_freed_memory(*, kept: bool = True) -> None:
+    """Lets the C library keep up to 2 GiB of freed memory, if it is glibc, in this process and those that it forks.
+
+    By itself it returns every large array to the system, whose kernel clears the pages of the next one again
+    (benchmarks/results/cpu_large.txt).
+
+    Args:
+        kept: False for glibc's own way.
+    """
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            library = ctypes.CDLL(None)
+            for parameter, value in zip((_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX), _KEPT if kept else _RETURNED, strict=True):  # fmt: skip
+                library.mallopt(parameter, value)
+
+
+def return_freed_memory() -> None:
+    """Returns kept memory to the system."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
 @dataclass(frozen=True, slots=True)
 class AvailableMemory:
     """Available memory.

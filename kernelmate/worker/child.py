@@ -18,9 +18,9 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-from kernelmate.backends.processes import die_with_parent
+from kernelmate.backends.processes import IDLE_S, die_with_parent, keep_freed_memory, return_freed_memory
 from kernelmate.confinement import SCRATCH, harden, kill_descendants
 from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
@@ -42,6 +42,9 @@ LIBRARY_THREADS = "2"
 """Number of threads of NumPy's linear algebra library."""
 
 
+_Request: TypeAlias = "protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest"
+
+
 def main(folder: Path | None = None) -> None:
     """Serve one session over the standard streams until it ends, or until a task has made this process unusable.
 
@@ -51,6 +54,7 @@ def main(folder: Path | None = None) -> None:
     requests, answers = _take_streams()
     die_with_parent()
     _prepare_environment()
+    keep_freed_memory()
     voice = _MessageSender(answers)
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
@@ -63,9 +67,7 @@ def main(folder: Path | None = None) -> None:
         _evaluator(hello, requests, answers, folder)
         runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
-    tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest] = (
-        queue.SimpleQueue()
-    )
+    tasks: queue.SimpleQueue[_Request] = queue.SimpleQueue()
     announced: queue.SimpleQueue[protocol.PrefetchRequest] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, tasks, announced, voice), daemon=True).start()
     ready = protocol.ReadyMessage(protocol.VERSION)
@@ -84,7 +86,7 @@ def main(folder: Path | None = None) -> None:
         announced,
     )
     while True:
-        request = tasks.get()
+        request = _next(tasks)
         if isinstance(request, protocol.PrefetchRequest):
             if request.launches:
                 with voice.thinking_ahead():
@@ -99,6 +101,15 @@ def main(folder: Path | None = None) -> None:
     sys.stdout.flush()
     # A regular exit would wait for locks that the receiving thread holds while it reads.
     _end_group()
+
+
+def _next(tasks: queue.SimpleQueue[_Request]) -> _Request:
+    """Returns the next request; while there is none, the memory that was kept is returned."""
+    try:
+        return tasks.get(timeout=IDLE_S)
+    except queue.Empty:
+        return_freed_memory()
+        return tasks.get()
 
 
 def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -19,7 +20,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from kernelmate.backends.processes import die_with_parent
+from kernelmate.backends.processes import IDLE_S, die_with_parent, return_freed_memory
 from kernelmate.checks.evaluations import Reference
 from kernelmate.checks.inputs import made_inputs
 from kernelmate.checks.precision import Arrays
@@ -162,6 +163,8 @@ class _Evaluator:
     def serve(self) -> None:
         """Answers requests until the input ends."""
         while True:
+            if not select.select([self._requests.descriptor], [], [], IDLE_S)[0]:
+                return_freed_memory()
             try:
                 request = _requests.decode(read_header(self._requests.descriptor))
                 arrays = read_arrays(self._requests, request.arrays) if isinstance(request, EvaluateReference) else {}

@@ -33,7 +33,7 @@ from kernelmate.backends.cuda.isolated import (
     RemarksRequest,
     Runner,
 )
-from kernelmate.backends.processes import die_with_parent
+from kernelmate.backends.processes import die_with_parent, keep_freed_memory
 from kernelmate.errors import BackendUnavailable, DeviceFailed
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
     try:
         ours.close()
         die_with_parent()
+        keep_freed_memory(kept=False)
         begin()
         _serve(theirs, exchange)
     except BaseException:  # noqa: BLE001 -- whatever it is, the worker ends with it, and its session must hear why
