@@ -300,6 +300,7 @@ def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
 
 
 def test_a_panel_says_that_its_kernel_is_gone(searched: Book, lab: Lab, new_page: Callable[[], Any]) -> None:
+    searched.save("first.ipynb")
     (lab.folder / "gone.ipynb").write_text((lab.folder / "first.ipynb").read_text())
     before = {one["id"] for one in lab.kernels()}
     gone = Book(new_page(), lab)
