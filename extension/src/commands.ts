@@ -248,6 +248,7 @@ function askPrompt(kernel: string, earlier: readonly string[]): Promise<string |
   const pick = vscode.window.createQuickPick();
   pick.title = `What do you want of ${nameOf(kernel)}?`;
   pick.placeholder = "Say it in your own words, or choose";
+  pick.ignoreFocusOut = true; // words that were typed must not be lost where another view takes the focus
   pick.items = choices("", earlier);
   pick.onDidChangeValue((value) => (pick.items = choices(value, earlier)));
   return new Promise((resolve) => {
