@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.machine import describe, print_or_write
 
 Row = dict[str, Any]
-"""What is kept of a task: `machine`, and microseconds `eager`, `compile`, `new` and `deviation`, or `left` or `failed`."""
+"""Record of a task: `machine`, and either microseconds `eager`, `compile` and `new` with `deviation`, or `left`, or `failed`."""
 
 MOST_DEVIATION = 1e-3
 """Deviation from eager, relative to the largest result, up to which a port counts as right: both round differently."""
@@ -90,28 +90,18 @@ def _measured(task: Path, new: Path, ends: float) -> Row:
 
 def measure(task: Path, new: Path) -> dict[str, Any]:
     """Returns microseconds of a call of eager, torch.compile and a port, and the port's deviation from eager."""
-    import importlib.util
-
     import torch
 
-    from kernelmate_torch.kernelbench.timing import Rotation, once_us, sets_needed, timed_blocks
+    from kernelmate_torch.kernelbench.timing import WARM_UP, timed_blocks
+    from kernelmate_torch.loading import module_of
 
-    def loaded(path: Path, name: str) -> Any:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        sys.path.insert(0, str(path.parent))
-        spec.loader.exec_module(module)
-        return module
-
-    file, initial = loaded(task, "task"), []
+    sys.path[:0] = [str(new.parent), str(task.parent)]
+    file, initial = module_of(task, "task"), []
     torch.manual_seed(42)
     if hasattr(file, "get_init_inputs"):
         initial = file.get_init_inputs()
     old = file.Model(*initial).cuda().eval()
-    made = loaded(new, "model_new").ModelNew(*initial)
+    made = module_of(new, "model_new").ModelNew(*initial)
     made.load_state_dict(old.state_dict())
     made = made.cuda().eval()
     inputs = [one.cuda() if torch.is_tensor(one) else one for one in file.get_inputs()]
@@ -120,23 +110,20 @@ def measure(task: Path, new: Path) -> dict[str, Any]:
         want, got = old(*inputs), made(*inputs)
         pairs = zip(*(one if isinstance(one, tuple | list) else [one] for one in (want, got)), strict=True)
         deviation = max(
-            float((a.double() - b.double()).abs().max() / a.double().abs().max().clamp(min=1e-30)) for a, b in pairs
+            (float((a.double() - b.double()).abs().max() / a.double().abs().max().clamp(min=1e-30)) for a, b in pairs),
+            key=lambda one: math.inf if math.isnan(one) else one,
         )
         del want, got
         for name in list(versions):
             try:
-                for _ in range(3):
+                for _ in range(WARM_UP):
                     versions[name](*inputs)
                 torch.cuda.synchronize()
             except Exception:
                 if name != "compile":
                     raise
                 del versions[name]
-    call_us = min(once_us(version, inputs) for version in versions.values())
-    each = sum(one.numel() * one.element_size() for one in inputs if torch.is_tensor(one))
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = sets_needed(each, l2, torch.cuda.mem_get_info()[0], call_us)
-    times, _ = timed_blocks(versions, Rotation([inputs, inputs], sets))
+    times, _ = timed_blocks(versions, [inputs, inputs])
     return {name: statistics.median(found) for name, found in times.items()} | {"deviation": deviation}
 
 

@@ -13,8 +13,8 @@ their data, are:
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by index, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
-- `state` (numbers of a loop, and of a value that it carries): that value before each turn, an axis for the turns;
-- `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,
+- `state` (numbers of a loop, and of a value that it carries): that value before each iteration, an axis for the iterations;
+- `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, iterations): a carried value after or before each iteration,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
 - `scatter`: for each number i the sum of the second operand's elements or rows at the places where the first operand is i; without a
   second operand, the number of those places; with data `max` or `min` the extreme element instead of the sum;

@@ -67,7 +67,7 @@ def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
 
 @dataclass(slots=True)
 class _Differences:
-    """What differs between the terms of a chain.
+    """Differences between the terms of a chain.
 
     Attributes:
         shifts: the constant offsets of the windows in each term, by node of the first term and axis.

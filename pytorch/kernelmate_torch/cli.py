@@ -239,6 +239,8 @@ def _part_lines(part: PortedPart) -> Iterator[str]:
     faster = ""
     if part.times is not None and part.times.eager_us and part.times.kernel_us:
         faster = f"; {part.times.eager_us / part.times.kernel_us:.3g} times as fast as PyTorch's operations"
+    elif part.times is not None:
+        faster = f"; not timed beside PyTorch: {part.times.why}"
     yield f"{part.function.name}: kernel {part.kernel.schedule}, judged right{time_text}{faster}"
     if part.gradient is None:
         return

@@ -238,19 +238,24 @@ def _portable(value: Any) -> bool:
     return own and (inspect.isfunction(value) or (isinstance(value, type) and issubclass(value, torch.nn.Module)))
 
 
-def _imported(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+def module_of(path: Path, name: str) -> Any:
+    """Imports a Python file as the module of a name, in place of an earlier one; what the file raises is passed on."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    file = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE_NAME] = file
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _imported(path: Path) -> Any:
     try:
-        spec.loader.exec_module(file)
+        return module_of(path, MODULE_NAME)
     except FileNotFoundError:
         raise Refusal(f"There is no file {path}.", hint="Give the path of a Python file.") from None
     except BaseException as error:  # noqa: BLE001 -- also sys.exit of the user's file
         raise refusal_of(error, path, "The file cannot be imported") from None
-    return file
 
 
 def _called(path: Path, name: str, function: Callable[..., Any], *args: Any) -> Any:

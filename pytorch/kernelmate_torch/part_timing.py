@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from kernelmate_torch.capture import Captured
-from kernelmate_torch.kernelbench.timing import Rotation, once_us, sets_needed, timed_blocks
+from kernelmate_torch.kernelbench.timing import WARM_UP, timed_blocks
 from kernelmate_torch.launching import operator
 from kernelmate_torch.program import PartTimes, PartToTime
 
-WARM_UP = 3
 SEED = 31
 
 
@@ -36,11 +35,7 @@ def time_part(captured: Captured, part: PartToTime) -> PartTimes:
                 for _ in range(WARM_UP):
                     version(*contents[0])
             torch.cuda.synchronize()
-            call_us = min(once_us(version, contents[0]) for version in versions.values())
-            each = sum(one.numel() * one.element_size() for one in contents[0])
-            l2 = torch.cuda.get_device_properties(device).L2_cache_size
-            sets = sets_needed(each, l2, torch.cuda.mem_get_info(device)[0], call_us)
-            times, _ = timed_blocks(versions, Rotation(contents, sets))
+            times, _ = timed_blocks(versions, contents)
     except Exception as error:  # noqa: BLE001 -- the kernel is judged right, and stays without its times
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         return PartTimes(why=f"{type(error).__name__}: {text}")

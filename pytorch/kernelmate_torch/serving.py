@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from kernelmate_torch.comparing import (
     is_unsteady,
 )
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
-from kernelmate_torch.loading import LoadedModule, Refusal, load, numbers_of_fixed_sizes, refusal_of
+from kernelmate_torch.loading import LoadedModule, Refusal, load, module_of, numbers_of_fixed_sizes, refusal_of
 from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.part_timing import time_part
 from kernelmate_torch.program import Agreement, DerivedGraph, ModelProgram, PartToDifferentiate, PartToTime
@@ -100,7 +99,7 @@ class ModuleServer:
     def _check(self, reference: Path, parts: list[dict[str, Any]], seed: int, graph: int | None) -> list[Agreement]:
         """Returns, for each part, how its function in NumPy compares with the module's own values."""
         loaded, captured = self._known()
-        module = _module_of(reference, "kernelmate_port_reference")
+        module = module_of(reference, "kernelmate_port_reference")
         model = in_double(loaded.model)
         found = [Agreement(0, 0.0) for _ in parts]
         for described, inputs in cases(captured.program, loaded.inputs, seed, largest=LARGEST_CHECKED):
@@ -123,7 +122,7 @@ class ModuleServer:
         ]:
             del sys.modules[name]  # of a module that was verified before
         try:
-            module = _module_of(folder / "model_new.py", "model_new")
+            module = module_of(folder / "model_new.py", "model_new")
             new = module.ModelNew(*loaded.initial)
             new.load_state_dict(loaded.model.state_dict())
         except Exception as error:  # noqa: BLE001 -- the text is ours, but its imports are the user's
@@ -276,13 +275,3 @@ def _array(value: torch.Tensor) -> Any:
     """Returns a value as a kernel takes it: one without axes as an array of one element."""
     array = value.detach().numpy()
     return array.reshape(1) if array.ndim == 0 else array
-
-
-def _module_of(path: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

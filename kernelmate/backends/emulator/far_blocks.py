@@ -41,7 +41,7 @@ MOST_BYTES = BUFFER_SPACING // 4
 """Maximum bytes of one array: a wrong address must not reach the next one."""
 
 _ISSUED = 4_000
-"""Instructions issued one after another, about a tenth of a second, after which blocks are left."""
+"""Instructions issued one after another, after which blocks are left."""
 
 
 @dataclass(frozen=True, slots=True)

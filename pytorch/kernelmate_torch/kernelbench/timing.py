@@ -86,12 +86,7 @@ def time_candidate(path: Path, subject: Subject) -> TimedCandidate:
         return TimedCandidate(
             name, (), skipped, (TaskFinding("raised", "error", f"ModelNew raised: {skipped['new']}."),)
         )
-    call_us = min(once_us(version, contents[0]) for version in versions.values())
-    each = sum(one.numel() * one.element_size() for one in tensors_in(contents[0]))
-    free, _ = torch.cuda.mem_get_info(device)
-    l2 = torch.cuda.get_device_properties(device).L2_cache_size
-    rotation = Rotation(contents[:2], sets_needed(each, l2, free, call_us))
-    times, left = timed_blocks(versions, rotation)
+    times, left = timed_blocks(versions, contents[:2])
     findings = [*notes, *_checked(new, reference, contents[2], subject.tolerance), *watched.findings()]
     if left > BLOCKS // 2:
         findings.append(TaskFinding("side-stream", "error", f"In {left} of {2 * BLOCKS} legs the GPU was still busy after the candidate's last event."))  # fmt: skip
@@ -124,7 +119,7 @@ def _cloned(inputs: Sequence[Any]) -> list[Any]:
     return [one.clone() if torch.is_tensor(one) else one for one in inputs]
 
 
-def once_us(version: Version, inputs: Sequence[Any]) -> float:
+def _once_us(version: Version, inputs: Sequence[Any]) -> float:
     """Returns the microseconds of one call, which decides the number of calls in a leg."""
     given = _cloned(inputs)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -136,8 +131,20 @@ def once_us(version: Version, inputs: Sequence[Any]) -> float:
     return float(start.elapsed_time(end)) * 1e3
 
 
-def timed_blocks(versions: Mapping[str, Version], rotation: Rotation) -> tuple[dict[str, list[float]], int]:
-    """Returns microseconds of a call, for each version and block, and the legs of the candidate that left work behind."""
+def timed_blocks(
+    versions: Mapping[str, Version], contents: Sequence[Sequence[Any]]
+) -> tuple[dict[str, list[float]], int]:
+    """Returns microseconds of a call, for each version and block, and the legs of the version `new` that left work behind.
+
+    Args:
+        versions: what is timed, warmed up, in the order of a block.
+        contents: sets of inputs on the current GPU, between which calls alternate.
+    """
+    call_us = min(_once_us(version, contents[0]) for version in versions.values())
+    each = sum(one.numel() * one.element_size() for one in tensors_in(contents[0]))
+    free, _ = torch.cuda.mem_get_info()
+    l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    rotation = Rotation(contents, sets_needed(each, l2, free, call_us))
     times: dict[str, list[float]] = {name: [] for name in versions}
     left = leg = 0
     for _ in range(BLOCKS):

@@ -5,7 +5,6 @@ The process holds the task's file, for the arguments of the constructor and the 
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from kernelmate_torch.kernelbench.exchange import digest, read_tensor, tensors_i
 from kernelmate_torch.kernelbench.records import CandidateRun, CaseFiles, CaseResult, TaskFinding
 from kernelmate_torch.kernelbench.subject import Subject, tensors_of
 from kernelmate_torch.kernelbench.tampering import Watched
-from kernelmate_torch.loading import MODULE_NAME, refusal_of
+from kernelmate_torch.loading import MODULE_NAME, module_of, refusal_of
 
 GPU_WORDS = ("cuda", "nvidia", "gpu", "triton", "nvcc")
 """Words of an error that say, on a machine without a GPU, that the candidate needs one."""
@@ -42,13 +41,7 @@ def make_candidate(path: Path, subject: Subject, device: torch.device) -> tuple[
     """
     sys.path.insert(0, str(path.parent))
     try:
-        spec = importlib.util.spec_from_file_location("kernelmate_candidate", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["kernelmate_candidate"] = module
-        spec.loader.exec_module(module)
-        made = getattr(module, "ModelNew", None)
+        made = getattr(module_of(path, "kernelmate_candidate"), "ModelNew", None)
         if made is None:
             raise LoadFailed("The file defines no ModelNew.")
         torch.manual_seed(subject.seed)

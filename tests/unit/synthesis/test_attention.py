@@ -167,7 +167,7 @@ def test_attention_is_right_at_odd_sizes(name: str, make: Any, session: Session)
         sizes=case.sizes,
         more=case.more,
     )
-    # Masked heads take a minute for each of their tiles; the other cases have all tiles.
+    # A verdict on masked heads takes long; the other cases have all tiles.
     most = 1 if "before positions" in name or name == "packed heads" else 32
     found = session.optimize(kernel, "make it faster", (), most, suggesters=(Synthesis(),))
     assert found.candidates, found.notes

@@ -12,7 +12,9 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.schedules import windows
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.window_plan import laid_out, walked
 from kernelmate.synthesis.write import kernels_for
@@ -318,3 +320,21 @@ def test_a_result_that_groups_its_array_otherwise_is_laid_out_by_itself(
     plan = laid_out(graph, ({"n": 3},), ("y",), (array,))
     assert plan.domain == domain
     assert [len(index) for _, index in walked(plan)] == [len(domain)] * 2
+
+
+@pytest.mark.parametrize(("length", "unrolled"), [(64, True), (65, False)])
+def test_loops_of_many_iterations_are_not_unrolled(length: int, unrolled: bool, make: Any, tmp_path: Path) -> None:
+    args = {"x": f"in float32[rows, {length}]", "y": "out float32[rows]", "rows": "int32"}
+    kernel, contract = make(args, "x.sum(1)", sizes="{ rows = 6 }")
+    (written, *_) = windows.written(trace(contract, tmp_path), KernelText(kernel, contract))
+    assert f"< {length}; " in written.definition
+    assert ("#pragma unroll" in written.definition) is unrolled
+
+
+def test_reductions_that_each_element_of_another_one_repeats_are_refused(make: Any, tmp_path: Path) -> None:
+    """The mean of rectified products is a sum of sums, which a thread for each result would compute again."""
+    args = {"x": "in float32[rows, 128]", "w": "in float32[64, 128]", "y": "out float32[rows, 64]", "rows": "int32"}
+    reference = "def reference(x, w):\n    p = np.maximum(x @ w.T, 0)\n    return p - p.mean(1, keepdims=True)"
+    kernel, contract = make(args, reference, sizes="{ rows = 6 }")
+    with pytest.raises(Refused, match="computed again for each of the 64 elements of another one"):
+        list(windows.written(trace(contract, tmp_path), KernelText(kernel, contract)))

@@ -12,7 +12,8 @@ from kernelmate_torch.capture import capture  # noqa: E402
 from kernelmate_torch.loading import load  # noqa: E402
 from kernelmate_torch.part_timing import _of_scalars, _symbols, eager_part  # noqa: E402
 from kernelmate_torch.parts import MANY_ROWS, MOST_ELEMENTS, PartFunction, judged_size  # noqa: E402
-from kernelmate_torch.program import PartToTime  # noqa: E402
+from kernelmate_torch.porting import _slower  # noqa: E402
+from kernelmate_torch.program import PartTimes, PartToTime  # noqa: E402
 from kernelmate_torch.serving import ModuleServer  # noqa: E402
 
 MODULE = """
@@ -103,3 +104,16 @@ def test_a_size_that_the_export_fixes_is_not_made_smaller(tmp_path: Path, monkey
     program = ModuleServer().answer(request | {"real_sizes": False, "backward": False})
     assert program.smaller == {"batch_size": 16}
     assert program.node("x").tensor.shape[-1] == 1024
+
+
+@pytest.mark.parametrize(
+    ("times", "why"),
+    [
+        (None, ""),
+        (PartTimes(why="RuntimeError: out of memory"), ""),
+        (PartTimes(20.0, 20.0), ""),
+        (PartTimes(12.0, 20.0), "PyTorch takes 12 us for it, and the kernel 20 us"),
+    ],
+)
+def test_a_part_stays_eager_where_pytorch_is_measured_faster(times: PartTimes | None, why: str):
+    assert _slower(times) == why
