@@ -21,16 +21,18 @@ CANDIDATES = sorted((EXPLOITS / "wrong").glob("*.cu")) + sorted((EXPLOITS / "rig
 SEED = 20261121
 SHOWN_OTHERWISE = frozenset(
     {
-        "knows_its_address", "knows_the_launch", "one_pass_variance", "stores_the_clock", "sum_without_a_start",
-        "tanh_of_eleven_bits", "zero_sign_lost",
+        "first_by_a_peek", "knows_its_address", "knows_the_launch", "masked_index", "one_pass_variance", "stores_the_clock",
+        "sum_without_a_start", "tanh_of_eleven_bits", "zero_sign_lost",
     }
 )  # fmt: skip
 """Wrong on both, and found by other inputs on a GPU.
 
-What the first two know is another one there: their outputs are constant. ptxas joins a product and a difference of the third,
-which is wrong for single elements then. The real clock has passed the reading that the fourth hides at. What the fifth finds
-in a register is chance. The emulator gives `tanh.approx` the precision that is guaranteed, and an H200 a higher one. Additions
-of the last change the bits of NaN, too.
+Which block comes first differs between launches on a GPU, and the emulator tries orders; two blocks that store to one place are
+a race there, and on a GPU elements that nothing writes. What the kernels that know their address or the launch know is another
+one: their outputs are constant. ptxas joins a product and a difference of `one_pass_variance`, which is wrong for single
+elements then. The real clock has passed the reading that `stores_the_clock` hides at. What `sum_without_a_start` finds in a
+register is chance. The emulator gives `tanh.approx` the precision that is guaranteed, and an H200 a higher one. Additions of
+`zero_sign_lost` change the bits of NaN, too.
 """
 
 _missing = missing_for_gpu()
