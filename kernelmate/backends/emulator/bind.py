@@ -189,16 +189,16 @@ class Binder:
         self._shadows = shadows
         self._guesses = guessing_loads(decoded.steps) if machine.order is not None else frozenset[int]()
 
-    def blocks(self, later: Sequence[bool] = ()) -> list[BoundBlock]:
-        """Returns every basic block of the kernel; those marked `later` are bound on first execution."""
-        marks = later or [False] * len(self._decoded.blocks)
-        return [self._block(block, mark) for block, mark in zip(self._decoded.blocks, marks, strict=True)]
+    def blocks(self) -> list[BoundBlock]:
+        """Returns every basic block of the kernel.
 
-    def _block(self, block: BasicBlock, later: bool) -> BoundBlock:
+        Operations are bound when a block is first executed: many blocks of a launch are not, or run as native code.
+        """
+        return [self._block(block) for block in self._decoded.blocks]
+
+    def _block(self, block: BasicBlock) -> BoundBlock:
         steps = self._decoded.steps[block.start : block.end]
-        bound = BoundBlock(block, None, len(steps), lambda: self._operations(block))
-        if not later:
-            bound.ready()
+        bound = BoundBlock(block, len(steps), lambda: self._operations(block))
         for step in steps[-1:]:
             if isinstance(step.operation, _ENDS):
                 self._end(bound, step)

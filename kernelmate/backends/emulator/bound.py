@@ -30,9 +30,9 @@ class BoundBlock:
     """A basic block ready to run.
 
     Attributes:
-        operations: its operations without a final branch; None until `ready` has bound them.
         steps: number of instructions, for limits and counts.
         bind: creates the operations.
+        operations: its operations without a final branch; None until `ready` has bound them.
         end: its final branch, or None if it falls through; `index` is the table index of a `brx.idx`.
         guard: predicate of `end`.
         targets: block numbers that `end` may lead to.
@@ -40,9 +40,9 @@ class BoundBlock:
     """
 
     block: BasicBlock
-    operations: list[Bound] | None
     steps: int
     bind: Callable[[], list[Bound]]
+    operations: list[Bound] | None = None
     end: Branch | BranchTable | Exit | Trap | BoundBarrier | BoundClusterBarrier | None = None
     guard: LaneOperand | None = None
     targets: tuple[int, ...] = ()

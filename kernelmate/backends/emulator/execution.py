@@ -128,7 +128,7 @@ class Execution:
         self._origin = refined.origin
         self.tally.entered = np.zeros(len(refined.origin), np.int64)
         self._native = Native(program, self._machine, self.tally.entered, watch)
-        blocks = Binder(refined.decoded, self._machine).blocks(refined.native)
+        blocks = Binder(refined.decoded, self._machine).blocks()
         self._scheduler = Scheduler(
             self._machine, refined.decoded, blocks, self._limits, self.tally, self._native
         )  # fmt: skip
