@@ -149,7 +149,7 @@ class _AttentionTiles(AttentionText):
             count = whole
             lines = [
                 f"const int {names.queries} = gridDim.x;  // blocks behind the last tile have none",
-                f"if (blockIdx.x * {names.kQueries} >= {names.queries}) return;",
+                f"if (blockIdx.x > ({names.queries} - 1) / {names.kQueries}) return;",
             ]
         at, last = "blockIdx.x", "gridDim.x"
         if batch:

@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
+from kernelmate.checks.guards import far_indices
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import CompileOptions, Contract, Kernel, Version
 from kernelmate.session import Session
+from kernelmate.source import contract_for, load_kernel
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.causal import reach
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.schedules import attention
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
+LARGE = Path(__file__).resolve().parents[3] / "benchmarks" / "large" / "attention.cu"
 SOFTMAX = "    e = np.exp(s - s.max(-1, keepdims=True))\n    p = e / e.sum(-1, keepdims=True)\n"
 
 
@@ -252,3 +258,18 @@ def test_large_tiles_and_long_vectors_are_right(make: Any, session: Session, mon
     names = {one.candidate.author.rpartition(":")[2] for one in found.candidates}
     assert names == {"attention-64x64", "attention-32x64"}, found.notes
     assert all(one.verdict.correct for one in found.candidates), [one.verdict.findings for one in found.candidates]
+
+
+def test_blocks_behind_the_last_tile_are_found_where_their_first_query_exceeds_32_bits() -> None:
+    kernel = load_kernel(str(LARGE))
+    contract, target = contract_for(kernel), find_target("sm_90")
+
+    def compiled(of: Kernel, under: Contract) -> Version:
+        made = compile_kernel(of, under.options, instance=None, target=target, options=CompileOptions())
+        return Version(made, under, of.unit)
+
+    first = next(kernels_for(trace(contract, LARGE.parent), kernel, contract))
+    assert first.schedule.startswith("attention-")
+    new, in_force = placed(kernel, contract, first)
+    found = far_indices.find(compiled(new, in_force), compiled(kernel, contract), contract, target)
+    assert [one.message for one in found] == []
