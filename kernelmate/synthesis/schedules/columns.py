@@ -65,7 +65,10 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
             group *= int(evaluate(layout.axes.sides[layout.gone[-2]], size))
         while threads < 1024 and threads * 8 < group:
             threads *= 2
-        yield _text(plan, kernel, 1, threads)
+        # Fewer threads lose less at short groups, where most of a large block only takes part in its barriers.
+        fewer = [one for one in (threads // 2, threads // 4) if one >= FEWEST]
+        blocks = [partial(_text, plan, kernel, 1, one) for one in (threads, *fewer)]
+        yield from those_written(blocks[:1], blocks[1:])
         return
     columns = int(evaluate(layout.axes.sides[layout.column], size))
     item = min((ITEM_BYTES[one.dtype] for one in kernel.contract.args if one.shape is not None), default=4)
