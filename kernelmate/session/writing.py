@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -11,12 +11,13 @@ from kernelmate.errors import CompileTimeout, KernelmateError, ReferenceFailed, 
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
 from kernelmate.source import apply_edits
-from kernelmate.synthesis.draft import KernelRequest, draft, with_results
+from kernelmate.synthesis.draft import KernelRequest, draft, with_results, with_scratch
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
+from kernelmate.synthesis.schedules.total import scratch_for
 from kernelmate.synthesis.searches import with_ascending_tables
 from kernelmate.synthesis.write import kernels_for
 
@@ -89,7 +90,7 @@ def write_kernel(
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):
         return traced
-    outcome = _judged(session, *traced, most, on_trying)
+    outcome = _judged(session, asked, traced, most, on_trying)
     added = [one for one in traced[1].require if one not in asked.require]
     if not added:
         return outcome
@@ -111,9 +112,8 @@ def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool =
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):
         return next(iter(traced.notes), "The reference cannot be traced.")
-    kernel, contract, graph = traced
     try:
-        found = next((one for one in kernels_for(graph, kernel, contract, new=not libraries) if not one.another), None)
+        found = next((one for _, _, one in _schedules(asked, traced, new=not libraries)), None)
     except Refused as reason:
         return f"No schedule computes the function: {reason}."
     if found is None:
@@ -125,8 +125,34 @@ def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool =
     )
 
 
-def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, Graph] | WriteOutcome:
-    """Returns the empty kernel, its contract and its reference's graph, or the reasons why there is no graph."""
+Traced = tuple[Kernel, Contract, Graph]
+"""An empty kernel, its contract and its reference's graph."""
+
+
+def _schedules(asked: KernelRequest, traced: Traced, *, new: bool) -> Iterator[tuple[Kernel, Contract, WrittenKernel]]:
+    """Yields a kernel of each schedule with the empty one and the contract that it takes, the most promising first.
+
+    Raises:
+        Refused: no schedule applies.
+    """
+    kernel, contract, graph = traced
+    planned = _planned(asked, contract)
+    scratch = scratch_for(graph, kernel, planned)
+    if scratch:
+        own, under = with_scratch(asked, contract, scratch)
+        yield from ((own, under, one) for one in kernels_for(graph, own, _planned(asked, under)))
+    for one in kernels_for(graph, kernel, planned, new=new):
+        if not one.another:
+            yield kernel, contract, one
+
+
+def _planned(asked: KernelRequest, contract: Contract) -> Contract:
+    """Returns the contract with the size that schedules are chosen for in front."""
+    return replace(contract, sizes=(dict(asked.planned), *contract.sizes)) if asked.planned else contract
+
+
+def _traced(session: Session, asked: KernelRequest) -> Traced | WriteOutcome:
+    """Returns what is traced, or the reasons why there is no graph."""
     kernel, contract = draft(asked)
     prepared = session.prepare(kernel, contract=contract)[0]
     if prepared.findings:
@@ -155,18 +181,13 @@ def _traced(session: Session, asked: KernelRequest) -> tuple[Kernel, Contract, G
 
 
 def _judged(
-    session: Session,
-    kernel: Kernel,
-    contract: Contract,
-    graph: Graph,
-    most: int,
-    on_trying: Callable[[str], None] | None,
+    session: Session, asked: KernelRequest, traced: Traced, most: int, on_trying: Callable[[str], None] | None
 ) -> WriteOutcome:
     """Judges the kernels of each schedule."""
     found: list[NewKernel] = []
     notes: list[str] = []
     try:
-        for written in islice((one for one in kernels_for(graph, kernel, contract, new=True) if not one.another), most):
+        for kernel, contract, written in islice(_schedules(asked, traced, new=True), most):
             if on_trying is not None:
                 on_trying(written.schedule)
             try:

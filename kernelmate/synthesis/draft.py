@@ -7,7 +7,7 @@ import keyword
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelmate.errors import ContractError, UsageError
@@ -46,6 +46,7 @@ class KernelRequest:
         sizes: sizes to list, the headline first; a prime size and a small one are added to a single size.
         require: conditions of the contract.
         results: pairs of result name and dtype, for dtypes that are given.
+        planned: the size that schedules are chosen for where the examples are too large to be judged; empty for the headline.
     """
 
     function: PythonFunction
@@ -55,6 +56,7 @@ class KernelRequest:
     sizes: tuple[Size, ...] = ()
     require: tuple[str, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
+    planned: Size = field(default_factory=dict)
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
@@ -115,6 +117,13 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
     contract = replace(contract, args=(*contract.args[:arrays], *outputs, *contract.args[arrays:]))
     contract = replace(contract, sizes=tuple(listed_sizes(contract, asked.sizes)))
     return _kernel(asked, contract), contract
+
+
+def with_scratch(asked: KernelRequest, contract: Contract, scratch: Sequence[Argument]) -> tuple[Kernel, Contract]:
+    """Returns the empty kernel with parameters for scratch arrays, after its results."""
+    arrays = sum(one.shape is not None for one in contract.args)
+    contract = replace(contract, args=(*contract.args[:arrays], *scratch, *contract.args[arrays:]))
+    return _kernel(replace(asked, name=contract.kernel), contract), contract
 
 
 def _is_summed_by_number(graph: Graph, index: int) -> bool:

@@ -75,8 +75,8 @@ def _tuple(sides: tuple[str, ...]) -> str:
 def _array(argument: Argument) -> str:
     shape = _tuple(argument.shape or ())
     dtype = f"cp.{'bool_' if argument.dtype == 'bool' else argument.dtype}"
-    if argument.direction == "out":
-        return f"cp.empty({shape}, {dtype})"
+    if argument.direction in ("out", "scratch"):
+        return f"cp.{argument.distribution or 'empty'}({shape}, {dtype})"
     if argument.dtype.startswith("float"):
         return f"cp.random.standard_normal({shape}).astype({dtype})"
     low, high = map(str, _BOUNDS.get(argument.dtype, (0, 100)))

@@ -136,9 +136,12 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     Raises:
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
-    if contract.passing or any(one.direction == "scratch" for one in contract.args):
-        raise Refused("its contract has structs, pointers, variables or scratch arrays")
+    if contract.passing:
+        raise Refused("its contract has structs, pointers or variables")
     graph = within_a_turn(graph)
+    if any(one.direction == "scratch" for one in contract.args):
+        yield total.in_scratch(graph, KernelText(kernel, contract))
+        return
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
     ways: list[Callable[[], Iterator[WrittenKernel]]] = [

@@ -36,12 +36,14 @@ class LaunchPlan:
 
     Attributes:
         results: shape and dtype of each result.
+        scratch: shape and dtype of each scratch array, and the function that makes it.
         shape: grid, block and shared memory.
         scalars: the scalars that are passed, by name.
         cells: the bytes of each parameter's scalar as an integer, and 0 for arrays.
     """
 
     results: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    scratch: tuple[tuple[tuple[int, ...], torch.dtype, Callable[..., torch.Tensor]], ...]
     shape: LaunchShape
     scalars: Mapping[str, np.generic]
     cells: tuple[int, ...]
@@ -60,7 +62,8 @@ class KernelOperator:
         arrays = [one for one in self.contract.args if one.shape is not None]
         self.inputs = [one for one in arrays if one.direction == "in"]
         self.outputs = [one for one in arrays if one.direction == "out"]
-        order = [one.name for one in (*self.inputs, *self.outputs)]
+        self.scratch = [one for one in arrays if one.direction == "scratch"]
+        order = [one.name for one in (*self.inputs, *self.outputs, *self.scratch)]
         self._places = [
             (place, order.index(one.name)) for place, one in enumerate(self.contract.args) if one.shape is not None
         ]
@@ -93,13 +96,23 @@ class KernelOperator:
     def results(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Returns tensors without contents for the results, on the device of the inputs; their shapes may be symbols."""
         size, device = self.size(tensors), tensors[0].device
-        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._results(size)]
+        made = self._made(self.outputs, size)
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in made]
 
-    def _results(self, size: Size) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+    @staticmethod
+    def _made(arrays: Sequence[Argument], size: Size) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
         return tuple(
             (tuple(evaluate_integer(side, size, one.name) for side in one.shape or ()), getattr(torch, one.dtype))
-            for one in self.outputs
+            for one in arrays
         )
+
+    def _plan(self, size: Size) -> LaunchPlan:
+        values = scalar_values(self.contract, size)
+        scalars = {one.name: np.dtype(one.dtype).type(values[one.name]) for one in self.contract.args if one.shape is None}  # fmt: skip
+        cells = tuple(int.from_bytes(scalars[one.name].tobytes(), "little") if one.name in scalars else 0 for one in self.contract.args)  # fmt: skip
+        makers = [getattr(torch, one.distribution or "empty") for one in self.scratch]
+        scratch = tuple((*made, maker) for made, maker in zip(self._made(self.scratch, size), makers, strict=True))
+        return LaunchPlan(self._made(self.outputs, size), scratch, launch_shape(self.contract, size), scalars, cells)
 
     def plan(self, tensors: Sequence[torch.Tensor]) -> LaunchPlan:
         """Returns the launch for tensors of these shapes, kept for the next call with the same ones.
@@ -110,13 +123,9 @@ class KernelOperator:
         key = tuple((one.dtype, one.shape) for one in tensors)
         found = self._plans.get(key)
         if found is None:
-            size = self.size(tensors)
-            values = scalar_values(self.contract, size)
-            scalars = {one.name: np.dtype(one.dtype).type(values[one.name]) for one in self.contract.args if one.shape is None}  # fmt: skip
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            cells = tuple(int.from_bytes(scalars[one.name].tobytes(), "little") if one.name in scalars else 0 for one in self.contract.args)  # fmt: skip
-            found = self._plans[key] = LaunchPlan(self._results(size), launch_shape(self.contract, size), scalars, cells)  # fmt: skip
+            found = self._plans[key] = self._plan(self.size(tensors))
         return found
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -130,7 +139,8 @@ class KernelOperator:
         tensors = [one.contiguous() for one in tensors]
         made = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.results]
         run = self._on_gpu if device.type == "cuda" else self._emulated
-        run([*tensors, *made], plan)
+        scratch = [make(shape, dtype=dtype, device=device) for shape, dtype, make in plan.scratch]
+        run([*tensors, *made, *scratch], plan)
         return made
 
     @functools.cached_property
@@ -145,14 +155,16 @@ class KernelOperator:
         from kernelmate.backends.emulator import EmulatorBackend
         from kernelmate_torch.emulation import host_array
 
-        by_name = {one.name: tensor for one, tensor in zip([*self.inputs, *self.outputs], tensors, strict=True)}
+        order = [*self.inputs, *self.outputs, *self.scratch]
+        by_name = {one.name: tensor for one, tensor in zip(order, tensors, strict=True)}
         compiled, target = self.compiled
         outputs = {one.name for one in self.outputs}
+        written = outputs | {one.name for one in self.scratch}
         arguments = tuple(
             ScalarArgument(one.name, plan.scalars[one.name])
             if one.shape is None
             else ArrayArgument(
-                one.name, host_array(by_name[one.name]), written=one.name in outputs, output=one.name in outputs
+                one.name, host_array(by_name[one.name]), written=one.name in written, output=one.name in outputs
             )
             for one in self.contract.args
         )

@@ -27,7 +27,7 @@ def _takes_int(node: Node) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Accumulator:
+class Accumulator:
     """The locals of one reduction.
 
     Attributes:
@@ -172,7 +172,7 @@ class Passes:
 
     def reduction(self, keys: Sequence[Key]) -> list[str]:
         """Returns one pass over the row, after which every thread has its results."""
-        by_node: dict[int, _Accumulator] = {}
+        by_node: dict[int, Accumulator] = {}
         for key in sorted(keys, key=lambda one: not is_extreme(self.plan.node(one).data[0])):
             if key[0] not in by_node:
                 by_node[key[0]] = self._with_position(key, by_node) or self._accumulator(key)
@@ -189,7 +189,7 @@ class Passes:
         }
         return [*loop, *(line for one in found for line in self._final(one, by_node) if line)]
 
-    def _take(self, found: Sequence[_Accumulator], online: Sequence[_Accumulator], body: list[str]) -> None:
+    def _take(self, found: Sequence[Accumulator], online: Sequence[Accumulator], body: list[str]) -> None:
         """Adds statements to `body` that combine one more value into each reduction.
 
         `online` sums are rescaled when the maximum grows.
@@ -212,7 +212,7 @@ class Passes:
     def _exp(self) -> str:
         return "expf" if self.kernel.real == "float" else "exp"
 
-    def _final(self, one: _Accumulator, found: Mapping[int, _Accumulator]) -> list[str]:
+    def _final(self, one: Accumulator, found: Mapping[int, Accumulator]) -> list[str]:
         """Returns the statements after a pass that give every thread the combined result."""
         if one.key[0] in self.online.values():
             return [f"const {one.ctype} {one.own} = {one.name};", one.final]
@@ -222,13 +222,13 @@ class Passes:
         function = self.reductions.function(one.kind, one.ctype)
         return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
-    def _with_position(self, key: Key, found: Mapping[int, _Accumulator]) -> _Accumulator | None:
+    def _with_position(self, key: Key, found: Mapping[int, Accumulator]) -> Accumulator | None:
         """Returns the argmax or argmin that shares a local with a maximum or minimum; None without one."""
         node = self.plan.node(key)
         alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
         return next((one for one in alike if self.plan.node(one.key).args == node.args), None)
 
-    def _accumulator(self, key: Key) -> _Accumulator:
+    def _accumulator(self, key: Key) -> Accumulator:
         """Returns the locals of a reduction, and their combination over threads."""
         node, names = self.plan.node(key), self.kernel.names
         kind = str(node.data[0])
@@ -245,7 +245,7 @@ class Passes:
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
             final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
             used = any(key[0] in one.args and not _takes_int(one) for one in self.plan.graph.nodes)
-            return _Accumulator(
+            return Accumulator(
                 key, kind, ctype, best, starts, final, f"static_cast<long long>({at})" if used else at, at
             )
         squares = kind == "sum" and self.expressions.squares(node)
@@ -258,7 +258,7 @@ class Passes:
         final = "" if self.alone else f"{name} = {self.reductions.function(kind, ctype)}({name});"
         own = names.fresh(f"thread_{kind}") if key[0] in self.online.values() else ""
         finite = "  // finite: the difference of two infinities is not a number" if own else ""
-        return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
+        return Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
 
     def _named(self, kind: str, key: Key) -> str:
         """Returns the name of a reduction's local: `row_max` for rows.
@@ -293,7 +293,7 @@ class Passes:
             for one in self.plan.operands(key):
                 yield from self._arrays(one)
 
-    def _taken(self, one: _Accumulator, text: str, body: list[str]) -> list[str]:
+    def _taken(self, one: Accumulator, text: str, body: list[str]) -> list[str]:
         """Returns statements that combine one more value; `body` receives their prerequisites."""
         if not is_extreme(one.kind):
             return [self.reductions.combined(one.kind, one.name, text, one.ctype)]

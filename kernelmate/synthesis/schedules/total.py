@@ -1,20 +1,25 @@
-"""Reductions of whole arrays: one block, or many blocks that add atomically where the baseline does.
+"""Reductions of whole arrays: one block, many blocks whose last one combines the others' results, or atomic additions.
 
 Traffic: each array is read once for each pass. Arithmetic: that of the graph for each element, and one combination per warp and block.
-Many blocks need atomic additions, whose order differs from run to run: they are used only where the baseline has them.
+Results of blocks wait in scratch arrays, where the contract has some, for the block that ends last. The order of atomic additions
+differs from run to run: they are used only where the baseline has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Literal
 
+from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
-from kernelmate.synthesis.reductions import Reductions, Team
-from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
+from kernelmate.synthesis.neutral import without_neutral
+from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, walk
+from kernelmate.synthesis.reductions import Reductions, Team, is_extreme
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Accumulator, Passes
 
 MOST_ALONE = 65536
 """Number of elements up to which one block is not much slower than many."""
@@ -23,6 +28,50 @@ PER_THREAD = 4
 """Elements per thread with many blocks, at most `MOST_BLOCKS`."""
 
 MOST_BLOCKS = 1024
+
+MANY_THREADS = 256
+"""Threads of each of many blocks."""
+
+How = Literal["alone", "atomic", "last"]
+"""One block, many blocks that add atomically, or many blocks whose last one combines the results of all."""
+
+DTYPES = {
+    "float": "float32", "double": "float64", "int": "int32", "long long": "int64", "unsigned int": "uint32",
+    "unsigned long long": "uint64",
+}  # fmt: skip
+"""Dtype of a scratch array for each C++ type of a result."""
+
+COUNTERS = ("uint32", "int32")
+"""Dtypes of the scratch array that counts the blocks that have ended."""
+
+
+def in_scratch(graph: Graph, text: KernelText) -> WrittenKernel:
+    """Returns the kernel whose blocks leave their results in the contract's scratch arrays.
+
+    Raises:
+        Refused: it reduces no whole array, or the scratch arrays do not suffice.
+    """
+    return _text(_total_of(graph), text, MANY_THREADS, "last")
+
+
+def scratch_for(graph: Graph, kernel: Kernel, contract: Contract) -> tuple[Argument, ...]:
+    """Returns the scratch arrays with which many blocks reduce a whole array; none if one block does as well, or must."""
+    try:
+        plan = _total_of(graph)
+        if int(evaluate(plan.columns, contract.sizes[0])) <= MOST_ALONE:
+            return ()
+        writer = _Total(plan, KernelText(kernel, contract), MANY_THREADS, "last")
+        writer.written()
+    except Refused:
+        return ()
+    return writer.scratch
+
+
+def _total_of(graph: Graph) -> Plan:
+    plan = plan_of(without_neutral(graph))
+    if plan.kind != "rows" or plan.split:
+        raise Refused("its contract has scratch arrays, and it does not reduce whole arrays")
+    return plan
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -33,9 +82,9 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """
     size = kernel.contract.sizes[0]
     alone = all(int(evaluate(side, size)) == 1 for side in kernel.contract.grid if "block" not in side)
-    makers = [partial(_text, plan, kernel, 256, True)] if "atomicAdd" in kernel.kernel.source else []
+    makers = [partial(_text, plan, kernel, MANY_THREADS, "atomic")] if "atomicAdd" in kernel.kernel.source else []
     if (alone and "block" not in "".join(kernel.contract.grid)) or int(evaluate(plan.columns, size)) <= MOST_ALONE:
-        makers.append(partial(_text, plan, kernel, 1024, False))
+        makers.append(partial(_text, plan, kernel, 1024, "alone"))
     if not makers:
         raise Refused(
             "it reduces a whole array to one value, which needs several blocks and so atomic additions or a second launch"
@@ -43,29 +92,50 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(makers)
 
 
-def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> WrittenKernel:
-    return _Total(plan, kernel.again(), threads, many).written()
+def _text(plan: Plan, kernel: KernelText, threads: int, how: How) -> WrittenKernel:
+    return _Total(plan, kernel.again(), threads, how).written()
 
 
 class _Total(Passes):
-    """Writer of the kernel's text, for one block or for many."""
+    """Writer of the kernel's text, for one block or for many.
 
-    def __init__(self, plan: Plan, kernel: KernelText, threads: int, many: bool) -> None:
-        self.plan, self.kernel, self.many = plan, kernel, many
+    Attributes:
+        scratch: the scratch arrays that it uses: one for each reduction, and the counter of blocks.
+    """
+
+    def __init__(self, plan: Plan, kernel: KernelText, threads: int, how: How) -> None:
+        self.plan, self.kernel, self.how = plan, kernel, how
+        self.many = how != "alone"
+        self.scratch: tuple[Argument, ...] = ()
+        self._accumulators: list[Accumulator] = []
         self.team = Team("block", threads, threads)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "once")
         for key in walk(plan):
             if plan.node(key).op == "gather" or (plan.node(key).op == "iota" and len(plan.domain) > 1):
                 raise Refused("it uses positions along an axis that is merged with others")
-        if many:
-            self._refuse_many()
-        self.names = fresh_names(kernel, "i", "count", "first", "step")
+        if how == "atomic":
+            self._refuse_atomic()
+        elif how == "last":
+            self._refuse_last()
+        self.names = fresh_names(kernel, "i", "count", "first", "step", "is_last", "block")
         self.names.kThreads, self.constants = kernel.threads(threads)
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
 
-    def _refuse_many(self) -> None:
+    def _refuse_last(self) -> None:
+        """Checks that all results follow from reductions that blocks make independently.
+
+        Raises:
+            Refused: they do not.
+        """
+        levels = self.levels()
+        if len(levels) != 1 or any(map(self.is_whole, self.plan.outputs)):
+            raise Refused("blocks would have to wait for each other between its passes")
+        if any(is_extreme(self.plan.node(key).data[0]) for key in levels[0]):
+            raise Refused("blocks would leave positions of extremes")
+
+    def _refuse_atomic(self) -> None:
         """Checks that many blocks can compute the results: each block may only add its own sum to an output.
 
         Raises:
@@ -119,23 +189,101 @@ class _Total(Passes):
             body.append("// A single block: partial sums of several would need memory that the launch does not have.")
         for keys in self.levels():
             body += [*self.reduction(keys), ""]
+        body += self._combination() if self.how == "last" else []
         body += self._results()
-        grid = f"min(cdiv({self.plan.columns}, block * {PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
-        how = (
-            "a grid-stride sum in each block, which adds its result by one atomic addition"
-            if self.many
-            else f"one block of {threads} threads, in the same order in each run"
-        )
+        schedule, how, comment = {
+            "alone": ("total", f"one block of {threads} threads, in the same order in each run", ""),
+            "atomic": (
+                "total-atomic",
+                "a grid-stride sum in each block, which adds its result by one atomic addition",
+                "more blocks would only add more atomic additions",
+            ),
+            "last": (
+                "total-last",
+                "a grid-stride loop in each block, whose results the block that ends last combines, in the same order in each run",
+                "as many blocks as a GPU holds at once",
+            ),
+        }[self.how]
         return WrittenKernel(
-            "total-atomic" if self.many else "total",
+            schedule,
             f"Written from the reference: {how}; shuffles combine partial results within a block."
             + kernel.promise(self.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),
-            (grid,),
+            (self._grid(),),
             threads,
-            grid_comment="more blocks would only add more atomic additions" if self.many else "",
+            grid_comment=comment,
         )
+
+    def _grid(self) -> str:
+        if not self.many:
+            return "1"
+        room = [str((one.shape or ("1",))[0]) for one in self.scratch[:-1]]
+        most = dict.fromkeys([*room, *([] if room else [str(MOST_BLOCKS)])])
+        return f"min({', '.join([f'cdiv({self.plan.columns}, block * {PER_THREAD})', *most])})"
+
+    def _accumulator(self, key: Key) -> Accumulator:
+        found = super()._accumulator(key)
+        self._accumulators.append(found)
+        return found
+
+    def _combination(self) -> list[str]:
+        """Returns statements after which only the last block goes on, with the results of all blocks.
+
+        Raises:
+            Refused: the contract's scratch arrays do not suffice.
+        """
+        names = self.names
+        *places, counter = self.scratch = self._scratch()
+        kept = list(zip(self._accumulators, (one.name for one in places), strict=True))
+        lines = [
+            "// The block that ends last combines the results of all blocks, in the same order in each run.",
+            f"__shared__ bool {names.is_last};",
+            *block_of(
+                "if (threadIdx.x == 0)",
+                [
+                    *(f"{place}[blockIdx.x] = {one.name};" for one, place in kept),
+                    "__threadfence();  // before it counts as ended",
+                    f"{names.is_last} = atomicAdd({counter.name}, 1{'u' * (counter.dtype == 'uint32')}) == gridDim.x - 1;",
+                ],
+            ),
+            "__syncthreads();",
+            f"if (!{names.is_last}) return;",
+            "__threadfence();",
+            *(one.starts[0].removeprefix(f"{one.ctype} ") for one, _ in kept),
+            *block_of(
+                f"for (int {names.block} = threadIdx.x; {names.block} < gridDim.x; {names.block} += {names.kThreads})",
+                [
+                    self.reductions.combined(one.kind, one.name, f"{place}[{names.block}]", one.ctype)
+                    for one, place in kept
+                ],
+            ),
+            *(one.final for one, _ in kept),
+        ]
+        return [*lines, ""]
+
+    def _scratch(self) -> tuple[Argument, ...]:
+        """Returns the scratch array of each reduction, and the counter's: the contract's, or new ones if it has none."""
+        dtypes = [DTYPES.get(one.ctype) or self._no_room(one.ctype).dtype for one in self._accumulators]
+        given = [one for one in self.kernel.contract.args if one.direction == "scratch"]
+        if not given:
+            words = [f"partial_{one.name}" for one in self._accumulators]
+            return (
+                *(
+                    Argument(self.kernel.names.fresh(word), "scratch", dtype, (str(MOST_BLOCKS),))
+                    for word, dtype in zip(words, dtypes, strict=True)
+                ),
+                Argument(self.kernel.names.fresh("blocks_ended"), "scratch", "int32", ("1",), "zeros"),
+            )
+        counter = next((one for one in given if one.dtype in COUNTERS and one.distribution == "zeros"), None)
+        places: list[Argument] = []
+        for dtype in dtypes:
+            fitting = (one for one in given if one.dtype == dtype and one not in (counter, *places) and len(one.shape or ()) == 1)  # fmt: skip
+            places.append(next(fitting, None) or self._no_room(dtype))
+        return (*places, counter or self._no_room("int32, filled with zeros"))
+
+    def _no_room(self, dtype: str) -> Argument:
+        raise Refused(f"its contract has too few scratch arrays of {dtype} for the results of blocks")
 
     def position(self) -> tuple[str, str]:
         """Returns the flat index of the current element, and its C++ type."""
@@ -162,7 +310,7 @@ class _Total(Passes):
 
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
-        if self.many:
+        if self.how == "atomic":
             sums = {name: self._added(key, name) for key, name in pairs}
             adds = [
                 f"atomicAdd({name}, {self.expressions.known[key]});" for name, key in sums.items() if key is not None

@@ -10,7 +10,9 @@ import pytest
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.session.writing import write_kernel
+from kernelmate.source import load_kernel
 from kernelmate.source.examples import load_python_function, read_examples
+from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.draft import KernelRequest
 
 FUNCTIONS = Path(__file__).parents[2] / "data" / "functions.py"
@@ -54,3 +56,55 @@ def test_a_function_that_raises_whatever_divides_its_sizes_is_refused(tmp_path: 
     (tmp_path / "odd.py").write_text("def odd(x: 'float32[n=96]'):\n    assert len(x) == 96\n    return x\n")
     with pytest.raises(ReferenceFailed, match="at the example's size it does not"):
         write_kernel(session, request_for(tmp_path / "odd.py", "odd", tmp_path))
+
+
+TOTALS = """import numpy as np
+
+
+def mean_square(x: "float32[rows=600, cols=700]", y: "float32[rows, cols]"):
+    return np.mean((x - y) ** 2)
+
+
+def extremes(x: "float32[n=300000]"):
+    return np.max(x), np.min(x), np.sum(np.abs(x))
+
+
+def threes(x: "int32[n=300000] ~ integers(0, 5)"):
+    return np.sum(x == 3)
+
+
+def short(x: "float32[n=3000]"):
+    return np.sum(x)
+
+
+def spread(x: "float32[n=300000]"):
+    return np.mean((x - np.mean(x)) ** 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "scratch"),
+    [("mean_square", "total-last", ["float32", "int32"]), ("extremes", "total-last", ["float32"] * 3 + ["int32"]),
+     ("threes", "total-last", ["int64", "int32"]), ("short", "total", []), ("spread", "total", [])],
+)  # fmt: skip
+def test_the_last_block_combines_the_results_of_all_if_an_array_is_long(
+    name: str, schedule: str, scratch: list[str], tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "totals.py").write_text(TOTALS)
+    outcome = write_kernel(session, request_for(tmp_path / "totals.py", name, tmp_path), most=1)
+    assert outcome.best is not None, outcome.notes
+    assert outcome.best.schedule == schedule
+    assert outcome.best.verdict.diagnostics == ()
+    contract = outcome.best.contract
+    assert [one.dtype for one in contract.args if one.direction == "scratch"] == scratch
+    assert "atomicAdd(blocks_ended, 1)" in outcome.best.kernel.unit.text or not scratch
+
+
+def test_a_kernel_with_scratch_arrays_gets_one_that_uses_them(session: Session) -> None:
+    path = Path(__file__).parents[2] / "exploits" / "baselines" / "total_of_blocks.cu"
+    found = session.optimize(load_kernel(str(path)), "make it faster", suggesters=(Synthesis(),))
+    (judged,) = found.candidates
+    assert judged.candidate.author == "synthesis:total-last"
+    assert judged.verdict.correct is True
+    assert "atomicAdd(ticket, 1u) == gridDim.x - 1" in judged.candidate.kernel.source
+    assert judged.candidate.contract.grid == ("min(cdiv(n, block * 4), cdiv(n, 128))",)

@@ -29,6 +29,45 @@ __global__ void twice(const float* x, float* y, int n) {
 }
 """
 
+TOTAL = """\
+// /// kernelmate
+// sizes = [{ n = 1000 }]
+// grid = "min(cdiv(n, block), 4)"
+// block = 64
+// reference = "x.sum()"
+// [args]
+// x = "in float32[n]"
+// y = "out float32[1]"
+// parts = "scratch float32[4]"
+// ended = "scratch int32[1] ~ zeros"
+// n = "int32"
+// ///
+__global__ void total(const float* x, float* y, float* parts, int* ended, int n) {
+  __shared__ float sums[64];
+  float sum = 0.0f;
+  for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += gridDim.x * 64) sum += x[i];
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x) return;
+  for (int i = 1; i < 64; ++i) sum += sums[i];
+  parts[blockIdx.x] = sum;
+  __threadfence();
+  if (atomicAdd(ended, 1) != gridDim.x - 1) return;
+  __threadfence();
+  sum = 0.0f;
+  for (int b = 0; b < gridDim.x; ++b) sum += parts[b];
+  y[0] = sum;
+}
+"""
+
+
+def test_scratch_arrays_are_made_for_each_launch(tmp_path: Path) -> None:
+    (tmp_path / "total.cu").write_text(TOTAL)
+    operator = launching.operator(tmp_path / "total.cu")
+    for n in (1000, 3, 1000):
+        x = torch.arange(float(n))
+        assert operator(x).tolist() == [n * (n - 1) / 2]
+
 
 def test_a_launch_is_worked_out_once_for_equal_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "twice.cu").write_text(SCALE)
