@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -256,8 +257,8 @@ class Porter:
             except InputError as error:
                 why = error.message
                 continue
-            if outcome.best is not None:
-                times = self._timed(function, outcome.best)
+            if outcome.right:
+                best, times = self._fastest(function, outcome.right)
                 why = _slower(times)
                 if why and not self.request.everything:
                     return None, why
@@ -265,26 +266,38 @@ class Porter:
                 gradient = None if derived is None else self._gradient(function, derived)
                 if gradient is not None and len(gradient.steps) > MOST_STEPS:
                     return None, f"its gradients would take more than {MOST_STEPS} kernels"
-                return PortedPart(tuple(nodes), function, outcome.best, gradient=gradient, times=times), ""
+                return PortedPart(tuple(nodes), function, best, gradient=gradient, times=times), ""
             why = next(iter(outcome.notes), "no kernel was judged right")
         return None, why
+
+    def _fastest(self, function: PartFunction, right: Sequence[NewKernel]) -> tuple[NewKernel, PartTimes | None]:
+        """Returns the fastest of some kernels with its times, at the example's own size if a GPU holds that."""
+        timed = [(one, self._timed(function, one)) for one in right]
+        return min(
+            timed, key=lambda pair: math.inf if pair[1] is None or pair[1].kernel_us is None else pair[1].kernel_us
+        )
 
     def _timed(self, function: PartFunction, made: NewKernel) -> PartTimes | None:
         """Returns the times of a part of the module's own graph on a GPU."""
         device = self.request.device
         if device is None or self.graph is not None:
             return None
-        self.on_part(f"{function.name}: timing beside PyTorch")
+        self.on_part(f"{function.name}: timing {made.schedule} beside PyTorch")
         path = self.request.folder / f"timed_{next(self._attempts)}.cu"
         path.write_text(made.kernel.unit.text, encoding="utf-8")
         kernel = load_kernel(str(path))
         contract = contract_for(kernel)
         # The confined process cannot start a compiler; it finds the code in the cache.
         compiled_operator(kernel, contract, self.session.target.arch)
-        shapes = argument_shapes(contract, contract.sizes[0])
-        inputs = tuple(shapes[one.name] for one in contract.args if one.name in shapes and one.direction == "in")
-        with _alone_on(device):
-            return self.process.time(PartToTime(str(path), function.inputs, function.outputs, inputs, device))
+        times = PartTimes()
+        for size in (function.size, contract.sizes[0]):
+            shapes = argument_shapes(contract, size)
+            inputs = tuple(shapes[one.name] for one in contract.args if one.name in shapes and one.direction == "in")
+            with _alone_on(device):
+                times = self.process.time(PartToTime(str(path), function.inputs, function.outputs, inputs, device))
+            if times.kernel_us is not None:
+                break
+        return times
 
     def _derived(self, function: PartFunction) -> DerivedGraph | None:
         """Returns the backward graph of a function; None where no input or no result is a floating number.
@@ -321,7 +334,7 @@ class Porter:
         size = judged_size(function, gpu=self.request.real_sizes)
         target = self.request.folder / "kernels" / f"{function.name}.cu"
         return KernelRequest(
-            found, Examples(function.arguments, size), target, function.name, require=function.require,
+            found, Examples(function.arguments, size), target, function.name, require=function.require, planned=function.size,
             results=() if self.graph is None else self._dtypes(function, found.results),
         )  # fmt: skip
 

@@ -16,7 +16,6 @@ from kernelmate.session.exporting import write_all
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate.synthesis.placing import placed
-from kernelmate.synthesis.write import kernels_for
 from kernelmate_torch.compiling import compiled_operator
 from kernelmate_torch.model_text import new_files, read_file
 from kernelmate_torch.module_process import ModuleProcess
@@ -45,12 +44,10 @@ def first_kernel(session: Session, asked: KernelRequest, most: int = 1) -> Any:
     """Returns a part's first kernel, without a verdict, as `write_kernel` returns judged ones."""
     traced = writing._traced(session, asked)
     assert not isinstance(traced, writing.WriteOutcome), traced.notes
-    kernel, contract, graph = traced
-    written = next(one for one in kernels_for(graph, kernel, contract, new=True) if not one.another)
+    kernel, contract, written = next(writing._schedules(asked, traced, new=True))
     new, in_force = placed(kernel, contract, written)
-    return SimpleNamespace(
-        best=writing.NewKernel(written.schedule, written.why, new, in_force, SimpleNamespace(timing=None)), notes=()
-    )  # type: ignore[arg-type]
+    made = writing.NewKernel(written.schedule, written.why, new, in_force, SimpleNamespace(timing=None))  # type: ignore[arg-type]
+    return SimpleNamespace(right=(made,), notes=())
 
 
 def ported(
