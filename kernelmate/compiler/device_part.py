@@ -21,9 +21,11 @@ from kernelmate.compiler.prelude import (
     EXTREMES_OF_LISTS,
     MACROS,
     POSIX_TYPES,
+    PROMOTING,
     RUNTIME_NAMES,
     STD_NAMES,
     THRUST,
+    promotes,
 )
 from kernelmate.compiler.preprocessor import (
     UMBRELLA,
@@ -345,6 +347,7 @@ class _Plan:
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
         names |= (RUNTIME_NAMES & words - own) | (POSIX_TYPES & words)
+        names |= {promotes(name) for name in PROMOTING & words - own}
         if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
             names |= CURAND_TYPES & words - own
         names |= {
