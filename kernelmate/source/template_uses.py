@@ -31,13 +31,13 @@ _GLOBAL = "\0"
 """Marks a word that is hidden by a local alias of the same name, so that it is not looked up again."""
 
 _WORD = re.compile(r"(?<![\w.\0])(?<!::)(?<!->)[^\W\d]\w*")
-_PLAIN = frozenset(
-    (
-        "bool char signed unsigned short int long float double void const volatile true false sizeof nullptr wchar_t "
-        "typename template struct class std cuda size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
-        "half __half __half2 half2 __nv_bfloat16 nv_bfloat16 __nv_bfloat162 at c10 torch static_cast"
-    ).split()
-)
+_PLAIN = frozenset([
+    "bool", "char", "signed", "unsigned", "short", "int", "long", "float", "double", "void", "const", "volatile",
+    "true", "false", "sizeof", "nullptr", "wchar_t", "typename", "template", "struct", "class", "std", "cuda",
+    "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "half",
+    "__half", "__half2", "half2", "__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162", "at", "c10", "torch",
+    "static_cast",
+])  # fmt: skip
 _NUMBERS = frozenset(["int", "unsigned", "unsigned int", "size_t", "std::size_t", "int64_t", "long"])
 _TORCH_DISPATCH = re.compile(r"AT_DISPATCH_(?:ALL|FLOATING|REDUCED|INTEGRAL|COMPLEX|INDEX|V2|SWITCH|CASE)")
 _FLOATING = ("float", "at::Half", "double")
