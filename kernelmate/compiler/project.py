@@ -40,14 +40,13 @@ class Files:
 
 
 _LAST: list[Files] = []
-"""The last compilation's texts. Each kernel of a file, and each edit of it, reads the same headers, which together are often longer
-than what a `text_cache` keeps."""
+"""Texts of the last two compilations. Each kernel of a file, and each edit of it, reads the same headers, which together are often
+longer than what a `text_cache` keeps; a kernel that does not compile is tried with and without headers of the project in turn."""
 
 
 def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
-    """Loads the unit and every project header that it includes, each once. Texts of the last compilation are not parsed again."""
-    before = _LAST[0] if _LAST else Files([], {}, search, {})
-    known = {file.path: file for file in before.files}
+    """Loads the unit and every project header that it includes, each once. Texts of the last compilations are not parsed again."""
+    known = {file.path: (file, before.functions) for before in reversed(_LAST) for file in before.files}
     loaded = Files([], {}, search, {})
     waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
     characters = 0
@@ -55,8 +54,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
         name, path, content, beside = waiting.pop(0)
         characters += len(content)
         includes: list[tuple[Include, ResolvedInclude]] = []
-        same = known.get(path)
-        same = same if same is not None and same.text == content else None
+        same = known[path][0] if path in known and known[path][0].text == content else None
         for include in includes_of(content) if same is None else [include for include, _ in same.includes]:
             found = search.find(include, beside)
             if found.fate == "project" and found.path is not None:
@@ -78,9 +76,10 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
         name for name, all_of in loaded.macros.items() if any(macro.function for macro in all_of)
     )
     for file in loaded.files:
-        same = known.get(file.path) if loaded.functions == before.functions else None
-        file.parsed = same.parsed if same is not None and same.text == file.text else parse(file.text, loaded.functions)
-    _LAST[:] = [loaded]
+        same, functions = known.get(file.path, (file, None))
+        unchanged = functions == loaded.functions and same.text == file.text
+        file.parsed = same.parsed if unchanged else parse(file.text, loaded.functions)
+    _LAST[:] = [loaded, *_LAST[:1]]
     return loaded
 
 
