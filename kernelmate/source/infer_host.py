@@ -93,7 +93,7 @@ def host_facts(
         instance: the instance of a template whose arguments are bound.
         is_size: True for a whole-number parameter.
     """
-    files = _host_files(kernel.unit)
+    files = host_files(kernel.unit)
     launches = list(host_launches(kernel, files, instance))
     for launch in launches[:_MOST_LAUNCHES]:
         facts = _LaunchReader(kernel, extents, launch, files, is_size).facts()
@@ -101,7 +101,8 @@ def host_facts(
         yield facts
 
 
-def _host_files(unit: Unit) -> HostFiles:
+def host_files(unit: Unit) -> HostFiles:
+    """Returns a unit's text and those of its project."""
     path = Path(unit.path)
     return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
 
@@ -115,7 +116,7 @@ def with_project_types(kernel: Kernel) -> Kernel:
             continue
         base = active_alias(kernel.unit.text, one.base) or ""
         if not base and kernel.unit.language == "cuda":
-            base = type_value(_host_files(kernel.unit), one.base) or ""
+            base = type_value(host_files(kernel.unit), one.base) or ""
         dtype, vector = c_type_dtype(base)
         if dtype is not None:
             parameters[number] = replace(one, base=base, dtype=dtype, vector=vector)

@@ -706,10 +706,10 @@ def test_a_pointer_to_an_array_has_its_sides() -> None:
 
 
 def test_a_struct_that_cannot_be_guessed_has_the_table_that_a_contract_needs() -> None:
-    text = "struct P { float* x; int n; };\n__global__ void k(const __grid_constant__ P p) { p.x[threadIdx.x] = p.n; }"
+    text = "struct P { float* x; Other o; int n; };\n__global__ void k(const __grid_constant__ P p) { p.x[threadIdx.x] = p.n; }"
     with pytest.raises(ContractError) as caught:
         told(text)
-    assert 'p = { x = "inout float32[n]", n = "int32 = 1" }' in (caught.value.hint or "")
+    assert 'p = { x = "inout float32[n]", o = "float32 = 1", n = "int32 = 1" }' in (caught.value.hint or "")
 
 
 def test_a_kernel_without_sizes_has_the_number_of_elements_that_its_arrays_have() -> None:
