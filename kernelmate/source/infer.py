@@ -93,7 +93,7 @@ def inference(kernel: Kernel) -> Inference:
         _fail_without_types(kernel)
     kernel = with_project_types(kernel)
     instances, bound = _instances(kernel)
-    apart = taken_apart(kernel)
+    apart = taken_apart(kernel, bound)
     parameters = apart.kernel.signature.parameters
     types = {p.name: _type(kernel, p, bound) for p in parameters}
     single = [p for p in parameters if not p.pointer and types[p.name][1] == 1 and p.name not in apart.renamed]

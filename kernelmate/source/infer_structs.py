@@ -9,25 +9,29 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView
-from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES
+from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES, short_name
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.infer_host import host_files
-from kernelmate.source.structs import AXES, Field, alignment_of, is_vector, struct_fields
+from kernelmate.source.instances import template_arguments
+from kernelmate.source.structs import AXES, StructField, alignment_of, is_vector, struct_fields
 from kernelmate.source.textures import SHOWN_DTYPES, object_kind
 
 _SIDE = "64"
 """Side of a texture or a surface to which no size belongs."""
+_ACCESSOR = re.compile(r"(?:\w+::)*(?:Generic)?PackedTensorAccessor(32|64|)\Z")
+_TENSOR_SIDE = 8
+"""Side of a tensor that a kernel receives as torch's accessor, whose dimensions are no sizes of the kernel."""
 _ACCESS = r"\b(?P<kind>tex|surf)(?P<rank>[123])D(?P<words>\w*)\s*(?:<\s*(?P<type>[\w ]+?)\s*>)?\s*\((?:[^;()]|\([^()]*\))*?\b{name}\b(?P<rest>[^;]*)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FieldPlace:
     """An argument of a struct: the names that lead to its field, the keys of its entry, its dtype and its place in bytes."""
 
     names: tuple[str, ...]
     keys: tuple[str | int, ...]
     dtype: str
-    field: Field
+    field: StructField
     offset: int
 
     @property
@@ -37,7 +41,11 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A parameter that is made of arguments; of a texture or a surface also its coordinates and channels, and if it is only written."""
+    """A parameter that is made of arguments.
+
+    `rank` is that of a tensor, or of the coordinates of a texture or a surface; of the latter, `channels` are those of a texel, and
+    `written` is True if no access reads it.
+    """
 
     kind: Literal["struct", "pointer", "texture"]
     members: tuple[Member, ...]
@@ -77,37 +85,43 @@ class TakenApart:
             elif not found or found[-1].name != name:
                 whole = self.wholes[name]
                 found.append(Passed(name, whole.kind, whole.members, whole.nbytes, view=whole.view))
-        objects = {name: whole for name, whole in self.wholes.items() if whole.view is not None}
-        shown = (_shown(one, objects[one.name], extents) if one.name in objects else one for one in args)
+        shaped = {name: self.wholes[whole] for name, whole in owner.items() if self.wholes[whole].rank}
+        shown = (_shaped(one, shaped[one.name], extents) if one.name in shaped else one for one in args)
         return tuple(shown), tuple(found)
 
 
-def taken_apart(kernel: Kernel) -> TakenApart:
-    """Returns a kernel with structs, textures and surfaces replaced by the arguments that they are made of, where their fields are plain."""
-    parts = {one.name: found for one in kernel.signature.parameters if (found := _parts(kernel, one))}
-    taken = Counter(part.names[-1] for all_of in parts.values() for part in all_of)
+def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
+    """Returns a kernel with structs, textures and surfaces replaced by the arguments that they are made of, where their fields are plain.
+
+    Args:
+        kernel: the kernel.
+        bound: the arguments of its template by the names of parameters.
+    """
+    parts = {one.name: found for one in kernel.signature.parameters if (found := _parts(kernel, one, bound))}
+    taken = Counter(short_name(part.names) for all_of in parts.values() for part in all_of)
     for one in kernel.signature.parameters:
         taken.update([] if one.name in parts else AXES[: one.vector] if is_vector(one) else [one.name])
     parameters: list[Parameter] = []
     wholes: dict[str, _Whole] = {}
     renamed: set[str] = set()
     for one in kernel.signature.parameters:
-        kind = object_kind(one)
-        if kind is not None:
-            shown, wholes[one.name] = _object(kernel, one, kind)
+        shape = object_kind(one)
+        if shape is not None:
+            shown, wholes[one.name] = _object(kernel, one, shape)
             parameters.append(shown)
         elif one.name not in parts:
             parameters.append(one)
         else:
             members = []
             for part in parts[one.name]:
-                last = part.names[-1]
-                plain = taken[last] == 1 and not last.isdecimal()
-                name = last if plain else "_".join(part.names[last.isdecimal() :])
-                renamed.update([] if plain else [name])
+                short = short_name(part.names)
+                name = short if taken[short] == 1 else "_".join(part.names)
+                renamed.update([] if name == part.names[-1] else [name])
                 members.append(Member(name, part.offset, part.keys))
                 parameters.append(_parameter(one, name, part))
-            wholes[one.name] = _Whole("pointer" if one.pointer else "struct", tuple(members), _size(parts[one.name]))
+            rank = len(members) // 2 if _accessor_fields(one.base, bound) else 0
+            kind: Literal["pointer", "struct"] = "pointer" if one.pointer else "struct"
+            wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank)
     if not wholes:
         return TakenApart(kernel, {}, frozenset())
     signature = replace(kernel.signature, parameters=tuple(parameters))
@@ -138,7 +152,7 @@ def mixed_hint(kernel: Kernel, parameter: Parameter) -> str | None:
 # ------------------------------------------------------------------------------------------------------------ structs
 
 
-def _fields(kernel: Kernel, parameter: Parameter) -> tuple[Field, ...] | None:
+def _fields(kernel: Kernel, parameter: Parameter) -> tuple[StructField, ...] | None:
     name = parameter.base.rpartition("::")[2]
     if parameter.dtype is not None or not name.isidentifier() or name in kernel.signature.template_parameters:
         return None
@@ -149,18 +163,32 @@ def _fields(kernel: Kernel, parameter: Parameter) -> tuple[Field, ...] | None:
     return None
 
 
-def _parts(kernel: Kernel, parameter: Parameter) -> tuple[_Part, ...] | None:
+def _accessor_fields(base: str, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
+    """Returns the fields of torch's accessor of a tensor, which are the same in every version; None for another type."""
+    parsed = template_arguments(base)
+    match = None if parsed is None else _ACCESSOR.match(parsed[0])
+    if parsed is None or match is None or len(parsed[1]) < 2 or not parsed[1][1].isdecimal():
+        return None
+    element, rank = parsed[1][0], int(parsed[1][1])
+    index = "int32_t" if match[1] == "32" else parsed[1][3] if len(parsed[1]) > 3 else "int64_t"
+    words = element.split()
+    plain = " ".join(word for word in words if word != "const")
+    data = StructField("data_", bound.get(plain, plain), True, "const" in words, None)
+    return (data, *(StructField(name, index, False, False, rank) for name in ("sizes_", "strides_")))
+
+
+def _parts(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[_FieldPlace, ...] | None:
     """Returns the parts of a struct that is passed by value, or by a pointer if it holds pointers: others are in arrays."""
     if parameter.dtype is not None or object_kind(parameter) is not None:
         return None
-    parts = _laid_out(parameter.name, _fields(kernel, parameter))
+    parts = _laid_out(parameter.name, _accessor_fields(parameter.base, bound) or _fields(kernel, parameter))
     single = parts is not None and (not parameter.pointer or any(part.field.pointer for part in parts))
     return parts if single else None
 
 
-def _laid_out(name: str, fields: Sequence[Field] | None) -> tuple[_Part, ...] | None:
+def _laid_out(name: str, fields: Sequence[StructField] | None) -> tuple[_FieldPlace, ...] | None:
     """Returns the parts of a struct at their places, each aligned naturally; None if one has a type that no contract describes."""
-    found: list[_Part] = []
+    found: list[_FieldPlace] = []
     at = 0
     for one in fields or ():
         dtype, vector = c_type_dtype(one.type)
@@ -168,7 +196,7 @@ def _laid_out(name: str, fields: Sequence[Field] | None) -> tuple[_Part, ...] | 
             return None
         if one.pointer:
             at = -(-at // POINTER_BYTES) * POINTER_BYTES
-            found.append(_Part((name, one.name), (one.name,), dtype, one, at))
+            found.append(_FieldPlace((name, one.name), (one.name,), dtype, one, at))
             at += POINTER_BYTES
             continue
         nbytes = ITEM_BYTES[dtype]
@@ -178,18 +206,18 @@ def _laid_out(name: str, fields: Sequence[Field] | None) -> tuple[_Part, ...] | 
             for axis in AXES[:vector] if vector > 1 else ("",):
                 numbered: tuple[str | int, ...] = () if one.count is None else (index,)
                 keys = (one.name, *numbered, *([axis] if axis else []))
-                found.append(_Part((name, *map(str, keys)), keys, dtype, one, at))
+                found.append(_FieldPlace((name, *map(str, keys)), keys, dtype, one, at))
                 at += nbytes
     return tuple(found) or None
 
 
-def _size(parts: Sequence[_Part]) -> int:
+def _size(parts: Sequence[_FieldPlace]) -> int:
     """Returns the bytes of a struct, a multiple of its alignment."""
     align = max(max(one.nbytes, 1 if one.field.pointer else alignment_of(one.field.type)) for one in parts)
     return -(-(parts[-1].offset + parts[-1].nbytes) // align) * align
 
 
-def _parameter(whole: Parameter, name: str, part: _Part) -> Parameter:
+def _parameter(whole: Parameter, name: str, part: _FieldPlace) -> Parameter:
     """Returns the parameter that stands for a part of a struct."""
     pointer = part.field.pointer
     written = f"{'const ' * part.field.const}{part.field.type}{' *' * pointer}"
@@ -233,8 +261,14 @@ def _object(kernel: Kernel, parameter: Parameter, kind: str) -> tuple[Parameter,
     return shown, whole
 
 
-def _shown(one: Argument, whole: _Whole, extents: Sequence[str]) -> Argument:
-    """Returns the array that an object shows: its sides are the innermost sizes, and the channels of a texel."""
+def _shaped(one: Argument, whole: _Whole, extents: Sequence[str]) -> Argument:
+    """Returns an argument of a tensor, or the array that an object shows: its sides are the innermost sizes, and the channels of a texel."""
+    if whole.view is None:
+        place = next(member.keys for member in whole.members if member.argument == one.name)
+        if one.shape is not None:
+            return replace(one, shape=(str(_TENSOR_SIDE),) * whole.rank)
+        power = 1 if place[0] == "sizes_" else whole.rank - 1 - int(place[1])
+        return replace(one, value=str(_TENSOR_SIDE**power), fixed=True)
     known = (
         tuple(extents) if len(extents) >= whole.rank or whole.rank < 3 else ()
     )  # three sides may not be as long as one

@@ -65,7 +65,7 @@ def pass_vectors(
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class StructField:
     """One field of a struct: the type without stars and qualifiers, whether it is a pointer, to `const` data, and its elements.
 
     `count` is None for a plain field, a number for an array such as `int pads[2]`, and 0 for an array of another extent.
@@ -90,7 +90,7 @@ def members_of(text: str, name: str) -> dict[str, str] | None:
     return None if fields is None else {one.name: one.type + "*" * one.pointer for one in fields}
 
 
-def struct_fields(text: str, name: str) -> tuple[Field, ...] | None:
+def struct_fields(text: str, name: str) -> tuple[StructField, ...] | None:
     """Returns the fields of a struct; None where the text defines none of this name, or one that has more than plain fields."""
     tokens = lex(text).tokens
     for index in range(len(tokens) - 2):
@@ -106,8 +106,8 @@ def struct_fields(text: str, name: str) -> tuple[Field, ...] | None:
     return None
 
 
-def _fields(tokens: Sequence[Token]) -> tuple[Field, ...] | None:
-    found: list[Field] = []
+def _fields(tokens: Sequence[Token]) -> tuple[StructField, ...] | None:
+    found: list[StructField] = []
     start = 0
     for index, token in enumerate(tokens):
         if token.text in ("(", "{", ":", "static", "template", "virtual"):
@@ -122,7 +122,7 @@ def _fields(tokens: Sequence[Token]) -> tuple[Field, ...] | None:
     return tuple(found) or None
 
 
-def _declared(words: Sequence[str]) -> list[Field] | None:
+def _declared(words: Sequence[str]) -> list[StructField] | None:
     """Returns the fields of one declaration such as `int n, m` or `const float* x`; None if it is another one."""
     plain = [one for one in words if one not in ("const", "__restrict__", "volatile")]
     text = " ".join(plain).replace(" *", "*").replace("*", " *").replace("* ", "*")
@@ -136,5 +136,5 @@ def _declared(words: Sequence[str]) -> list[Field] | None:
             return None
         length = re.fullmatch(r"\[\s*(\d+)\s*\]\s*", one[3] or "")
         count = None if one[3] is None else int(length[1]) if length is not None else 0
-        found.append(Field(one[2], match["type"] + one[1][1:], bool(one[1]), "const" in words, count))
+        found.append(StructField(one[2], match["type"] + one[1][1:], bool(one[1]), "const" in words, count))
     return found

@@ -103,3 +103,19 @@ def test_textures_and_surfaces_have_the_type_and_rank_of_their_accesses(
     assert [
         (one.name, one.direction, one.dtype, one.shape, view.buffer, view.channels) for one, view in shown
     ] == entries
+
+
+def test_an_accessor_of_torch_is_an_array_with_its_sizes_and_strides() -> None:
+    text = """
+    template <typename scalar_t> __global__ void k(
+        const torch::PackedTensorAccessor32<scalar_t, 3, torch::RestrictPtrTraits> a, at::PackedTensorAccessor64<int, 1> b) { b[0] = a.size(0); }
+    void f() { k<float><<<1, 1>>>(a.packed_accessor32<float, 3>(), b.packed_accessor64<int, 1>()); }
+    """
+    contract = round_trip(kernel_of(text))
+    assert [(one.kind, one.nbytes) for one in contract.passing] == [("struct", 32), ("struct", 24)]
+    named = {one.name: one for one in contract.args}
+    a, b = ([named[member.argument] for member in one.members] for one in contract.passing)
+    assert (a[0].dtype, a[0].shape, b[0].dtype, b[0].shape) == ("float32", ("8", "8", "8"), "int32", ("8",))
+    assert [one.value for one in a[1:]] == ["8", "8", "8", "64", "8", "1"]
+    assert {one.dtype for one in b[1:]} == {"int64"}
+    assert all(one.fixed for one in (*a[1:], *b[1:]))
