@@ -107,6 +107,12 @@ def host_files(unit: Unit) -> HostFiles:
     return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
 
 
+def project_type(unit: Unit, name: str) -> str:
+    """Returns the type that branches of a file, or other files of its project, define a name as; an empty text if none does."""
+    base = active_alias(unit.text, name) or ""
+    return base if base or unit.language != "cuda" else type_value(host_files(unit), name) or ""
+
+
 def with_project_types(kernel: Kernel) -> Kernel:
     """Returns a kernel whose parameters have the types that branches of its file, or other files of the project, define their names as."""
     parameters = list(kernel.signature.parameters)
@@ -114,9 +120,7 @@ def with_project_types(kernel: Kernel) -> Kernel:
         named = one.base.isidentifier() and one.base not in ("void", *kernel.signature.template_parameters)
         if one.dtype is not None or not named:
             continue
-        base = active_alias(kernel.unit.text, one.base) or ""
-        if not base and kernel.unit.language == "cuda":
-            base = type_value(host_files(kernel.unit), one.base) or ""
+        base = project_type(kernel.unit, one.base)
         dtype, vector = c_type_dtype(base)
         if dtype is not None:
             parameters[number] = replace(one, base=base, dtype=dtype, vector=vector)

@@ -11,7 +11,7 @@ from typing import Literal
 from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView
 from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES, short_name
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.infer_host import host_files
+from kernelmate.source.infer_host import host_files, project_type
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.structs import AXES, StructField, alignment_of, is_vector, struct_fields
 from kernelmate.source.textures import SHOWN_DTYPES, object_kind
@@ -119,7 +119,7 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
                 renamed.update([] if name == part.names[-1] else [name])
                 members.append(Member(name, part.offset, part.keys))
                 parameters.append(_parameter(one, name, part))
-            rank = len(members) // 2 if _accessor_fields(one.base, bound) else 0
+            rank = len(members) // 2 if _accessor_fields(kernel, one.base, bound) else 0
             kind: Literal["pointer", "struct"] = "pointer" if one.pointer else "struct"
             wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank)
     if not wholes:
@@ -159,11 +159,17 @@ def _fields(kernel: Kernel, parameter: Parameter) -> tuple[StructField, ...] | N
     for host in host_files(kernel.unit).mentioning(name, rf"\b(?:struct|class)\b[^;]*\b{name}\b|\}}\s*{name}\s*;"):
         found = struct_fields(host.text, name)
         if found is not None:
-            return found
+            return tuple(replace(one, type=_defined(kernel, one.type)) for one in found)
     return None
 
 
-def _accessor_fields(base: str, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
+def _defined(kernel: Kernel, name: str) -> str:
+    """Returns the type that a name is defined as, where it is none that CUDA has."""
+    known = c_type_dtype(name)[0] is not None or not name.isidentifier()
+    return name if known else project_type(kernel.unit, name) or name
+
+
+def _accessor_fields(kernel: Kernel, base: str, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
     """Returns the fields of torch's accessor of a tensor, which are the same in every version; None for another type."""
     parsed = template_arguments(base)
     match = None if parsed is None else _ACCESSOR.match(parsed[0])
@@ -173,7 +179,7 @@ def _accessor_fields(base: str, bound: Mapping[str, str]) -> tuple[StructField, 
     index = "int32_t" if match[1] == "32" else parsed[1][3] if len(parsed[1]) > 3 else "int64_t"
     words = element.split()
     plain = " ".join(word for word in words if word != "const")
-    data = StructField("data_", bound.get(plain, plain), True, "const" in words, None)
+    data = StructField("data_", _defined(kernel, bound.get(plain, plain)), True, "const" in words, None)
     return (data, *(StructField(name, index, False, False, rank) for name in ("sizes_", "strides_")))
 
 
@@ -181,7 +187,7 @@ def _parts(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tu
     """Returns the parts of a struct that is passed by value, or by a pointer if it holds pointers: others are in arrays."""
     if parameter.dtype is not None or object_kind(parameter) is not None:
         return None
-    parts = _laid_out(parameter.name, _accessor_fields(parameter.base, bound) or _fields(kernel, parameter))
+    parts = _laid_out(parameter.name, _accessor_fields(kernel, parameter.base, bound) or _fields(kernel, parameter))
     single = parts is not None and (not parameter.pointer or any(part.field.pointer for part in parts))
     return parts if single else None
 

@@ -107,8 +107,9 @@ def test_textures_and_surfaces_have_the_type_and_rank_of_their_accesses(
 
 def test_an_accessor_of_torch_is_an_array_with_its_sizes_and_strides() -> None:
     text = """
+    typedef int Index;
     template <typename scalar_t> __global__ void k(
-        const torch::PackedTensorAccessor32<scalar_t, 3, torch::RestrictPtrTraits> a, at::PackedTensorAccessor64<int, 1> b) { b[0] = a.size(0); }
+        const torch::PackedTensorAccessor32<scalar_t, 3, torch::RestrictPtrTraits> a, at::PackedTensorAccessor64<Index, 1> b) { b[0] = a.size(0); }
     void f() { k<float><<<1, 1>>>(a.packed_accessor32<float, 3>(), b.packed_accessor64<int, 1>()); }
     """
     contract = round_trip(kernel_of(text))
