@@ -220,6 +220,18 @@ class Contract:
         sizes = set(self.guessed) & set(self.sizes[0])
         return self.inferred and (array is None or array in self.guessed or len(sizes) > 1)
 
+    def guesses_about(self, array: str | None) -> tuple[str, ...]:
+        """Returns phrases for the guesses that an access to an array depends on: its shape, and sizes of unknown value."""
+        shapes = [
+            one.shape for one in self.args if one.name == array and one.shape is not None and array in self.guessed
+        ]
+        sizes = [name for name in self.guessed if name in self.sizes[0]]
+        named = " and ".join(filter(None, (", ".join(sizes[:-1]), *sizes[-1:])))
+        return (
+            *(f"the shape {array}[{', '.join(shape)}]" for shape in shapes),
+            *([f"the size{'s' * (len(sizes) > 1)} {named}"] if sizes else []),
+        )
+
     def weight(self, size: Size) -> float | None:
         """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""
         return next((weight for listed, weight in zip(self.sizes, self.weights, strict=False) if listed == size), None)

@@ -298,11 +298,12 @@ class _Guess:
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
+        args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
+        args, passing = self.apart.passed(args, passing, extents)
         sizes = tuple(bounded(size, args, facts.values) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
             origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
-        args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         args, passing = self.apart.passed(args, passing, extents)
         if instances:
             origins["instances"] = _origin_of(self.kernel, instances[0])

@@ -22,7 +22,8 @@ MOST_ELEMENTS = 2 * ELEMENTS
 
 _NOT_EXTENTS = re.compile(
     r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
-    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+)\Z"
+    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+|level|octave|mask|lane|delta|"
+    r"(?!num|n_|count)\w*(?:idx|index|thresh|threshold|_level|_mask|_diff))\Z"
 )
 _INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
 _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))

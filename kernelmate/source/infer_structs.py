@@ -19,8 +19,6 @@ from kernelmate.source.textures import SHOWN_DTYPES, object_kind
 _SIDE = "64"
 """Side of a texture or a surface to which no size belongs."""
 _ACCESSOR = re.compile(r"(?:\w+::)*(?:Generic)?PackedTensorAccessor(32|64|)\Z")
-_TENSOR_SIDE = 8
-"""Side of a tensor that a kernel receives as torch's accessor, whose dimensions are no sizes of the kernel."""
 _ACCESS = r"\b(?P<kind>tex|surf)(?P<rank>[123])D(?P<words>\w*)\s*(?:<\s*(?P<type>[\w ]+?)\s*>)?\s*\((?:[^;()]|\([^()]*\))*?\b{name}\b(?P<rest>[^;]*)"
 
 
@@ -271,10 +269,11 @@ def _shaped(one: Argument, whole: _Whole, extents: Sequence[str]) -> Argument:
     """Returns an argument of a tensor, or the array that an object shows: its sides are the innermost sizes, and the channels of a texel."""
     if whole.view is None:
         place = next(member.keys for member in whole.members if member.argument == one.name)
+        side = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"  # an index below each size is valid
         if one.shape is not None:
-            return replace(one, shape=(str(_TENSOR_SIDE),) * whole.rank)
+            return replace(one, shape=(side,) * whole.rank)
         power = 1 if place[0] == "sizes_" else whole.rank - 1 - int(place[1])
-        return replace(one, value=str(_TENSOR_SIDE**power), fixed=True)
+        return replace(one, value="1" if not power else side if power == 1 else f"{side} ** {power}", fixed=not power)
     known = (
         tuple(extents) if len(extents) >= whole.rank or whole.rank < 3 else ()
     )  # three sides may not be as long as one
