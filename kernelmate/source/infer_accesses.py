@@ -98,7 +98,7 @@ class _KernelBody:
         whole = shape is not None and not (len(shape) > 1 and shape[-1].isdigit())
         covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if kinds == {"write"} and covered else None
-        return ArrayAccesses(shape, direction, bool(kinds & {"read", "update"}))
+        return ArrayAccesses(shape, direction, bool(kinds & {"read", "update", "passed"}))
 
     def _few_elements(self, places: Sequence[int], uses: Sequence[tuple[str | None, str, int]]) -> ArrayAccesses:
         """Returns shape and direction of an array whose elements are all named by constants: `box[0]`, `box[3]`."""
@@ -106,7 +106,7 @@ class _KernelBody:
         every = set(places) == set(range(max(places) + 1)) and not self._partial
         written = kinds == {"write"} and every and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if written else None
-        return ArrayAccesses((str(max(places) + 1),), direction, bool(kinds & {"read", "update"}))
+        return ArrayAccesses((str(max(places) + 1),), direction, bool(kinds & {"read", "update", "passed"}))
 
     def _constant(self, subscript: str | None) -> int | None:
         """Returns a subscript's value if it is a whole number that nothing changes, else None."""
@@ -251,14 +251,16 @@ class _KernelBody:
         return _text(tokens[index + 2 : end]), self._kind(index, end)
 
     def _kind(self, first: int, last: int) -> str:
-        """Returns what happens to an element from one token to another: `read`, `write`, `update` or `other`."""
+        """Returns what happens to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
         after = [token.text for token in self._tokens[last + 1 : last + 3]] + ["", ""]
-        kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", ".", "<<"} else "read"
+        if after[0] == ".":
+            return "passed" if self._kind(first, last + 2) in ("read", "update", "passed") else "other"
+        kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", "<<"} else "read"
         twice = after[0] in ("+", "-") and after[1] == after[0]
         if twice or (after[0] in set("+-*/%&|^") and after[1] == "="):
             kind = "update"
         if kind == "read" and self._may_change(first, last):
-            kind = "update" if self._tokens[first - 1].text in ("+", "-") else "other"
+            kind = "update" if self._tokens[first - 1].text in ("+", "-") else "passed"
         return kind
 
     def _may_change(self, index: int, end: int) -> bool:

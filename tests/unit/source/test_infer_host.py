@@ -765,3 +765,20 @@ def test_a_type_that_only_the_build_decides_is_not_guessed() -> None:
     branches = "#if PRECISION == 64\n#define FP double\n#else\n#define FP float\n#endif\n"
     with pytest.raises(ContractError, match="cannot be inferred"):
         told(branches + "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "direction"),
+    [
+        ("x[i] = twice(x[i]);", "inout"),
+        ("x[i].x = x[i].y;", "inout"),
+        ("x[i] = make_float2(1, 2);", "out"),
+        ("x[i].x = 1; x[i].y = 2;", "out"),
+    ],
+)
+def test_an_array_that_may_be_read_is_no_output_though_nothing_fills_it(body: str, direction: str) -> None:
+    text = (
+        f"__global__ void k(float2* x, int n) {{ int i = threadIdx.x; if (i < n) {{ {body} }} }}\n"
+        "int main() { float2* x; cudaMalloc(&x, 640 * sizeof(float2)); k<<<1, 640>>>(x, 640); }\n"
+    )
+    assert next(line for line in told(text) if line.startswith("x =")).startswith(f'x = "{direction} ')
