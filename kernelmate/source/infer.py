@@ -15,6 +15,7 @@ from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
 from kernelmate.source.infer_host import HostFacts, host_facts, with_project_types
+from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
     LaunchGuess,
     following,
@@ -307,6 +308,7 @@ class _Guess:
         args, passing = self.apart.passed(args, passing, extents)
         if instances:
             origins["instances"] = _origin_of(self.kernel, instances[0])
+        integers = [one.name for one in args if one.shape is not None and "int" in one.dtype and one.direction != "out"]
         contract = Contract(
             kernel=self.kernel.name,
             sizes=sizes,
@@ -321,6 +323,7 @@ class _Guess:
                 *(name for name in extents if name not in facts.values),
                 *(one.name for one in args if one.shape is not None and one.name not in origins),
             ),
+            indexed=indexed_by_inputs(self.kernel, integers),
         )
         return Inference(contract, origins)
 

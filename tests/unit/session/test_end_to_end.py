@@ -253,6 +253,18 @@ __global__ void look(float* y, int n) { int i = blockIdx.x * blockDim.x + thread
 """
 
 
+LETTERS = """\
+__global__ void letters(const char* text, int* counts, int n) {
+  __shared__ int bins[8];
+  if (threadIdx.x < 8) bins[threadIdx.x] = 0;
+  __syncthreads();
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  int letter = i < n ? text[i] - 'a' : 0;
+  if (i < n) atomicAdd(&bins[letter / 4], 1);
+  __syncthreads();
+  if (threadIdx.x < 8) atomicAdd(&counts[threadIdx.x], bins[threadIdx.x]);
+}
+"""
 SCATTER = """\
 __global__ void add(const int* members, float* force, int count, int first) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -266,7 +278,12 @@ __global__ void add(const int* members, float* force, int count, int first) {
     [
         (RELATED, "out-of-bounds-read", "the sizes rows, left and right"),
         (POINTER, "illegal-address", "the size n"),
-        (SCATTER, "global-race", "the shape force[count, first], the sizes count and first"),
+        (LETTERS, "out-of-bounds-write", "the size n, the integers in subscripts of bins"),
+        (
+            SCATTER,
+            "global-race",
+            "the shape force[count, first], the sizes count and first, the integers in subscripts of force",
+        ),
     ],
 )
 def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(

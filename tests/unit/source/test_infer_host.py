@@ -782,3 +782,14 @@ def test_an_array_that_may_be_read_is_no_output_though_nothing_fills_it(body: st
         "int main() { float2* x; cudaMalloc(&x, 640 * sizeof(float2)); k<<<1, 640>>>(x, 640); }\n"
     )
     assert next(line for line in told(text) if line.startswith("x =")).startswith(f'x = "{direction} ')
+
+
+def test_arrays_with_subscripts_made_of_integers_that_are_read_are_known() -> None:
+    text = """
+    __global__ void k(const int* offsets, const float* x, float* y, float* z, int n) {
+      __shared__ float part[32];
+      for (int i = offsets[n]; i < n; i++) { y[i] = x[threadIdx.x]; int at = i % 32; part[at] = 1; }
+      z[n] = part[threadIdx.x];
+    }
+    """
+    assert inference(find_kernels(text_unit(text))[0]).contract.indexed == ("y", "part")
