@@ -23,6 +23,7 @@ from kernelmate.source.infer_launch import (
     is_legal,
     launch_by_indices,
     partly_written,
+    work_of,
     written_launch,
 )
 from kernelmate.source.infer_python import python_facts
@@ -35,6 +36,7 @@ from kernelmate.source.infer_sizes import (
     guessed_value,
     is_size,
     largest_array,
+    looped,
     matmul,
     matrix_of,
     ordered,
@@ -301,7 +303,8 @@ class _Guess:
         )
         args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         args, passing = self.apart.passed(args, passing, extents)
-        sizes = tuple(bounded(size, args, facts.values) for size in sizes)
+        loops = looped(self.kernel.source, extents)
+        sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
             origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])

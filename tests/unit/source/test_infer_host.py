@@ -793,3 +793,22 @@ def test_arrays_with_subscripts_made_of_integers_that_are_read_are_known() -> No
     }
     """
     assert inference(find_kernels(text_unit(text))[0]).contract.indexed == ("y", "part")
+
+
+@pytest.mark.parametrize(
+    ("loop", "size"),
+    [
+        ("for (int k = 0; k < N; k++) sum += a[row * N + k] * b[k * N + col];", 128),
+        ("for (int k = threadIdx.x; k < N; k += 32) sum += a[k];", 1024),
+        ("for (int k = 0; k < 3; k++) sum += a[row * N + col];", 1024),
+    ],
+)
+def test_sizes_of_host_code_are_halved_where_each_thread_loops_over_one(loop: str, size: int) -> None:
+    text = f"""
+__global__ void k(const float* a, const float* b, float* c, int N) {{
+  int row = blockIdx.y * 32 + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
+  float sum = 0; {loop} c[row * N + col] = sum;
+}}
+int main() {{ int N = 1024; float *a, *b, *c; cudaMalloc(&a, N * N * 4); k<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N); }}
+"""
+    assert told(text)[0].partition("  #")[0] == f"sizes = [{{ N = {size} }}]"
