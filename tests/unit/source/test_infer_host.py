@@ -812,3 +812,16 @@ __global__ void k(const float* a, const float* b, float* c, int N) {{
 int main() {{ int N = 1024; float *a, *b, *c; cudaMalloc(&a, N * N * 4); k<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N); }}
 """
     assert told(text)[0].partition("  #")[0] == f"sizes = [{{ N = {size} }}]"
+
+
+@pytest.mark.parametrize(
+    ("body", "entry"),
+    [
+        ("x[i] = y[0]; x[i + n] = 1; x[i + 2 * n] = 2;", 'x = "out float32[3, n]"'),
+        ("x[i] += x[n + i];", 'x = "inout float32[2, n]"'),
+        ("x[i] = x[i + 2 * n];", 'x = "inout float32[n]"  # a guess'),
+    ],
+)
+def test_parts_of_an_array_that_offsets_name_are_its_first_dimension(body: str, entry: str) -> None:
+    text = f"__global__ void k(float* x, const float* y, int n) {{ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) {{ {body} }} }}"
+    assert any(line.startswith(entry) for line in told(text)), told(text)
