@@ -29,7 +29,7 @@ from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.preprocessor import STANDARD_HEADERS, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.project import TextBefore, texts_before
-from kernelmate.compiler.project_headers import include_folder
+from kernelmate.compiler.project_headers import header_templates, include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
@@ -393,7 +393,7 @@ def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> t
             for name in names
             for start, text in _SUPPLIERS.items()
             if name.startswith(start) and (start != "cuda/" or is_library(name))
-        )
+        ) | dict.fromkeys(header_templates(names, Path(prepared.request.kernel.unit.path)))
         said = f"{said} ({'; '.join(suppliers)})" if suppliers else said
         found.append(Diagnostic("warning", said, *_place(prepared, including, headers[0]), MISSING_HEADER))
     return tuple(found)
