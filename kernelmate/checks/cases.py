@@ -295,7 +295,8 @@ class CaseJudge:
             both = " (the baseline does it too)" if finding.code in theirs else ""
             if severity == "error" and self._is_of_a_guess(finding, theirs):
                 severity = "warning"
-                both += "; the contract is a guess: if its sizes and shapes are meant, write it above the kernel, and this is an error"
+                guesses = ", ".join(self.contract.guesses_about(finding.buffer)) or "its sizes and shapes"
+                both += f"; the contract is a guess ({guesses}): if that is meant, write it above the kernel, and this is an error"
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
             record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
 

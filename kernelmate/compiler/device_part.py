@@ -21,9 +21,11 @@ from kernelmate.compiler.prelude import (
     EXTREMES_OF_LISTS,
     MACROS,
     POSIX_TYPES,
+    PROMOTING,
     RUNTIME_NAMES,
     STD_NAMES,
     THRUST,
+    promotes,
 )
 from kernelmate.compiler.preprocessor import (
     UMBRELLA,
@@ -36,7 +38,7 @@ from kernelmate.compiler.preprocessor import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.project import File, Files, load_files
+from kernelmate.compiler.project import File, Files, TextBefore, load_files
 from kernelmate.compiler.project_headers import include_folder
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
@@ -177,6 +179,7 @@ def device_part(
     guess: bool = True,
     mark_missing: bool = False,
     rejected: frozenset[tuple[str | None, int]] = frozenset(),
+    before: TextBefore | None = None,
 ) -> DevicePart:
     """Extract the device part of CUDA text. Reads headers, and executes nothing.
 
@@ -194,8 +197,9 @@ def device_part(
             reached it.
         rejected: lines where the compiler found errors, each with its header's name or None: plain types and aliases there are
             left out, unless they are always kept.
+        before: what another file has before it includes the unit.
     """
-    files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess))
+    files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system), guess), before)
     rules = Rules(files, kernel, place=place, everything=everything)
     if rejected:
         rules.nodes = [node for node in rules.nodes if not _is_rejected(node, rejected)]
@@ -345,6 +349,7 @@ class _Plan:
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
         names |= (RUNTIME_NAMES & words - own) | (POSIX_TYPES & words)
+        names |= {promotes(name) for name in PROMOTING & words - own}
         if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
             names |= CURAND_TYPES & words - own
         names |= {

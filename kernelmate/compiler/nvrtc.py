@@ -28,7 +28,8 @@ from kernelmate.compiler.places import compiler_version, header_versions, system
 from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.preprocessor import STANDARD_HEADERS, is_library
 from kernelmate.compiler.process import COMPILER, CompilerProcess
-from kernelmate.compiler.project_headers import include_folder
+from kernelmate.compiler.project import TextBefore, texts_before
+from kernelmate.compiler.project_headers import header_templates, include_folder
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
@@ -101,6 +102,12 @@ def compile_kernel(
             prepared, product = without, again
     if not product.ok:
         prepared, product = _without_rejected(prepared, product, options, compiler, timeout_s, cache)
+    for before in texts_before(Path(kernel.unit.path)) if not product.ok else ():
+        behind = _prepare(request, target, options, before=before)
+        again = _product(behind, compiler, timeout_s, cache)
+        if again.ok:
+            prepared, product = behind, again
+            break
     if AMBIGUOUS in product.log and instance is None:
         prepared = _prepare(request, target, options, guess=bool(prepared.part.guessed), typed=True)
         product = _product(prepared, compiler, timeout_s, cache)
@@ -112,6 +119,7 @@ def compile_kernel(
 
 
 _MOST_ROUNDS = 4
+_BEHIND = "it does not compile alone: it is compiled behind the lines of {} before its #include"
 
 
 def _without_rejected(
@@ -193,9 +201,11 @@ def compile_job(
 
     Arguments are those of `compile_kernel`, and what that returned for them; nothing is compiled.
     """
-    guess = any(one.code == GUESSED_HEADER for one in judged.diagnostics)
+    said = " ".join(one.message for one in judged.diagnostics if one.code == GUESSED_HEADER)
+    others = texts_before(Path(kernel.unit.path)) if said else ()
+    before = next((one for one in others if _BEHIND.format(one.path) in said), None)
     request = Request(kernel, tuple(contract_options), instance)
-    return _prepare(request, target, options, guess=guess, rejected=frozenset(judged.rejected)).job
+    return _prepare(request, target, options, guess=bool(said), rejected=frozenset(judged.rejected), before=before).job
 
 
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
@@ -220,6 +230,7 @@ class _Prepared:
     includes: tuple[str, ...]
     """Folders in which the user's headers are sought."""
     rejected: frozenset[tuple[str | None, int]]
+    before: TextBefore | None = None
 
     @property
     def compiler(self) -> str:
@@ -238,7 +249,7 @@ class _Prepared:
 
 def _prepare(
     request: Request, target: Target, options: CompileOptions, *, guess: bool = True, typed: bool = False,
-    rejected: frozenset[tuple[str | None, int]] = frozenset(),
+    rejected: frozenset[tuple[str | None, int]] = frozenset(), before: TextBefore | None = None,
 ) -> _Prepared:  # fmt: skip
     """Returns the compiler's input.
 
@@ -267,6 +278,7 @@ def _prepare(
         guess=guess,
         mark_missing=True,
         rejected=rejected,
+        before=before,
     )
     texts = (part.text, *(text for _, text in part.headers))
     seeded = any(_INTERNAL.search(text) for text in texts)
@@ -278,10 +290,10 @@ def _prepare(
         text=part.text + aliases,
         name=UNIT_NAME,
         headers=(*part.headers, prelude, *((name, "") for name in STANDARD_HEADERS if name not in dict(part.headers))),
-        options=(*flags, *hidden),
+        options=(*flags, *hidden, *([f"--pre-include={before.path.name}"] if before is not None else [])),
         expressions=(expression,),
     )
-    return _Prepared(request, target, part, flags, job, user, rejected)
+    return _Prepared(request, target, part, flags, job, user, rejected, before)
 
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
@@ -381,7 +393,7 @@ def _missing_headers(prepared: _Prepared, missing: Sequence[MissingHeader]) -> t
             for name in names
             for start, text in _SUPPLIERS.items()
             if name.startswith(start) and (start != "cuda/" or is_library(name))
-        )
+        ) | dict.fromkeys(header_templates(names, Path(prepared.request.kernel.unit.path)))
         said = f"{said} ({'; '.join(suppliers)})" if suppliers else said
         found.append(Diagnostic("warning", said, *_place(prepared, including, headers[0]), MISSING_HEADER))
     return tuple(found)
@@ -393,8 +405,11 @@ def missing_names(warning: str) -> list[str]:
 
 
 def _guessed(prepared: _Prepared) -> tuple[Diagnostic, ...]:
-    """Returns a note for each folder whose headers were found by their names alone."""
+    """Returns a note for each folder whose headers were found by their names alone, and for a file that includes this one."""
     found = []
+    if prepared.before is not None:
+        place = prepared.sources.locate(UNIT_NAME, 1, 1)
+        found.append(Diagnostic("note", _BEHIND.format(prepared.before.path), *place, GUESSED_HEADER))
     for folder, guessed in _by(prepared.part.guessed, lambda one: include_folder(one[0].name, one[1])):
         names = ", ".join(dict.fromkeys(header.name for header, _ in guessed))
         said = (

@@ -203,6 +203,59 @@ _FUNCTIONS = words_of(
 )
 """Functions that NVRTC has in the global namespace, with C++ overloads."""
 
+_WHOLE = (
+    "bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int", "long",
+    "unsigned long", "long long", "unsigned long long",
+)  # fmt: skip
+_PROMOTED = "".join(
+    (
+        "template <class T> struct _kernelmate_whole {};\n",
+        *(f"template <> struct _kernelmate_whole<{one}> {{ typedef double type; }};\n" for one in _WHOLE),
+        "template <class T> struct _kernelmate_real : _kernelmate_whole<T> {};\n",
+        *(f"template <> struct _kernelmate_real<{one}> {{ typedef {one} type; }};\n" for one in ("float", "double")),
+        "template <class T> using _kernelmate_real_t = typename _kernelmate_real<T>::type;\n",
+    )
+)
+_OF_ONE = words_of(
+    "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10 log1p log2 "
+    "logb nearbyint rint round sin sinh sqrt tan tanh tgamma trunc"
+)
+_OF_SEVERAL = {
+    **dict.fromkeys(words_of("atan2 copysign fdim fmax fmin fmod hypot nextafter pow remainder"), "TU"),
+    "fma": "TUV",
+}
+PROMOTING = _OF_ONE | _OF_SEVERAL.keys()
+"""Functions that C++ defines for arguments of different arithmetic types too, as for integers: `pow(x, 0.5)` of a float is a double.
+
+nvcc takes these overloads from the host's library; NVRTC has those of equal types alone, and calls the others ambiguous.
+"""
+
+
+def promotes(name: str) -> str:
+    """Returns the name under which the prelude has the overloads of a function for different types."""
+    return f"{name}(mixed)"
+
+
+def _promoting(name: str) -> str:
+    """Returns the overload of a function for integers, or for arguments of different types."""
+    if name in _OF_ONE:
+        return (
+            f"template <class T> __host__ __device__ typename _kernelmate_whole<T>::type {name}(T x) "
+            f"{{ return {name}(double(x)); }}\n"
+        )
+    types = _OF_SEVERAL[name]
+    result = f"decltype({' + '.join(f'_kernelmate_real_t<{one}>()' for one in types)})"
+    parameters, values = (
+        ", ".join(f"{before}{one.lower()}{after}" for before, one, after in parts)
+        for parts in ([(f"{one} ", one, "") for one in types], [("R(", one, ")") for one in types])
+    )
+    kinds = ", ".join(f"class {one}" for one in types)
+    return (
+        f"template <{kinds}> __host__ __device__ {result} {name}({parameters}) "
+        f"{{ typedef {result} R; return {name}({values}); }}\n"
+    )
+
+
 _ALGORITHMS = """\
 namespace std {
 template <class T> __host__ __device__ constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
@@ -400,6 +453,10 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
     yield from (text for name, text in (_POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES).items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
+    promoting = sorted(name for name in PROMOTING if promotes(name) in names)
+    if promoting:
+        yield _PROMOTED
+        yield from map(_promoting, promoting)
     functions = sorted(names & _FUNCTIONS)
     if functions:
         yield f"namespace std {{ {' '.join(f'using ::{name};' for name in functions)} }}\n"

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from kernelmate.compiler.declarations import Parsed, parse
-from kernelmate.compiler.preprocessor import Include, IncludeSearch, Macro, ResolvedInclude, includes_of, macros_of
+from kernelmate.compiler.preprocessor import (
+    Include,
+    IncludeSearch,
+    Macro,
+    ResolvedInclude,
+    directive_lines,
+    includes_of,
+    macros_of,
+)
+from kernelmate.source.host_text import project_texts
 from kernelmate.source.tokens import lex
 
 _MOST_HEADERS = 1000
 _MOST_PROJECT_CHARACTERS = 64 << 20
+_MOST_INCLUDERS = 3
+"""Files that include a unit, behind whose texts it is tried."""
 
 
 @dataclass(slots=True)
@@ -39,24 +50,36 @@ class Files:
     """Names of function-like macros."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextBefore:
+    """The lines of a file that come before its `#include` of a unit, without which that does not compile alone."""
+
+    path: Path
+    text: str
+
+
 _LAST: list[Files] = []
-"""The last compilation's texts. Each kernel of a file, and each edit of it, reads the same headers, which together are often longer
-than what a `text_cache` keeps."""
+"""Texts of the last two compilations. Each kernel of a file, and each edit of it, reads the same headers, which together are often
+longer than what a `text_cache` keeps; a kernel that does not compile is tried with and without headers of the project in turn."""
 
 
-def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
-    """Loads the unit and every project header that it includes, each once. Texts of the last compilation are not parsed again."""
-    before = _LAST[0] if _LAST else Files([], {}, search, {})
-    known = {file.path: file for file in before.files}
+def load_files(text: str, directory: Path, search: IncludeSearch, before: TextBefore | None = None) -> Files:
+    """Loads the unit and every project header that it includes, each once. Texts of the last compilations are not parsed again.
+
+    The text `before` the unit, if there is one, is a header that no text includes.
+    """
+    known = {file.path: (file, before.functions) for before in reversed(_LAST) for file in before.files}
     loaded = Files([], {}, search, {})
     waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
+    if before is not None:
+        loaded.names[before.path] = before.path.name
+        waiting.append((before.path.name, before.path, before.text, before.path.parent))
     characters = 0
     while waiting:
         name, path, content, beside = waiting.pop(0)
         characters += len(content)
         includes: list[tuple[Include, ResolvedInclude]] = []
-        same = known.get(path)
-        same = same if same is not None and same.text == content else None
+        same = known[path][0] if path in known and known[path][0].text == content else None
         for include in includes_of(content) if same is None else [include for include, _ in same.includes]:
             found = search.find(include, beside)
             if found.fate == "project" and found.path is not None:
@@ -78,10 +101,28 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
         name for name, all_of in loaded.macros.items() if any(macro.function for macro in all_of)
     )
     for file in loaded.files:
-        same = known.get(file.path) if loaded.functions == before.functions else None
-        file.parsed = same.parsed if same is not None and same.text == file.text else parse(file.text, loaded.functions)
-    _LAST[:] = [loaded]
+        same, functions = known.get(file.path, (file, None))
+        unchanged = functions == loaded.functions and same.text == file.text
+        file.parsed = same.parsed if unchanged else parse(file.text, loaded.functions)
+    _LAST[:] = [loaded, *_LAST[:1]]
     return loaded
+
+
+def texts_before(path: Path) -> Iterator[TextBefore]:
+    """Yields what precedes the `#include` of a file in others of its project, the nearest first, and not within braces."""
+    found = 0
+    for file, text in project_texts(path) if path.is_file() else ():
+        if path.name not in text or found == _MOST_INCLUDERS:
+            continue
+        named = (one for one in includes_of(text) if PurePath(one.name).name == path.name)
+        include = next((one for one in named if (file.parent / one.name).resolve() == path.resolve()), None)
+        head = "" if include is None else text[: include.start]
+        code = [token.text for token in lex(head).tokens if not token.directive]
+        if include is not None and code.count("{") == code.count("}"):
+            found += 1
+            words = [line[1].text for line in directive_lines(head) if len(line) > 1]
+            still = sum(word in ("if", "ifdef", "ifndef") for word in words) - words.count("endif")
+            yield TextBefore(file.resolve(), head + "\n#endif" * still + "\n")
 
 
 def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ()) -> frozenset[str]:

@@ -55,6 +55,17 @@ def nearest_header(name: str, beside: Path) -> Path | None:
     return found[0][1]
 
 
+def header_templates(names: Iterable[str], unit: Path) -> list[str]:
+    """Returns a phrase for each header that the project's build makes from a template: `config.h` from `config.h.in`."""
+    beside = unit.resolve().parent
+    found = [(name, nearest_header(f"{PurePath(name).name}.in", beside)) for name in names]
+    return [
+        f"the build makes {name} from {template}: build the project, and add the folder with the header"
+        for name, template in found
+        if template is not None
+    ]
+
+
 def _searched_folder(beside: Path) -> Path | None:
     """Returns the project's folder; for a git submodule, that of the outermost repository that has it.
 

@@ -240,6 +240,8 @@ class Rules:
 
     def _known_namespace(self, file: File, declaration: Declaration) -> bool:
         words = [t.text for t in file.parsed.code[declaration.start + 2 : declaration.stop] if t.kind == "word"]
+        if words and words[0] in _TORCH_ROOTS and set(words[1:]) - torch_names() - self._namespaces:
+            return False  # a part of torch for host code alone
         return bool(words) and words[0] in self._namespaces and not (words[0] == "std" and len(words) > 1)
 
 

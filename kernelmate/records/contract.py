@@ -170,6 +170,7 @@ class Contract:
         slowdown: the most that a listed size's time may rise, as a fraction.
         inferred: True if the contract was guessed from the signature; no candidate is then accepted automatically.
         guessed: of an inferred contract, the sizes whose values nothing in the project gives, and the arrays whose shapes nothing gives.
+        indexed: of an inferred contract, the arrays whose subscripts depend on integers that are drawn.
         line: first line of the block in the user's file; None when inferred.
         stages: of a pipeline, its steps in order; empty for a kernel. A pipeline has neither grid nor block of its own.
         temporaries: of a pipeline, the arrays that its stages share and its caller does not see; each is poisoned before
@@ -198,6 +199,7 @@ class Contract:
     slowdown: float = SLOWDOWN
     inferred: bool = False
     guessed: tuple[str, ...] = ()
+    indexed: tuple[str, ...] = ()
     line: int | None = None
     passing: tuple[Passed, ...] = ()
     stages: tuple[Stage, ...] = ()
@@ -213,12 +215,25 @@ class Contract:
         return tuple(known[one.name] if one.kind == "argument" else None for one in self.passing if not one.variable)
 
     def is_guessed(self, array: str | None) -> bool:
-        """Returns True if an array's shape is a guess, or may not fit the sizes, since the relation of several guessed ones is unknown.
+        """Returns True if an array's shape, or what its subscripts depend on, is a guess, or may not fit several guessed sizes.
 
         None stands for an address in no array, such as one in a variable that host code would have set: True if inferred.
         """
         sizes = set(self.guessed) & set(self.sizes[0])
-        return self.inferred and (array is None or array in self.guessed or len(sizes) > 1)
+        return self.inferred and (array is None or array in (*self.guessed, *self.indexed) or len(sizes) > 1)
+
+    def guesses_about(self, array: str | None) -> tuple[str, ...]:
+        """Returns phrases for the guesses that an access to an array depends on: shape, sizes, and drawn integers."""
+        shapes = [
+            one.shape for one in self.args if one.name == array and one.shape is not None and array in self.guessed
+        ]
+        sizes = [name for name in self.guessed if name in self.sizes[0]]
+        named = " and ".join(filter(None, (", ".join(sizes[:-1]), *sizes[-1:])))
+        return (
+            *(f"the shape {array}[{', '.join(shape)}]" for shape in shapes),
+            *([f"the size{'s' * (len(sizes) > 1)} {named}"] if sizes else []),
+            *([f"the integers in subscripts of {array}"] if array in self.indexed else []),
+        )
 
     def weight(self, size: Size) -> float | None:
         """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""

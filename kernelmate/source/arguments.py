@@ -63,7 +63,7 @@ class PassingReader:
         every = [(("args",), name, entries[name]) for name in parameters]
         every += [(("symbols",), name, entry) for name, entry in variables.items()]
         for table, name, entry in every:
-            self._names.update(leaf.names[-1] for leaf in _leaves(entry, (name,), (*table, name)))
+            self._names.update(short_name(leaf.names) for leaf in _leaves(entry, (name,), (*table, name)))
         for name, parameter in parameters.items():
             self._parameter(parameter, entries[name])
         for name, entry in variables.items():
@@ -265,8 +265,8 @@ class PassingReader:
     def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:
         """Reads an entry that is not a parameter of its own, under its own name, or under its full name where two have it."""
         last = leaf.names[-1]
-        short = self._names[last] == 1 and not last.isdecimal()
-        name = last if short else "_".join(leaf.names[-2:] if last.isdecimal() and len(leaf.names) > 2 else leaf.names)
+        short = short_name(leaf.names)
+        name = short if self._names[short] == 1 else "_".join(leaf.names)
         if not name.isidentifier() or any(one.name == name for one in self.args):
             self.document.fail(leaf.path, f"{name!r} cannot be the name of an argument.", "Rename the field.", key=True)
         if leaf.path != ("args", name):
@@ -308,6 +308,11 @@ class PassingReader:
             if found[1] != dtype or (found[2] is not None) != pointer:
                 wanted = f"in {dtype}[n]" if pointer else dtype
                 self.document.fail(path, f"{path[-1]} is declared as {declared}.", f"Write {wanted}.")
+
+
+def short_name(names: Sequence[str]) -> str:
+    """Returns the name of a field, `n`, or of an element of a list in one, `pads_0`, that it has where no other has it too."""
+    return "_".join(names[-2:]) if names[-1].isdecimal() else names[-1]
 
 
 def _parameter_of(name: str, *, pointer: bool, dtype: str | None = None) -> Parameter:

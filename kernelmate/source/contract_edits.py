@@ -83,7 +83,9 @@ def _value_edits(kernel: Kernel, block: ContractBlock, contract: Contract) -> li
         return None
     same = replace(contract, grid=current.grid, block=current.block, shared=current.shared, require=current.require)
     same = replace(same, reference=current.reference, reference_kind=current.reference_kind)
-    if same != replace(current, line=contract.line, inferred=contract.inferred, guessed=contract.guessed):
+    if same != replace(
+        current, line=contract.line, inferred=contract.inferred, guessed=contract.guessed, indexed=contract.indexed
+    ):
         return None
     document = Document.read(block)
     wanted = {

@@ -15,6 +15,7 @@ from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
 from kernelmate.source.infer_host import HostFacts, host_facts, with_project_types
+from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
     LaunchGuess,
     following,
@@ -22,6 +23,7 @@ from kernelmate.source.infer_launch import (
     is_legal,
     launch_by_indices,
     partly_written,
+    work_of,
     written_launch,
 )
 from kernelmate.source.infer_python import python_facts
@@ -34,6 +36,7 @@ from kernelmate.source.infer_sizes import (
     guessed_value,
     is_size,
     largest_array,
+    looped,
     matmul,
     matrix_of,
     ordered,
@@ -41,6 +44,7 @@ from kernelmate.source.infer_sizes import (
     shrunk,
     sizes_of,
 )
+from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
@@ -92,10 +96,12 @@ def inference(kernel: Kernel) -> Inference:
         _fail_without_types(kernel)
     kernel = with_project_types(kernel)
     instances, bound = _instances(kernel)
-    types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
-    single = [p for p in kernel.signature.parameters if not p.pointer and types[p.name][1] == 1]
+    apart = taken_apart(kernel, bound)
+    parameters = apart.kernel.signature.parameters
+    types = {p.name: _type(kernel, p, bound) for p in parameters}
+    single = [p for p in parameters if not p.pointer and types[p.name][1] == 1 and p.name not in apart.renamed]
     whole = [p.name for p in single if is_size(p, types[p.name][0])]
-    guess = _Guess(kernel, types, whole, _constants(kernel, instances))
+    guess = _Guess(apart, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
     for facts in launches:
@@ -120,7 +126,7 @@ def _facts(
     if kernel.unit.language == "python":
         found = list(python_facts(kernel, whole))
     else:
-        found = list(host_facts(kernel, whole, instance, lambda name: "int" in types[name][0]))
+        found = list(host_facts(kernel, whole, instance, lambda name: "int" in types.get(name, ("", 1))[0]))
     return sorted(found, key=lambda facts: (not facts.grid, not facts.block))
 
 
@@ -188,12 +194,13 @@ class _Guess:
 
     def __init__(
         self,
-        kernel: Kernel,
+        apart: TakenApart,
         types: Mapping[str, tuple[str, int]],
         whole: Sequence[str],
         constants: Mapping[str, str],
     ) -> None:
-        self.kernel, self.types, self.whole, self.constants = kernel, types, whole, constants
+        self.apart, self.kernel = apart, apart.kernel
+        self.types, self.whole, self.constants = types, whole, constants
 
     def extents(self, facts: HostFacts) -> tuple[str, ...]:
         """Returns the parameters that are sizes, the outermost in memory first."""
@@ -294,13 +301,17 @@ class _Guess:
         args = tuple(
             self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
         )
-        sizes = tuple(bounded(size, args, facts.values) for size in sizes)
+        args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
+        args, passing = self.apart.passed(args, passing, extents)
+        loops = looped(self.kernel.source, extents)
+        sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
             origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])
-        args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
+        args, passing = self.apart.passed(args, passing, extents)
         if instances:
             origins["instances"] = _origin_of(self.kernel, instances[0])
+        integers = [one.name for one in args if one.shape is not None and "int" in one.dtype and one.direction != "out"]
         contract = Contract(
             kernel=self.kernel.name,
             sizes=sizes,
@@ -315,6 +326,7 @@ class _Guess:
                 *(name for name in extents if name not in facts.values),
                 *(one.name for one in args if one.shape is not None and one.name not in origins),
             ),
+            indexed=indexed_by_inputs(self.kernel, integers),
         )
         return Inference(contract, origins)
 
@@ -462,6 +474,8 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
         dtype, vector = c_type_dtype(bound[parameter.base])
     if dtype is None and parameter.base == "void" and parameter.pointer:
         dtype = "uint8"
+    if dtype is None and (element := element_of(kernel, parameter)) is not None:
+        dtype, vector = element
     if dtype is None or (vector > len(AXES) and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
         raise ContractError(
@@ -469,6 +483,6 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
             file=kernel.unit.path,
             line=line,
             column=column,
-            hint=entry_hint(kernel, parameter),
+            hint=mixed_hint(kernel, parameter) or entry_hint(kernel, parameter),
         )
     return dtype, vector

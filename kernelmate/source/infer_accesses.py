@@ -10,15 +10,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from kernelmate.records import Direction, Kernel
+from kernelmate.source.polynomials import Poly, added, multiplied, split_offset
 from kernelmate.source.tokens import Token, closing, lex, opening_angle
-
-Poly = dict[tuple[str, ...], int]
-"""Coefficients of products of names; the empty product is the constant."""
 
 _CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\s*)+\)")
 _BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
@@ -93,12 +91,12 @@ class _KernelBody:
         if len(set(places)) > 1 and None not in places:
             return self._few_elements([place for place in places if place is not None], uses)
         shapes = {None if subscript is None else self._shape(subscript) for subscript, _, _ in uses}
-        shape = shapes.pop() if len(shapes) == 1 else None
+        shape = shapes.pop() if len(shapes) == 1 else self._planes([subscript for subscript, _, _ in uses])
         kinds = {kind for _, kind, _ in uses}
         whole = shape is not None and not (len(shape) > 1 and shape[-1].isdigit())
         covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if kinds == {"write"} and covered else None
-        return ArrayAccesses(shape, direction, bool(kinds & {"read", "update"}))
+        return ArrayAccesses(shape, direction, bool(kinds & {"read", "update", "passed"}))
 
     def _few_elements(self, places: Sequence[int], uses: Sequence[tuple[str | None, str, int]]) -> ArrayAccesses:
         """Returns shape and direction of an array whose elements are all named by constants: `box[0]`, `box[3]`."""
@@ -106,7 +104,23 @@ class _KernelBody:
         every = set(places) == set(range(max(places) + 1)) and not self._partial
         written = kinds == {"write"} and every and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
         direction: Direction | None = "in" if kinds == {"read"} else "out" if written else None
-        return ArrayAccesses((str(max(places) + 1),), direction, bool(kinds & {"read", "update"}))
+        return ArrayAccesses((str(max(places) + 1),), direction, bool(kinds & {"read", "update", "passed"}))
+
+    def _planes(self, subscripts: Sequence[str | None]) -> tuple[str, ...] | None:
+        """Returns the shape of an array whose equal parts are all named by offsets: `x[i]`, `x[i + n]`, `x[i + 2 * n]`."""
+        shapes: set[tuple[str, ...]] = set()
+        numbers: set[int] = set()
+        for subscript in subscripts:
+            poly = None if subscript is None else self._poly(subscript)
+            rest, offset = split_offset(poly or {}, self._extents)
+            shape = self._shape_of(rest)
+            plane = tuple(sorted(shape or ()))
+            if poly is None or shape is None or not set(shape) <= set(self._extents) or offset.keys() - {plane}:
+                return None
+            shapes.add(shape)
+            numbers.add(offset.get(plane, 0))
+        every = len(shapes) == 1 and numbers == set(range(len(numbers)))
+        return (str(len(numbers)), *shapes.pop()) if every else None
 
     def _constant(self, subscript: str | None) -> int | None:
         """Returns a subscript's value if it is a whole number that nothing changes, else None."""
@@ -251,14 +265,16 @@ class _KernelBody:
         return _text(tokens[index + 2 : end]), self._kind(index, end)
 
     def _kind(self, first: int, last: int) -> str:
-        """Returns what happens to an element from one token to another: `read`, `write`, `update` or `other`."""
+        """Returns what happens to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
         after = [token.text for token in self._tokens[last + 1 : last + 3]] + ["", ""]
-        kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", ".", "<<"} else "read"
+        if after[0] == ".":
+            return "passed" if self._kind(first, last + 2) in ("read", "update", "passed") else "other"
+        kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", "<<"} else "read"
         twice = after[0] in ("+", "-") and after[1] == after[0]
         if twice or (after[0] in set("+-*/%&|^") and after[1] == "="):
             kind = "update"
         if kind == "read" and self._may_change(first, last):
-            kind = "update" if self._tokens[first - 1].text in ("+", "-") else "other"
+            kind = "update" if self._tokens[first - 1].text in ("+", "-") else "passed"
         return kind
 
     def _may_change(self, index: int, end: int) -> bool:
@@ -451,7 +467,7 @@ class _KernelBody:
             right = self._sum(node.right, depth, bounds=bounds)
             if left is None or right is None:
                 return None
-            return _product(left, right) if isinstance(node.op, ast.Mult) else _added(left, right, 1 if isinstance(node.op, ast.Add) else -1)  # fmt: skip
+            return multiplied(left, right) if isinstance(node.op, ast.Mult) else added(left, right, 1 if isinstance(node.op, ast.Add) else -1)  # fmt: skip
         return None
 
     def _variable(self, name: str, depth: int, *, bounds: bool) -> Poly | None:
@@ -477,22 +493,3 @@ def _with_casts(kernel: Kernel) -> str:
 
 def _text(tokens: Sequence[Token]) -> str:
     return " ".join(token.text for token in tokens)
-
-
-def _added(left: Poly, right: Poly, sign: int) -> Poly:
-    found = dict(left)
-    for product, factor in right.items():
-        found[product] = found.get(product, 0) + sign * factor
-    return {product: factor for product, factor in found.items() if factor}
-
-
-def _product(left: Poly, right: Poly) -> Poly:
-    found: Poly = {}
-    for first, second in _pairs(left, right):
-        product = tuple(sorted((*first[0], *second[0])))
-        found[product] = found.get(product, 0) + first[1] * second[1]
-    return {product: factor for product, factor in found.items() if factor}
-
-
-def _pairs(left: Poly, right: Poly) -> Iterator[tuple[tuple[tuple[str, ...], int], tuple[tuple[str, ...], int]]]:
-    return ((first, second) for first in left.items() for second in right.items())

@@ -93,7 +93,7 @@ def host_facts(
         instance: the instance of a template whose arguments are bound.
         is_size: True for a whole-number parameter.
     """
-    files = _host_files(kernel.unit)
+    files = host_files(kernel.unit)
     launches = list(host_launches(kernel, files, instance))
     for launch in launches[:_MOST_LAUNCHES]:
         facts = _LaunchReader(kernel, extents, launch, files, is_size).facts()
@@ -101,9 +101,16 @@ def host_facts(
         yield facts
 
 
-def _host_files(unit: Unit) -> HostFiles:
+def host_files(unit: Unit) -> HostFiles:
+    """Returns a unit's text and those of its project."""
     path = Path(unit.path)
     return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
+
+
+def project_type(unit: Unit, name: str) -> str:
+    """Returns the type that branches of a file, or other files of its project, define a name as; an empty text if none does."""
+    base = active_alias(unit.text, name) or ""
+    return base if base or unit.language != "cuda" else type_value(host_files(unit), name) or ""
 
 
 def with_project_types(kernel: Kernel) -> Kernel:
@@ -113,9 +120,7 @@ def with_project_types(kernel: Kernel) -> Kernel:
         named = one.base.isidentifier() and one.base not in ("void", *kernel.signature.template_parameters)
         if one.dtype is not None or not named:
             continue
-        base = active_alias(kernel.unit.text, one.base) or ""
-        if not base and kernel.unit.language == "cuda":
-            base = type_value(_host_files(kernel.unit), one.base) or ""
+        base = project_type(kernel.unit, one.base)
         dtype, vector = c_type_dtype(base)
         if dtype is not None:
             parameters[number] = replace(one, base=base, dtype=dtype, vector=vector)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,15 @@ def is_legal(guess: LaunchGuess, sizes: Sequence[Size]) -> bool:
     except ContractError:
         return False
     return True
+
+
+def work_of(guess: LaunchGuess, size: Size, loops: Sequence[str]) -> int:
+    """Returns the threads of a launch, times the values of the sizes that each loops over; 0 if it is not valid."""
+    try:
+        shape = launch_shape(Contract("", (size,), guess.grid, guess.block, (), guess.shared), size)
+    except ContractError:
+        return 0
+    return math.prod((*shape.grid, *shape.block, *(size[name] for name in loops)))
 
 
 def following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:

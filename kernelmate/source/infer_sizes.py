@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 
 from kernelmate.errors import ContractError
@@ -20,9 +20,13 @@ ELEMENTS = 65536
 MOST_ELEMENTS = 2 * ELEMENTS
 """Largest product of the sizes that host code gives, above which they are halved."""
 
+_MOST_WORK = 1 << 23
+"""Threads of a launch, times the iterations of each, above which sizes are halved: an emulator runs them in seconds."""
+
 _NOT_EXTENTS = re.compile(
     r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
-    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+)\Z"
+    r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+|level|octave|mask|lane|delta|"
+    r"(?!num|n_|count)\w*(?:idx|index|thresh|threshold|_level|_mask|_diff))\Z"
 )
 _INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
 _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
@@ -145,13 +149,24 @@ def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
     return found
 
 
-def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns a size whose values are halved until no array is larger than an emulator can hold: `[n, n * 3]`.
+def bounded(
+    size: Mapping[str, int],
+    args: Sequence[Argument],
+    known: Mapping[str, int],
+    work: Callable[[Mapping[str, int]], int],
+) -> Mapping[str, int]:
+    """Returns a size whose values are halved until no array, `[n, n * 3]`, and no launch is larger than an emulator can hold and run.
 
     Values that host code gives, `known`, are halved after the guessed ones, the largest first.
+
+    Args:
+        size: the size.
+        args: the arguments.
+        known: the values that host code gives.
+        work: the number of iterations of a launch at a size.
     """
     shapes = [one.shape for one in args if one.shape is not None]
-    while any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
+    while work(size) > _MOST_WORK or any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
         guessed = {name for name, value in size.items() if name not in known and value > 1}
         largest = {name for name, value in size.items() if value == max(size.values()) and value > 1}
         halved = guessed or largest
@@ -159,6 +174,14 @@ def bounded(size: Mapping[str, int], args: Sequence[Argument], known: Mapping[st
             break
         size = {name: value // 2 if name in halved else value for name, value in size.items()}
     return size
+
+
+def looped(source: str, extents: Sequence[str]) -> tuple[str, ...]:
+    """Returns the sizes over which each thread loops from a number on: not those that threads share by a stride."""
+    found: dict[str, None] = {}
+    for head in re.findall(r"\bfor\s*\([^;(){}]*=\s*\d+\s*;([^;{}]*);", source):
+        found.update(dict.fromkeys(name for name in extents if re.search(rf"<=?\s*{re.escape(name)}\b", head)))
+    return tuple(found)
 
 
 def counted(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:

@@ -91,6 +91,18 @@ def template_arguments(instance: str) -> tuple[str, tuple[str, ...]] | None:
     return name, tuple(spell(tokens[first:last]) for first, last in parts)
 
 
+def stands_for(name: str, declared: str, given: str) -> str | None:
+    """Returns what a template parameter is where a declared type, `Step<T>`, is a given one, `Step<uchar>`; None if they differ."""
+    declared, given = (" ".join(re.sub(r"\b(?:const|typename)\b", "", text).split()) for text in (declared, given))
+    if declared == name:
+        return given
+    pattern, found = template_arguments(declared), template_arguments(given)
+    if pattern is None or found is None or pattern[0].rpartition("::")[2] != found[0].rpartition("::")[2]:
+        return None
+    pairs = zip(pattern[1], found[1], strict=False)
+    return next((value for one, other in pairs if (value := stands_for(name, one, other)) is not None), None)
+
+
 def check_instances(document: Document, kernel: Kernel, contract: Contract) -> None:
     """Check a contract's instances against the kernel's template.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from kernelmate.records import Argument, Member, Parameter, Passed
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
@@ -63,6 +64,20 @@ def pass_vectors(
     return tuple(found), tuple(passing)
 
 
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """One field of a struct: the type without stars and qualifiers, whether it is a pointer, to `const` data, and its elements.
+
+    `count` is None for a plain field, a number for an array such as `int pads[2]`, and 0 for an array of another extent.
+    """
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    count: int | None
+
+
 def members_of(text: str, name: str) -> dict[str, str] | None:
     """Returns the types of the fields of a struct or a vector type by name, a pointer's with a trailing `*`.
 
@@ -71,42 +86,55 @@ def members_of(text: str, name: str) -> dict[str, str] | None:
     dtype, vector = c_type_dtype(name)
     if dtype is not None and 1 < vector <= len(AXES):
         return dict.fromkeys(AXES[:vector], dtype)
+    fields = struct_fields(text, name)
+    return None if fields is None else {one.name: one.type + "*" * one.pointer for one in fields}
+
+
+def struct_fields(text: str, name: str) -> tuple[StructField, ...] | None:
+    """Returns the fields of a struct; None where the text defines none of this name, or one that has more than plain fields."""
     tokens = lex(text).tokens
     for index in range(len(tokens) - 2):
-        if (
-            tokens[index].text in ("struct", "class")
-            and tokens[index + 1].text == name
-            and tokens[index + 2].text == "{"
-        ):
-            end = closing(tokens, index + 2)
-            return None if end is None else _fields(tokens[index + 3 : end])
+        if tokens[index].text not in ("struct", "class"):
+            continue
+        opening = next((at for at in (index + 1, index + 2) if tokens[at].text == "{"), None)
+        end = None if opening is None else closing(tokens, opening)
+        if opening is None or end is None:
+            continue
+        alias = tokens[index - 1].text == "typedef" and tokens[min(end + 1, len(tokens) - 1)].text == name
+        if tokens[opening - 1].text == name or alias:
+            return _fields(tokens[opening + 1 : end])
     return None
 
 
-def _fields(tokens: Sequence[Token]) -> dict[str, str] | None:
-    found: dict[str, str] = {}
+def _fields(tokens: Sequence[Token]) -> tuple[StructField, ...] | None:
+    found: list[StructField] = []
     start = 0
     for index, token in enumerate(tokens):
         if token.text in ("(", "{", ":", "static", "template", "virtual"):
             return None
         if token.text != ";":
             continue
-        words = [one.text for one in tokens[start:index] if one.text not in ("const", "__restrict__", "volatile")]
+        declared = _declared([one.text for one in tokens[start:index]])
         start = index + 1
-        if not _declared(words, found):
+        if declared is None:
             return None
-    return found or None
+        found += declared
+    return tuple(found) or None
 
 
-def _declared(words: Sequence[str], found: dict[str, str]) -> bool:
-    """Adds the fields of one declaration such as `int n, m` or `const float* x`; returns False if it is another one."""
-    text = " ".join(words).replace(" *", "*").replace("*", " *").replace("* ", "*")
+def _declared(words: Sequence[str]) -> list[StructField] | None:
+    """Returns the fields of one declaration such as `int n, m` or `const float* x`; None if it is another one."""
+    plain = [one for one in words if one not in ("const", "__restrict__", "volatile")]
+    text = " ".join(plain).replace(" *", "*").replace("*", " *").replace("* ", "*")
     match = re.fullmatch(r"(?P<type>[\w:]+(?: \w+)*) (?P<names>\**\w[ \w*,\[\]]*)", text)
     if match is None:
-        return False
+        return None
+    found = []
     for part in match["names"].split(","):
-        one = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(?:\[.*)?", part)
+        one = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(\[.*)?", part)
         if one is None:
-            return False
-        found[one[2]] = match["type"] + one[1]
-    return True
+            return None
+        length = re.fullmatch(r"\[\s*(\d+)\s*\]\s*", one[3] or "")
+        count = None if one[3] is None else int(length[1]) if length is not None else 0
+        found.append(StructField(one[2], match["type"] + one[1][1:], bool(one[1]), "const" in words, count))
+    return found

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kernelmate.records import Kernel
 from kernelmate.source.host_text import Head, HostFiles, HostText, host_text, project_state
+from kernelmate.source.instances import stands_for, template_arguments
 from kernelmate.source.template_parameters import InferredInstance, TemplateParameter, index_types, template_parameters
 from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
@@ -30,53 +31,13 @@ _GLOBAL = "\0"
 """Marks a word that is hidden by a local alias of the same name, so that it is not looked up again."""
 
 _WORD = re.compile(r"(?<![\w.\0])(?<!::)(?<!->)[^\W\d]\w*")
-_PLAIN = frozenset(
-    [
-        "bool",
-        "char",
-        "signed",
-        "unsigned",
-        "short",
-        "int",
-        "long",
-        "float",
-        "double",
-        "void",
-        "const",
-        "volatile",
-        "true",
-        "false",
-        "sizeof",
-        "nullptr",
-        "wchar_t",
-        "typename",
-        "template",
-        "struct",
-        "class",
-        "std",
-        "cuda",
-        "size_t",
-        "int8_t",
-        "int16_t",
-        "int32_t",
-        "int64_t",
-        "uint8_t",
-        "uint16_t",
-        "uint32_t",
-        "uint64_t",
-        "half",
-        "__half",
-        "__half2",
-        "half2",
-        "__nv_bfloat16",
-        "nv_bfloat16",
-        "__nv_bfloat162",
-        "at",
-        "c10",
-        "torch",
-        "static_cast",
-    ]
-)
+_PLAIN = frozenset([
+    "bool", "char", "signed", "unsigned", "short", "int", "long", "float", "double", "void", "const", "volatile",
+    "true", "false", "sizeof", "nullptr", "wchar_t", "typename", "template", "struct", "class", "std", "cuda",
+    "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "half",
+    "__half", "__half2", "half2", "__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162", "at", "c10", "torch",
+    "static_cast",
+])  # fmt: skip
 _NUMBERS = frozenset(["int", "unsigned", "unsigned int", "size_t", "std::size_t", "int64_t", "long"])
 _TORCH_DISPATCH = re.compile(r"AT_DISPATCH_(?:ALL|FLOATING|REDUCED|INTEGRAL|COMPLEX|INDEX|V2|SWITCH|CASE)")
 _FLOATING = ("float", "at::Half", "double")
@@ -169,14 +130,15 @@ class _InstanceSearch:
         missing = self.parameters[len(written) :]
         if any(one.kind == "pack" for one in self.parameters):
             missing = ()
-        deduced = []
+        deduced: list[list[str]] = []
+        used = 0
         for parameter in missing:
             found = self._deduced(parameter.name, host, after)
             if not found and parameter.default is None:
                 return
-            if not found:
-                break
-            deduced.append(found)
+            deduced.append(found or [parameter.default or ""])
+            used = len(deduced) if found else used
+        deduced = deduced[:used]
         for given in self.resolved(written, host, index):
             yield from ((*given, *rest) for rest in itertools.islice(itertools.product(*deduced), _MOST_VALUES))
 
@@ -185,7 +147,7 @@ class _InstanceSearch:
         given = self._passed(host, launch) if launch < len(host.tokens) else []
         for parameter, argument in zip(self.kernel.signature.parameters, given, strict=False):
             if re.search(rf"\b{re.escape(name)}\b", parameter.base):
-                found = self._type_of(argument, host, launch, 0)
+                found = _named_in(name, parameter.base, self._type_of(argument, host, launch, 0))
                 if found:
                     return found
         return []
@@ -357,8 +319,11 @@ class _InstanceSearch:
             if re.search(rf"\b{re.escape(word)}\b", parameter):
                 kind = _PARAMETER.match(argument.strip()) if instantiated else None
                 if kind is not None:
-                    return self.resolve(kind[1], host, opening, depth + 1)
-                return self._type_of(argument, host, opening, depth + 1)
+                    found = self.resolve(kind[1], host, opening, depth + 1)
+                else:
+                    found = self._type_of(argument, host, opening, depth + 1)
+                own = _PARAMETER.match(parameter.strip())
+                return _named_in(word, own[1] if own is not None else word, found)
         return []
 
     def _type_of(self, expression: str, host: HostText, index: int, depth: int) -> list[str]:
@@ -371,11 +336,15 @@ class _InstanceSearch:
             match = pattern.search(text)
             if match:
                 return self.resolve(match[1].strip(), host, index, depth + 1)
+        of = _CONTAINER.fullmatch("".join(text.split()))
+        if of is not None and (of[1] or of[3]):
+            kinds = [template_arguments(kind) for kind in self._type_of(of[2], host, index, depth + 1)]
+            return [kind[1][0] for kind in kinds if kind is not None and kind[1]]
         if re.fullmatch(r"\d+", text):
             return ["int"]
         if re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?f", text):
             return ["float"]
-        named = re.match(r"&?\s*\(?\s*([^\W\d]\w*)", text)
+        named = re.match(r"&?\s*\(?\s*([^\W\d]\w*)(?!\w|\s*(?:\.|->))", text)
         if named is None or depth > _DEEPEST:
             return []
         constructed = re.fullmatch(r"([A-Za-z_][\w:]*(?:<[^()]*>)?)\s*(?:\(.*\)|\{.*\})", text, re.DOTALL)
@@ -405,9 +374,20 @@ _TYPED = (
 )
 """Expressions that state the type of their operand."""
 
+_CONTAINER = re.compile(r"((?:\w+::)*raw_pointer_cast\()?&?(\w+)((?:\.(?:data|begin|get|ptr)\(\)|\[0\])*)\)?")
+"""Addresses of the elements of a container that has their type as its first template argument: `v.data()`."""
+
 _PARAMETER = re.compile(
     r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z"
 )
+
+
+def _named_in(name: str, declared: str, types: Sequence[str]) -> list[str]:
+    """Returns what a template parameter is where an argument of the declared type has one of these types."""
+    if "<" not in declared:
+        return list(types)
+    found = (stands_for(name, declared, kind) if "<" in kind else kind for kind in types)
+    return [one for one in found if one is not None]
 
 
 def _statement_start(host: HostText, index: int) -> int:

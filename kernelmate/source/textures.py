@@ -29,7 +29,8 @@ _VALUED = {"filter": "linear", "address": "clamp"}
 """Words that a value follows, with an example of one."""
 _MODES: tuple[AddressMode, ...] = get_args(AddressMode)
 _FLOATS, _FRACTIONS = ("float32", "float16"), ("int8", "uint8", "int16", "uint16")
-_DTYPES = (*_FLOATS, "int32", "uint32", *_FRACTIONS)
+SHOWN_DTYPES = (*_FLOATS, "int32", "uint32", *_FRACTIONS)
+"""Element types that textures and surfaces can show."""
 
 
 def object_kind(parameter: Parameter) -> str | None:
@@ -82,8 +83,8 @@ class _ViewReader:
     def read(self) -> TextureView:
         words = self.words()
         name, dtype, shape = self.array.name, self.array.dtype, self.array.shape or ()
-        if dtype not in _DTYPES:
-            self.fail(f"A {self.kind} cannot show {dtype}.", f"Write one of {', '.join(_DTYPES)}.")
+        if dtype not in SHOWN_DTYPES:
+            self.fail(f"A {self.kind} cannot show {dtype}.", f"Write one of {', '.join(SHOWN_DTYPES)}.")
         if self.kind == "texture" and self.array.direction not in ("in", "inout"):
             self.fail(f"{name} is {self.array.direction}, and a kernel cannot write a texture.", "Write in.")
         channels, layered, buffer = ("channels" in words, "layered" in words, "buffer" in words)

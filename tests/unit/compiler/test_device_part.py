@@ -226,3 +226,20 @@ def test_headers_are_parsed_once_for_all_kernels_of_a_file_and_again_when_they_c
     third = device_part(text, tmp_path, kernel="two")
     assert "x + 1" in dict(third.headers)["a.cuh"]
     assert len(seen) == 6  # a function-like macro is gone, by which every text is parsed
+
+
+def test_headers_are_parsed_once_for_attempts_with_and_without_those_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "a.cuh").write_text("__device__ int a(int x) { return 2 * x; }\n")
+    text = '#include "a.cuh"\n__global__ void one(int* y) { *y = a(1); }\n'
+    seen: list[str] = []
+    plain = project.parse
+    monkeypatch.setattr(project, "_LAST", [])
+    monkeypatch.setattr(project, "parse", lambda text, functions: seen.append(text) or plain(text, functions))
+    for guess in (True, False, True, False):
+        device_part(text, tmp_path / "src", kernel="one", guess=guess)
+    assert len(seen) == 2

@@ -144,3 +144,26 @@ def test_macros_that_tell_nvcc_and_its_options_are_those_of_nvcc(compiled) -> No
     done = compiled("#include <cuda/std/cstddef>\n#include <cstddef>\n" + text)
     assert done.ok
     assert done.diagnostics == ()
+
+
+def test_mathematical_functions_take_integers_and_arguments_of_different_types(compiled) -> None:
+    text = """
+    #include <cmath>
+    __global__ void k(double* x, const float y, int n, unsigned char c) {
+      static_assert(sizeof(pow(y, 0.5)) == 8 && sizeof(std::fmax(y, 1.0)) == 8 && sizeof(fmin(n, y)) == 8, "double");
+      static_assert(sizeof(fmax(y, y)) == 4 && sizeof(pow(y, y)) == 4 && sizeof(sqrt(y)) == 4, "equal types");
+      x[0] = pow(y, 0.5) + std::atan2(1.0, y) + hypot(y, 2.0) + sqrt(n) + exp(c) + std::floor(n / 2) + fma(n, y, 0.5);
+    }
+    """
+    done = compiled(text)
+    assert done.ok, done.diagnostics
+    assert done.diagnostics == ()
+
+
+def test_functions_of_the_file_are_called_in_place_of_those_of_the_library(compiled) -> None:
+    text = """
+    template <class T, class U> __device__ T pow(T x, U n) { return x * n; }
+    __global__ void k(float* x, int n) { x[0] = pow(x[1], n) + sqrt(x[2]); }
+    """
+    done = compiled(text)
+    assert done.ok, done.diagnostics

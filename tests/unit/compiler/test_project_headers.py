@@ -224,3 +224,36 @@ def test_another_checkout_of_a_repository_is_a_project_of_its_own(project: Path)
     (project / "tree/.git").write_text("gitdir: ../.git/worktrees/tree\n")
     (project / "csrc/common/helper.cuh").write_text(HELPER)
     assert nearest_header("helper.cuh", project / "tree/src") is None
+
+
+INCLUDED = "__global__ void k(float* x) { x[blockIdx.x * BLOCK + threadIdx.x] = twice(x[0]); }\n"
+
+
+def test_a_file_that_does_not_compile_alone_is_compiled_behind_what_includes_it(compiled, project: Path) -> None:
+    (project / "csrc/kernels/cuda/host.cu").write_text(
+        '#ifndef HOST\n#define HOST\n#include "more.cuh"\n#define BLOCK 64\n#include "k.cu"\n'
+        "int main() { k<<<1, BLOCK>>>(nullptr); }\n#endif\n"
+    )
+    (project / "csrc/kernels/cuda/more.cuh").write_text(
+        "#pragma once\n__device__ float twice(float x) { return 2 * x; }\n"
+    )
+    result = compiled(INCLUDED, name="csrc/kernels/cuda/k.cu")
+    assert result.ok, result.diagnostics
+    (note,) = result.diagnostics
+    assert (note.severity, note.line) == ("note", 1)
+    assert f"behind the lines of {project / 'csrc/kernels/cuda/host.cu'}" in note.message
+
+
+def test_the_errors_of_a_file_that_compiles_behind_nothing_are_its_own(compiled, project: Path) -> None:
+    (project / "csrc/kernels/cuda/host.cu").write_text('namespace a {\n#include "k.cu"\n}\n')
+    result = compiled(INCLUDED, name="csrc/kernels/cuda/k.cu")
+    assert not result.ok
+    assert [one.line for one in result.diagnostics if one.severity == "error"] == [1, 1]
+
+
+def test_a_header_that_the_build_makes_from_a_template_is_missing_with_its_template(compiled, project: Path) -> None:
+    (project / "csrc/config.h.in").write_text("#define FACTOR @FACTOR@\n")
+    result = compiled(f'#include "mine/config.h"\n{KERNEL}', name="csrc/kernels/cuda/k.cu")
+    warning = result.diagnostics[0]
+    assert warning.code == "missing-header"
+    assert f"the build makes mine/config.h from {project / 'csrc/config.h.in'}" in warning.message

@@ -64,3 +64,10 @@ def test_messages_count_the_lines_of_the_text(tmp_path: Path) -> None:
     broken = StandaloneText("\n__global__ void scale(float* x) { x = y; }\n", made.builtins, "scale", made.options)
     with pytest.raises(UsageError, match=r"kernel\.cu\(2\): error"):
         compile_standalone(broken, find_target(None), timeout_s=60)
+
+
+def test_what_comes_before_the_include_of_a_file_goes_along_with_it(tmp_path: Path) -> None:
+    (tmp_path / "host.cu").write_text('#include "factors.h"\n#define MORE 4.0f\n#include "scale.cu"\n')
+    made = written(tmp_path, "__global__ void scale(float* x) { x[threadIdx.x] *= twice(FACTOR) + MORE; }\n")
+    assert "#define MORE 4.0f" in made.text
+    assert ".entry" in compile_standalone(made, find_target(None), timeout_s=60).ptx

@@ -87,3 +87,9 @@ def test_a_host_library_stays_one_where_its_folder_is_named(compiled: Compile, t
     (elsewhere / "torch" / "extension.h").write_text("#error this is made for a host compiler\n")
     result = compiled(EXTENSION, instance="k<float>", include_paths=(str(elsewhere),))
     assert result.ok, result.diagnostics
+
+
+def test_namespaces_of_torch_for_host_code_are_left_out(compiled: Compile) -> None:
+    opened = "using namespace torch::indexing;\nusing namespace at::cuda;\n"
+    result = compiled(EXTENSION.replace("template <", opened + "template <", 1), instance="k<float>")
+    assert result.ok, result.diagnostics

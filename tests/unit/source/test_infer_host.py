@@ -706,10 +706,10 @@ def test_a_pointer_to_an_array_has_its_sides() -> None:
 
 
 def test_a_struct_that_cannot_be_guessed_has_the_table_that_a_contract_needs() -> None:
-    text = "struct P { float* x; int n; };\n__global__ void k(const __grid_constant__ P p) { p.x[threadIdx.x] = p.n; }"
+    text = "struct P { float* x; Other o; int n; };\n__global__ void k(const __grid_constant__ P p) { p.x[threadIdx.x] = p.n; }"
     with pytest.raises(ContractError) as caught:
         told(text)
-    assert 'p = { x = "inout float32[n]", n = "int32 = 1" }' in (caught.value.hint or "")
+    assert 'p = { x = "inout float32[n]", o = "float32 = 1", n = "int32 = 1" }' in (caught.value.hint or "")
 
 
 def test_a_kernel_without_sizes_has_the_number_of_elements_that_its_arrays_have() -> None:
@@ -765,3 +765,63 @@ def test_a_type_that_only_the_build_decides_is_not_guessed() -> None:
     branches = "#if PRECISION == 64\n#define FP double\n#else\n#define FP float\n#endif\n"
     with pytest.raises(ContractError, match="cannot be inferred"):
         told(branches + "__global__ void k(FP* x, int n) { x[threadIdx.x] = 1; }\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "direction"),
+    [
+        ("x[i] = twice(x[i]);", "inout"),
+        ("x[i].x = x[i].y;", "inout"),
+        ("x[i] = make_float2(1, 2);", "out"),
+        ("x[i].x = 1; x[i].y = 2;", "out"),
+    ],
+)
+def test_an_array_that_may_be_read_is_no_output_though_nothing_fills_it(body: str, direction: str) -> None:
+    text = (
+        f"__global__ void k(float2* x, int n) {{ int i = threadIdx.x; if (i < n) {{ {body} }} }}\n"
+        "int main() { float2* x; cudaMalloc(&x, 640 * sizeof(float2)); k<<<1, 640>>>(x, 640); }\n"
+    )
+    assert next(line for line in told(text) if line.startswith("x =")).startswith(f'x = "{direction} ')
+
+
+def test_arrays_with_subscripts_made_of_integers_that_are_read_are_known() -> None:
+    text = """
+    __global__ void k(const int* offsets, const float* x, float* y, float* z, int n) {
+      __shared__ float part[32];
+      for (int i = offsets[n]; i < n; i++) { y[i] = x[threadIdx.x]; int at = i % 32; part[at] = 1; }
+      z[n] = part[threadIdx.x];
+    }
+    """
+    assert inference(find_kernels(text_unit(text))[0]).contract.indexed == ("y", "part")
+
+
+@pytest.mark.parametrize(
+    ("loop", "size"),
+    [
+        ("for (int k = 0; k < N; k++) sum += a[row * N + k] * b[k * N + col];", 128),
+        ("for (int k = threadIdx.x; k < N; k += 32) sum += a[k];", 1024),
+        ("for (int k = 0; k < 3; k++) sum += a[row * N + col];", 1024),
+    ],
+)
+def test_sizes_of_host_code_are_halved_where_each_thread_loops_over_one(loop: str, size: int) -> None:
+    text = f"""
+__global__ void k(const float* a, const float* b, float* c, int N) {{
+  int row = blockIdx.y * 32 + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
+  float sum = 0; {loop} c[row * N + col] = sum;
+}}
+int main() {{ int N = 1024; float *a, *b, *c; cudaMalloc(&a, N * N * 4); k<<<dim3(N / 32, N / 32), dim3(32, 32)>>>(a, b, c, N); }}
+"""
+    assert told(text)[0].partition("  #")[0] == f"sizes = [{{ N = {size} }}]"
+
+
+@pytest.mark.parametrize(
+    ("body", "entry"),
+    [
+        ("x[i] = y[0]; x[i + n] = 1; x[i + 2 * n] = 2;", 'x = "out float32[3, n]"'),
+        ("x[i] += x[n + i];", 'x = "inout float32[2, n]"'),
+        ("x[i] = x[i + 2 * n];", 'x = "inout float32[n]"  # a guess'),
+    ],
+)
+def test_parts_of_an_array_that_offsets_name_are_its_first_dimension(body: str, entry: str) -> None:
+    text = f"__global__ void k(float* x, const float* y, int n) {{ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) {{ {body} }} }}"
+    assert any(line.startswith(entry) for line in told(text)), told(text)

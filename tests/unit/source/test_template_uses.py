@@ -234,3 +234,36 @@ def test_the_hint_for_a_template_that_nothing_uses_has_the_class_that_it_calls(o
         infer_contract(only("template <class T, class F> __global__ void k(T* x, F f) { x[0] = f(x[1]); }"))
     assert 'instances = ["k<float, Mine>"]' in (caught.value.hint or "")
     assert "struct Mine { __device__ float operator()(float a) const { return a; } };" in (caught.value.hint or "")
+
+
+STEPS = """
+template <class T> struct Rows { T* data; int pitch; };
+template <class T> __global__ void fill(Rows<T> rows, T value) { rows.data[threadIdx.x] = value; }
+template <class T> void run(Rows<T> rows) { fill<<<1, 32>>>(rows, 1); }
+template <class T> void start(Rows<char> bytes) { run<T>(static_cast<Rows<T>>(bytes)); }
+template void start<float>(Rows<char>);
+template void start<short>(Rows<char>);
+"""
+
+
+def test_a_parameter_within_a_type_is_what_stands_there_in_the_argument() -> None:
+    assert instances(STEPS) == ["fill<float>", "fill<short>"]
+
+
+def test_the_element_of_a_container_whose_address_is_passed_is_its_first_argument() -> None:
+    text = """
+    namespace my { template <class F, class T> __global__ void apply(T* x, F f) { x[threadIdx.x] = f(x[threadIdx.x]); } }
+    template <class F, class T> void all(thrust::device_vector<T>& x, F f) {
+      my::apply<<<1, 32>>>(thrust::raw_pointer_cast(x.data()), f);
+    }
+    template void all<thrust::negate<double>, double>(thrust::device_vector<double>& x, thrust::negate<double> f);
+    """
+    assert instances(text) == ["my::apply<thrust::negate<double>, double>"]
+
+
+def test_deduced_arguments_follow_defaults() -> None:
+    text = """
+    template <int N = 4, class T> __global__ void scale(T* x) { x[threadIdx.x] *= N; }
+    void f(std::vector<int>& unused) { double* x = nullptr; scale<<<1, 32>>>(x); }
+    """
+    assert instances(text) == ["scale<4, double>"]

@@ -68,20 +68,6 @@ def test_sizes_without_elements_or_beyond_the_limits_are_outside_of_the_domain(c
 
 
 @pytest.mark.parametrize(
-    ("kernel", "entry"),
-    [
-        ("cudaTextureObject_t a", 'a = "in float32[height, width] texture"'),
-        ("cudaSurfaceObject_t a", 'a = "out float32[height, width] surface"'),
-    ],
-)
-def test_an_object_is_not_guessed(only, kernel: str, entry: str) -> None:
-    with pytest.raises(ContractError) as caught:
-        infer_contract(only(f"__global__ void k({kernel}, float* y) {{}}"))
-    assert "element type of a" in caught.value.message
-    assert entry in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(
     ("old", "new", "line", "says", "fix"),
     [
         (" texture buffer", "", 7, "c is a texture object, and its entry does not say so", "[height, width] texture"),

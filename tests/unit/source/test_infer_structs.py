@@ -1,0 +1,123 @@
+"""Inferred contracts of kernels that take structs, arrays of structs, textures and surfaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Kernel, Unit
+from kernelmate.source import find_kernels, infer_contract, parse_contract, write_contract
+from kernelmate.source.files import load_kernels
+
+STRUCTS = """
+typedef struct { float x, y, z; float mass; } Body;
+struct Cell { int count; float sum; };
+struct Params { const float* __restrict__ x; float* y; int n; float alpha; float3 origin; int pads[2]; };
+struct Shape { int n; };
+"""
+
+
+def kernel_of(text: str, path: str = "<cell>") -> Kernel:
+    return find_kernels(Unit(path, text))[-1]
+
+
+def round_trip(kernel: Kernel) -> Contract:
+    """Returns the inferred contract, which must mean the same when it is written above the kernel and read."""
+    inferred = infer_contract(kernel)
+    read = parse_contract(write_contract(kernel, inferred))
+    assert read is not None
+    assert (read.args, read.passing, read.sizes) == (inferred.args, inferred.passing, inferred.sizes)
+    return inferred
+
+
+def test_a_struct_by_value_gives_an_argument_for_each_field() -> None:
+    contract = round_trip(
+        kernel_of(STRUCTS + "__global__ void k(const Params p, float beta) { p.y[threadIdx.x] = p.x[0]; }")
+    )
+    (struct, beta) = contract.passing
+    assert (struct.kind, struct.nbytes, beta.kind) == ("struct", 48, "argument")
+    assert [(one.argument, one.offset) for one in struct.members] == [
+        ("p_x", 0), ("p_y", 8), ("n", 16), ("alpha", 20), ("p_origin_x", 24), ("p_origin_y", 28), ("z", 32), ("pads_0", 36), ("pads_1", 40),
+    ]  # fmt: skip
+    by_name = {one.name: one for one in contract.args}
+    assert (by_name["p_x"].direction, by_name["p_y"].direction) == ("in", "inout")
+    assert list(contract.sizes[0]) == ["n"]
+
+
+def test_a_field_that_two_structs_have_is_called_by_both_names_and_is_no_size() -> None:
+    contract = round_trip(kernel_of(STRUCTS + "__global__ void k(Shape a, Shape b, float* x) { x[a.n] = b.n; }"))
+    assert [one.name for one in contract.args] == ["a_n", "b_n", "x"]
+    assert [one.value for one in contract.args[:2]] == ["1", "1"]
+
+
+def test_a_pointer_to_a_struct_with_pointers_is_one_struct() -> None:
+    contract = round_trip(kernel_of(STRUCTS + "__global__ void k(const Params* p) { p->y[threadIdx.x] = p->x[0]; }"))
+    assert [one.kind for one in contract.passing] == ["pointer"]
+
+
+def test_structs_of_one_type_in_an_array_are_its_last_dimension() -> None:
+    text = "__global__ void k(Body* bodies, int n) { int i = threadIdx.x; if (i < n) bodies[i].x += bodies[i].mass; }"
+    contract = round_trip(kernel_of(STRUCTS + text))
+    bodies = contract.args[0]
+    assert (bodies.dtype, bodies.shape) == ("float32", ("n * 4",))
+
+
+def test_structs_of_several_types_in_an_array_are_refused_with_their_size() -> None:
+    kernel = kernel_of(STRUCTS + "__global__ void k(Cell* cells, int n) { cells[threadIdx.x].count += n; }")
+    with pytest.raises(ContractError, match="The element type of cells") as error:
+        infer_contract(kernel)
+    assert 'cells = "inout uint8[n, 8]"' in (error.value.hint or "")
+
+
+def test_a_struct_of_another_file_of_the_project_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "shape.h").write_text("#pragma once\nstruct Grid {\n  int rows;\n  int cols;\n};\n")
+    (tmp_path / "k.cu").write_text(
+        '#include "shape.h"\n__global__ void k(Grid g, float* x) { x[g.rows * g.cols - 1] = 1; }\n'
+    )
+    contract = infer_contract(load_kernels(tmp_path / "k.cu")[0])
+    assert [one.argument for one in contract.passing[0].members] == ["rows", "cols"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "entries"),
+    [
+        ("cudaTextureObject_t t, float* y, int n", "y[threadIdx.x] = tex1Dfetch<float>(t, n);",
+         [("t", "in", "float32", ("n",), True, False)]),
+        ("cudaTextureObject_t t, float* y, int w, int h", "y[0] = tex2D<uchar4>(t, w - 1, h - 1).x;",
+         [("t", "in", "uint8", ("h", "w", "4"), False, True)]),
+        ("cudaSurfaceObject_t s, int w, int h", "surf2Dwrite(make_float2(1, 2), s, w * sizeof(float2), h);",
+         [("s", "out", "float32", ("h", "w", "2"), False, True)]),
+        ("cudaSurfaceObject_t s, int d", "int v; surf3Dread(&v, s, 4 * d, 0, 0); surf3Dwrite(v + 1, s, 4 * d, 0, 0);",
+         [("s", "inout", "float32", ("64", "64", "64"), False, False)]),
+    ],
+)  # fmt: skip
+def test_textures_and_surfaces_have_the_type_and_rank_of_their_accesses(
+    parameters: str, body: str, entries: list[tuple[object, ...]]
+) -> None:
+    contract = round_trip(kernel_of(f"__global__ void k({parameters}) {{ {body} }}"))
+    args = {one.name: one for one in contract.args}
+    shown = [(args[one.name], one.view) for one in contract.passing if one.view is not None]
+    assert [
+        (one.name, one.direction, one.dtype, one.shape, view.buffer, view.channels) for one, view in shown
+    ] == entries
+
+
+def test_an_accessor_of_torch_is_an_array_with_its_sizes_and_strides() -> None:
+    text = """
+    typedef int Index;
+    template <typename scalar_t> __global__ void k(
+        const torch::PackedTensorAccessor32<scalar_t, 3, torch::RestrictPtrTraits> a, at::PackedTensorAccessor64<Index, 1> b) { b[0] = a.size(0); }
+    void f() { k<float><<<1, 1>>>(a.packed_accessor32<float, 3>(), b.packed_accessor64<int, 1>()); }
+    """
+    contract = round_trip(kernel_of(text))
+    assert [(one.kind, one.nbytes) for one in contract.passing] == [("struct", 32), ("struct", 24)]
+    named = {one.name: one for one in contract.args}
+    a, b = ([named[member.argument] for member in one.members] for one in contract.passing)
+    assert (a[0].dtype, a[0].shape, b[0].dtype, b[0].shape) == ("float32", ("n", "n", "n"), "int32", ("n",))
+    assert [one.value for one in a[1:]] == ["n", "n", "n", "n ** 2", "n", "1"]
+    assert contract.sizes[0]["n"] ** 3 <= 2**20
+    assert {one.dtype for one in b[1:]} == {"int64"}
+    assert (a[-1].fixed, b[-1].fixed) == (True, True)
