@@ -45,6 +45,9 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 GRID_MARGIN = 8
 """Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
 
+MOST_ELEMENTS_UNLAUNCHED = 1 << 31
+"""Maximum number of elements at a size at which only the launch is examined: what the largest GPUs hold."""
+
 _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];", re.MULTILINE)
 """Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
 
@@ -120,6 +123,41 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
             contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND
         ):
             yield size
+
+
+def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
+
+    Its grid is over a limit there, as of 65535 blocks in y and z, or has no blocks. The sizes are not launched, so they
+    may be far larger than others.
+
+    Args:
+        contract: defines the allowed sizes.
+        listed: the contract's sizes.
+        version: the version under judgement.
+        baseline: the version it was derived from.
+    """
+    mine, theirs = version.contract, baseline.contract
+    if (mine.grid, mine.block) == (theirs.grid, theirs.block):
+        return []
+    base = min(listed, key=lambda size: _elements(contract, size))
+    few = {name: min(value, FEW) for name, value in base.items()}
+    found: list[Size] = []
+    for name in base:
+        sizes = ({**few, name: value} for power in range(1, 32) for value in (1 << power, 3 << power - 1))
+        allowed = (
+            size for size in sizes
+            if _elements(contract, size) <= MOST_ELEMENTS_UNLAUNCHED and all(size_allowed(c, size) for c in (mine, theirs))
+        )  # fmt: skip
+        found += next(([size] for size in allowed if _launchable(theirs, size) and not _launchable(mine, size)), [])
+    return found
+
+
+def _launchable(contract: Contract, size: Size) -> bool:
+    try:
+        return launch_shape(contract, size).blocks > 0
+    except ContractError:
+        return False
 
 
 def compared_numbers(ptx: str) -> set[int]:

@@ -16,6 +16,7 @@ from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     compensated,
     constant_output,
+    directed_rounding,
     flushed,
     input_mutated,
     lost_bits,
@@ -137,7 +138,7 @@ class CaseJudge:
 
     def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
         """Yields the launches of a size, each with True if counters are collected."""
-        size, origin, once, styled, shifts, styles = tried
+        size, origin, once, styled, shifts, styles, selected = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
@@ -150,6 +151,8 @@ class CaseJudge:
             PlannedLaunch(SUGGESTED + place, style, place % 2, 16 * number + place)
             for place, style in enumerate(styles)
         )
+        if selected and (other := self._settling.other(size)).vary:
+            shots += (PlannedLaunch(OTHER, other, 1, 16 * number + 15),)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
             # can tell.
@@ -259,6 +262,8 @@ class CaseJudge:
             ptx = self.bench.version.compiled.ptx
             record.note(FindingCode.WRONG_VALUES, "error", flushed.find(outcome, theirs.small, answer.want, ptx))
             record.note(FindingCode.WRONG_VALUES, "error", single_units.find(outcome, theirs.exact, answer.want))
+            directed = directed_rounding.find(outcome, theirs.nearest, answer.want)
+            record.note(FindingCode.PRECISION_LOSS, "error", directed)
         differences = _differences(outcome, answer)
         size, shot, found = record.size, outcome.shot, {one.argument: one for one in differences}
         if self.oracle.measured_again(size, shot, outcome.given, found, outcome.result.arrays):

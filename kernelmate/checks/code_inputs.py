@@ -24,6 +24,9 @@ MOST_CONSTANTS = 16
 MOST_SCALARS = 4
 """Maximum number of launches with other scalars."""
 
+MOST_COMBINED = 6
+"""Maximum number of sizes selected by conditions at which values that the code compares with are tried as well."""
+
 FARTHEST = 16
 """Largest multiple of a scalar's value up to which constants are tried for it."""
 
@@ -121,6 +124,8 @@ def with_styles(
 ) -> list[PlannedSize]:
     """Adds each style to the largest size at which it is affordable and can reveal an error.
 
+    Values that code compares with are also tried at sizes that a condition of it selects, since it may ask for both.
+
     Args:
         contract: gives the shapes.
         sizes: the plan.
@@ -140,6 +145,10 @@ def with_styles(
         place = -max(longest)[2] if longest else None
         if place is not None:
             planned[place] = planned[place]._replace(styles=(*planned[place].styles, style))
+        if style.given or style.constants:
+            chosen = [other for other in fitting if other != place and sizes[other].selected]
+            for other in chosen[:MOST_COMBINED]:
+                planned[other] = planned[other]._replace(styles=(*planned[other].styles, style))
     return planned
 
 

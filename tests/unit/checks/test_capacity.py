@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes, scratch_sizes
+from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes, scratch_sizes, unlaunchable_sizes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit
@@ -190,3 +190,11 @@ def test_a_size_that_makes_nothing_more_is_not_grown() -> None:
     assert sizes == ({"n": 1024, "steps": 5}, {"n": 65536, "steps": 5})
     fixed = replace(SCRATCH_CONTRACT, sizes=({"n": 256},), grid=("4",))
     assert all(size["n"] <= 1 << 22 for size in scratch_sizes(replace(SCRATCH, contract=fixed), PLAIN, fixed.sizes))
+
+
+def test_a_size_is_found_at_which_only_the_version_cannot_be_launched() -> None:
+    rows = version(LOOP, grid=("1", "rows"))
+    assert unlaunchable_sizes(CONTRACT, LISTED, rows, BASELINE) == [{"rows": 65536, "cols": 3}]
+    assert unlaunchable_sizes(CONTRACT, LISTED, version(LOOP, grid=("1", "min(rows, 65535)")), BASELINE) == []
+    assert unlaunchable_sizes(CONTRACT, LISTED, rows, rows) == []
+    assert unlaunchable_sizes(CONTRACT, LISTED, replace(rows, contract=replace(rows.contract, require=("rows < 9",))), BASELINE) == []
