@@ -144,7 +144,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
     few = {name: min(value, FEW) for name, value in base.items()}
     found: list[Size] = []
     for name in base:
-        sizes = ({**few, name: value} for power in range(1, 32) for value in (1 << power, 3 << power - 1))
+        sizes = ({**few, name: value} for power in range(1, 20) for value in (1 << power, 3 << power - 1))
         allowed = (
             size for size in sizes
             if _elements(contract, size) <= MOST_ELEMENTS_UNLAUNCHED and all(size_allowed(c, size) for c in (mine, theirs))

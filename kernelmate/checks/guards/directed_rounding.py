@@ -52,7 +52,9 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
         with np.errstate(all="ignore"):
             unit = 2 * half_unit(got.dtype, expected)
             inside = np.isfinite(found) & (np.abs(expected) <= limits(got.dtype).top)
-            upwards, outwards = (np.where(inside, error, 0.0) for error in (found - expected, np.abs(found) - np.abs(expected)))
+            upwards, outwards = (
+                np.where(inside, error, 0.0) for error in (found - expected, np.abs(found) - np.abs(expected))
+            )
         size, least = np.abs(upwards), some + MOST_ELSEWHERE * unit
         rounded, off = size > least, size > least + unit / 2
         count = int(rounded.sum())

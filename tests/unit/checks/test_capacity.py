@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes, scratch_sizes, unlaunchable_sizes
+from kernelmate.checks.capacity import (
+    capacity_sizes,
+    compared_numbers,
+    further_sizes,
+    scratch_sizes,
+    unlaunchable_sizes,
+)
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit
@@ -197,4 +203,9 @@ def test_a_size_is_found_at_which_only_the_version_cannot_be_launched() -> None:
     assert unlaunchable_sizes(CONTRACT, LISTED, rows, BASELINE) == [{"rows": 65536, "cols": 3}]
     assert unlaunchable_sizes(CONTRACT, LISTED, version(LOOP, grid=("1", "min(rows, 65535)")), BASELINE) == []
     assert unlaunchable_sizes(CONTRACT, LISTED, rows, rows) == []
-    assert unlaunchable_sizes(CONTRACT, LISTED, replace(rows, contract=replace(rows.contract, require=("rows < 9",))), BASELINE) == []
+    assert (
+        unlaunchable_sizes(
+            CONTRACT, LISTED, replace(rows, contract=replace(rows.contract, require=("rows < 9",))), BASELINE
+        )
+        == []
+    )
