@@ -32,13 +32,15 @@ from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
-from kernelmate.checks.styles import NORMAL, InputStyle
+from kernelmate.checks.styles import NORMAL, InputStyle, styles_of
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
+    CHEAP_ELEMENTS,
     FIRST,
     OTHER,
     REPEATED_ELEMENTS,
     REPEATED_SCHEDULES,
+    SELECTED,
     SUGGESTED,
     Bench,
     LaunchOutcome,
@@ -151,14 +153,21 @@ class CaseJudge:
             PlannedLaunch(SUGGESTED + place, style, place % 2, 16 * number + place)
             for place, style in enumerate(styles)
         )
-        if selected and (other := self._settling.other(size)).vary:
-            shots += (PlannedLaunch(OTHER, other, 1, 16 * number + 15),)
+        if selected:
+            shots += self._more_shots(size, number, elements)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
             # can tell.
             if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
+
+    def _more_shots(self, size: Size, number: int, elements: int) -> tuple[PlannedLaunch, ...]:
+        """Returns the launches that a size has only because a condition of the version's code selects it."""
+        other, schedule = self._settling.other(size), 16 * number + 14
+        shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
+        mixed = [one for one in styles_of(self.contract) if one.name == "mixed" and elements <= CHEAP_ELEMENTS]
+        return (*shots, *(PlannedLaunch(SELECTED, one, 0, schedule + 1) for one in mixed))
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.

@@ -65,6 +65,9 @@ _COMPARED_FLOATS = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?f32\s+%\w+, %\w+, 0f([0-9
 _ORDERING = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?(?:bf16|f16|f32|f64)\b")
 """PTX comparisons of floating numbers, which decide between equal ones too."""
 
+_CHOOSING = re.compile(r"\b(?:min|max)\.(?:[\w:]+\.)*(?:bf16x?2?|f16x?2?|f32|f64)\b|" + _ORDERING.pattern)
+"""PTX operations that choose among floating numbers, so that a wrong one to begin with may show."""
+
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
 
@@ -111,6 +114,8 @@ def suggested_styles(
         found.append(InputStyle("late", stress=True))
     if texts[0] != texts[1] and _selects(contract):
         found.append(InputStyle("strided", stress=True, strides=_strides(version)))
+    if texts[0] != texts[1] and any(map(is_float, free)) and _CHOOSING.search(texts[0]):
+        found.append(InputStyle("sides", stress=True))
     if any(is_float(dtype) and dtype.itemsize > 2 for dtype in free) and _small_numbers(*texts):
         found.append(InputStyle("normal", SMALL_SCALE, stress=True))
     return tuple(found)

@@ -97,6 +97,9 @@ class PlannedLaunch:
 FIRST, OTHER = 0, 1
 """Numbers of the two sets of ordinary inputs of every case."""
 
+SELECTED = 63
+"""Number of the set of unusual inputs at a size that a condition selects."""
+
 SUGGESTED = 64
 """Number of the first set of inputs suggested by a version's code."""
 

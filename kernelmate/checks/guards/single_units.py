@@ -79,7 +79,8 @@ def computing_error(dtype: np.dtype[Any], want: Array, allowed: Array) -> Array:
 def half_unit(dtype: np.dtype[Any], want: Array) -> Array:
     """Returns half a unit in the last place of each element in a type: the largest error of rounding to nearest."""
     kind = limits(dtype)
-    return np.maximum(np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1), kind.roundoff * kind.smallest_normal)
+    half: Array = np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1)
+    return np.maximum(half, kind.roundoff * kind.smallest_normal)
 
 
 def beyond_nearest(got: Array, want: Array, computed: Array) -> Array:

@@ -126,4 +126,4 @@ def test_many_threads_that_swap_one_place_until_they_succeed_end(tmp_path) -> No
     )
     judgement, _ = judged(version(crowd % swap), version(crowd % ""), tmp_path, own_sizes=False)
     assert judgement.cases[0].correct
-    assert all("hang" != finding.code for finding in judgement.findings)
+    assert all(finding.code != "hang" for finding in judgement.findings)
