@@ -172,7 +172,7 @@ def _launchable(contract: Contract, size: Size) -> bool:
 
 
 def counter_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
-    """Returns the smallest sizes at which each thread counts more elements than a new narrow counter holds.
+    """Returns the smallest sizes at which some thread counts more elements than a new narrow counter holds.
 
     Only integer outputs are counts. The sums of floating outputs have tolerances, which narrow sums exceed at any size.
 
@@ -194,7 +194,7 @@ def counter_sizes(contract: Contract, listed: Sequence[Size], version: Version, 
             for power in range(most.bit_length(), MOST_COUNTED.bit_length()):
                 size: Size = {**few, name: (1 << power) + 1}
                 elements, workers = _elements(contract, size), _workers(version, size, per_block=False)
-                if 0 < 2 * most * workers <= elements <= MOST_COUNTED and size_allowed(contract, size):
+                if 0 < most * workers < elements <= MOST_COUNTED and size_allowed(contract, size):
                     return [size]
     return []
 

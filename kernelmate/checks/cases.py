@@ -166,8 +166,10 @@ class CaseJudge:
         """Returns the launches that a size has only because a condition of the version's code selects it."""
         other, schedule = self._settling.other(size), 16 * number + 14
         shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
-        mixed = [one for one in styles_of(self.contract) if one.name == "mixed" and elements <= CHEAP_ELEMENTS]
-        return (*shots, *(PlannedLaunch(SELECTED, one, 0, schedule + 1) for one in mixed))
+        mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
+        # Magnitudes at which squares overflow are tried at other sizes.
+        mild = InputStyle("mixed", stress=True, milder=1)
+        return (*shots, PlannedLaunch(SELECTED, mild, 0, schedule + 1)) if mixed else shots
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.

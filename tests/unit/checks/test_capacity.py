@@ -219,7 +219,7 @@ COUNTED = Contract(
 COUNT = "for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += 256) c += x[i] > 0.0f; atomicAdd(y, (int)c);"
 
 
-@pytest.mark.parametrize(("counter", "least"), [("unsigned char", 1 << 17), ("int", None), ("unsigned", None)])
+@pytest.mark.parametrize(("counter", "least"), [("unsigned char", 1 << 16), ("int", None), ("unsigned", None)])
 def test_a_narrow_counter_of_each_thread_gets_a_size_at_which_it_overflows(counter: str, least: int | None) -> None:
     def counting(kind: str) -> Version:
         text = f"__global__ void k(const float* x, int* y, int n) {{ {kind} c = 0; {COUNT} }}\n"
