@@ -135,6 +135,7 @@ class BaselineOutputs:
         small: subnormal elements of each output that a candidate must preserve, as baseline and reference do.
         exact: for each 16-bit output whose elements it all rounds to nearest, the error per element that arithmetic may
             add to that rounding.
+        nearest: the same for each output of at most 16 bits, on any inputs and for sums of any length.
     """
 
     errors: frozenset[str]
@@ -146,10 +147,11 @@ class BaselineOutputs:
     bits: Arrays = field(default_factory=dict)
     small: Arrays = field(default_factory=dict)
     exact: Arrays = field(default_factory=dict)
+    nearest: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """Yields all arrays, for counting bytes."""
-        for part in (self.off, self.outputs, self.nans, self.bits, self.small, self.exact):
+        for part in (self.off, self.outputs, self.nans, self.bits, self.small, self.exact, self.nearest):
             yield from part.values()
 
 

@@ -45,6 +45,19 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 GRID_MARGIN = 8
 """Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
 
+MOST_ELEMENTS_UNLAUNCHED = 1 << 31
+"""Maximum number of elements at a size at which only the launch is examined: what the largest GPUs hold."""
+
+_COUNTERS = (
+    (re.compile(r"\band\.b(?:16|32)\s+%\w+, %\w+, 255;"), 1 << 8),
+    (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*f16(?:x2)?\b"), 1 << 11),
+    (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*bf16(?:x2)?\b"), 1 << 8),
+)
+"""PTX instructions that add up in narrow types, and the number of ones that they can add."""
+
+MOST_COUNTED = 1 << 23
+"""Maximum number of elements at a size at which such a counter overflows: a few seconds in the emulator."""
+
 _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];", re.MULTILINE)
 """Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
 
@@ -52,7 +65,8 @@ _OFFSET = re.compile(r"\badd\.[su](?:32|64)\s+(%\w+), (%\w+), (\d+);")
 _COMPARED_REGISTERS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(%\w+|-?\d+);")
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
-_MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (\d+);")
+_MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (-?\d+);")
+_REMAINDERS = re.compile(r"\brem\.[su](?:32|64)\s+%\w+, %\w+, (\d+);")
 WIDEST_ELEMENT = 16
 """Bytes of the largest element, by which an index is multiplied before it is masked."""
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
@@ -122,6 +136,69 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
             yield size
 
 
+def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
+
+    Its grid is over a limit there, as of 65535 blocks in y and z, or has no blocks. The sizes are not launched, so they
+    may be far larger than others.
+
+    Args:
+        contract: defines the allowed sizes.
+        listed: the contract's sizes.
+        version: the version under judgement.
+        baseline: the version it was derived from.
+    """
+    mine, theirs = version.contract, baseline.contract
+    if (mine.grid, mine.block) == (theirs.grid, theirs.block):
+        return []
+    base = min(listed, key=lambda size: _elements(contract, size))
+    few = {name: min(value, FEW) for name, value in base.items()}
+    found: list[Size] = []
+    for name in base:
+        sizes = ({**few, name: value} for power in range(1, 20) for value in (1 << power, 3 << power - 1))
+        allowed = (
+            size for size in sizes
+            if _elements(contract, size) <= MOST_ELEMENTS_UNLAUNCHED and all(size_allowed(c, size) for c in (mine, theirs))
+        )  # fmt: skip
+        found += next(([size] for size in allowed if _launchable(theirs, size) and not _launchable(mine, size)), [])
+    return found
+
+
+def _launchable(contract: Contract, size: Size) -> bool:
+    try:
+        return launch_shape(contract, size).blocks > 0
+    except ContractError:
+        return False
+
+
+def counter_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns the smallest sizes at which some thread counts more elements than a new narrow counter holds.
+
+    Only integer outputs are counts. The sums of floating outputs have tolerances, which narrow sums exceed at any size.
+
+    Args:
+        contract: defines the allowed sizes.
+        listed: the contract's sizes.
+        version: the version under judgement.
+        baseline: the version it was derived from.
+    """
+    outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
+    if not any(dtype.kind in "iu" and dtype.itemsize >= 4 for dtype in outputs):
+        return []
+    ptx, theirs = version.compiled.ptx, baseline.compiled.ptx
+    held = [most for pattern, most in _COUNTERS if len(pattern.findall(ptx)) > len(pattern.findall(theirs))]
+    base = min(listed, key=lambda size: _elements(contract, size))
+    few = {name: min(value, FEW) for name, value in base.items()}
+    for most in held:
+        for name in base:
+            for power in range(most.bit_length(), MOST_COUNTED.bit_length()):
+                size: Size = {**few, name: (1 << power) + 1}
+                elements, workers = _elements(contract, size), _workers(version, size, per_block=False)
+                if 0 < most * workers < elements <= MOST_COUNTED and size_allowed(contract, size):
+                    return [size]
+    return []
+
+
 def compared_numbers(ptx: str) -> set[int]:
     """Returns the constants that PTX compares integers with; macros, templates and functions are resolved in PTX."""
     found = [(register, int(number)) for register, number in _COMPARED.findall(ptx)]
@@ -134,9 +211,16 @@ def compared_numbers(ptx: str) -> set[int]:
 
 
 def _kept(ptx: str) -> Counter[int]:
-    """Counts the masks that keep the low bits of an index, or of its product with an element's size, by their range."""
+    """Counts what reduces an index, or its product with an element's size, to a range, by the range.
+
+    These are masks that keep the low bits, and remainders.
+    """
     found: Counter[int] = Counter()
+    for number in map(int, _REMAINDERS.findall(ptx)):
+        found[number] += LEAST_COMPARED < number <= MOST_COMPARED
     for mask in map(int, _MASKED.findall(ptx)):
+        # A signed remainder by a power of two subtracts what a mask of high bits keeps.
+        mask = ~mask if mask < 0 else mask
         size = mask & -mask
         if mask and size <= WIDEST_ELEMENT and LEAST_COMPARED < (kept := mask // size + 1) <= MOST_COMPARED:
             found[kept] += not kept & (kept - 1)

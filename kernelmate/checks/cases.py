@@ -16,6 +16,7 @@ from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     compensated,
     constant_output,
+    directed_rounding,
     flushed,
     input_mutated,
     lost_bits,
@@ -31,13 +32,15 @@ from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
-from kernelmate.checks.styles import NORMAL, InputStyle
+from kernelmate.checks.styles import NORMAL, InputStyle, styles_of
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
+    CHEAP_ELEMENTS,
     FIRST,
     OTHER,
     REPEATED_ELEMENTS,
     REPEATED_SCHEDULES,
+    SELECTED,
     SUGGESTED,
     Bench,
     LaunchOutcome,
@@ -137,7 +140,7 @@ class CaseJudge:
 
     def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
         """Yields the launches of a size, each with True if counters are collected."""
-        size, origin, once, styled, shifts, styles = tried
+        size, origin, once, styled, shifts, styles, selected = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
@@ -150,12 +153,23 @@ class CaseJudge:
             PlannedLaunch(SUGGESTED + place, style, place % 2, 16 * number + place)
             for place, style in enumerate(styles)
         )
+        if selected:
+            shots += self._more_shots(size, number, elements)
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
             # can tell.
             if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
+
+    def _more_shots(self, size: Size, number: int, elements: int) -> tuple[PlannedLaunch, ...]:
+        """Returns the launches that a size has only because a condition of the version's code selects it."""
+        other, schedule = self._settling.other(size), 16 * number + 14
+        shots = (PlannedLaunch(OTHER, other, 1, schedule),) if other.vary else ()
+        mixed = any(one.name == "mixed" for one in styles_of(self.contract)) and elements <= CHEAP_ELEMENTS
+        # Magnitudes at which squares overflow are tried at other sizes.
+        mild = InputStyle("mixed", stress=True, milder=1)
+        return (*shots, PlannedLaunch(SELECTED, mild, 0, schedule + 1)) if mixed else shots
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Makes the case's launches until one ends in an error.
@@ -259,6 +273,8 @@ class CaseJudge:
             ptx = self.bench.version.compiled.ptx
             record.note(FindingCode.WRONG_VALUES, "error", flushed.find(outcome, theirs.small, answer.want, ptx))
             record.note(FindingCode.WRONG_VALUES, "error", single_units.find(outcome, theirs.exact, answer.want))
+            directed = directed_rounding.find(outcome, theirs.nearest, answer.want)
+            record.note(FindingCode.PRECISION_LOSS, "error", directed)
         differences = _differences(outcome, answer)
         size, shot, found = record.size, outcome.shot, {one.argument: one for one in differences}
         if self.oracle.measured_again(size, shot, outcome.given, found, outcome.result.arrays):

@@ -24,6 +24,9 @@ MOST_CONSTANTS = 16
 MOST_SCALARS = 4
 """Maximum number of launches with other scalars."""
 
+MOST_COMBINED = 6
+"""Maximum number of sizes selected by conditions at which values that the code compares with are tried as well."""
+
 FARTHEST = 16
 """Largest multiple of a scalar's value up to which constants are tried for it."""
 
@@ -61,6 +64,9 @@ _COMPARED_FLOATS = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?f32\s+%\w+, %\w+, 0f([0-9
 
 _ORDERING = re.compile(r"\bsetp\.\w+\.(?:ftz\.)?(?:bf16|f16|f32|f64)\b")
 """PTX comparisons of floating numbers, which decide between equal ones too."""
+
+_CHOOSING = re.compile(r"\b(?:min|max)\.(?:[\w:]+\.)*(?:bf16x?2?|f16x?2?|f32|f64)\b|" + _ORDERING.pattern)
+"""PTX operations that choose among floating numbers, so that a wrong one to begin with may show."""
 
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 
@@ -108,6 +114,8 @@ def suggested_styles(
         found.append(InputStyle("late", stress=True))
     if texts[0] != texts[1] and _selects(contract):
         found.append(InputStyle("strided", stress=True, strides=_strides(version)))
+    if texts[0] != texts[1] and any(map(is_float, free)) and _CHOOSING.search(texts[0]):
+        found.append(InputStyle("sides", stress=True))
     if any(is_float(dtype) and dtype.itemsize > 2 for dtype in free) and _small_numbers(*texts):
         found.append(InputStyle("normal", SMALL_SCALE, stress=True))
     return tuple(found)
@@ -120,6 +128,8 @@ def with_styles(
     may_try: Callable[[InputStyle, Size], bool],
 ) -> list[PlannedSize]:
     """Adds each style to the largest size at which it is affordable and can reveal an error.
+
+    Values that code compares with are also tried at sizes that a condition of it selects, since it may ask for both.
 
     Args:
         contract: gives the shapes.
@@ -140,6 +150,10 @@ def with_styles(
         place = -max(longest)[2] if longest else None
         if place is not None:
             planned[place] = planned[place]._replace(styles=(*planned[place].styles, style))
+        if style.given or style.constants:
+            chosen = [other for other in fitting if other != place and sizes[other].selected]
+            for other in chosen[:MOST_COMBINED]:
+                planned[other] = planned[other]._replace(styles=(*planned[other].styles, style))
     return planned
 
 

@@ -14,6 +14,7 @@ from kernelmate.checks.guards import (
     approximations,
     clocks,
     compilers,
+    directed_rounding,
     flushed,
     launch_registers,
     lost_bits,
@@ -100,7 +101,7 @@ def later_findings(
 def binding(
     contract: Contract, seen: BaselineOutputs, style: InputStyle, outputs: Arrays, answer: ExpectedOutputs, ptx: str
 ) -> BaselineOutputs:
-    """Returns the launch with the properties that the baseline has on unusual inputs and that a candidate must keep.
+    """Returns the launch with the properties that the baseline has and that a candidate must keep.
 
     Args:
         contract: may allow flushing.
@@ -111,13 +112,18 @@ def binding(
         ptx: the baseline's PTX.
     """
     pairs = [(name, outputs[name], want) for name, want in answer.want.items()]
+    nearest = dict[str, Array | None]()
+    if answer.origin == "derived":
+        nearest = {name: directed_rounding.nearest(got, want, answer.allowed, name) for name, got, want in pairs}
+    if not style.stress:
+        return replace(seen, nearest=_had(nearest))
     bits = {name: lost_bits.kept(ptx, got, want) for name, got, want in pairs}
     small, exact = dict[str, Array | None](), dict[str, Array | None]()
     if style.name == "denormals":
         small = {name: flushed.kept(contract, got, want) for name, got, want in pairs}
     if style.name == "patterns" and answer.origin == "derived":
         exact = {name: single_units.exact(got, want, answer.allowed, name) for name, got, want in pairs}
-    return replace(seen, bits=_had(bits), small=_had(small), exact=_had(exact))
+    return replace(seen, bits=_had(bits), small=_had(small), exact=_had(exact), nearest=_had(nearest))
 
 
 def _had(found: Mapping[str, Array | None]) -> Arrays:

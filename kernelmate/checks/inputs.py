@@ -28,6 +28,7 @@ from kernelmate.checks.values import (
     plant,
     plant_constants,
     repeated,
+    sided,
     strided,
     tie,
     wide_integers,
@@ -293,14 +294,16 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     if style.name == "patterns" and is_float(dtype) and dtype.itemsize <= 2:
         return every_pattern(dtype, shape, rng)
     if style.name in ("mixed", "offset"):
-        mixed = style.name == "mixed"
+        mixed, sign = style.name == "mixed", style.high - style.low
         return _cast(
-            mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng), dtype
+            mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng, sign), dtype
         )
     if style.name == "late":
         return _cast(late_floats(shape, rng), dtype)
     if style.name == "strided":
         return strided(_cast(rng.standard_normal(shape), dtype), style.strides)
+    if style.name == "sides":
+        return _cast(sided(shape, rng_module(rng)), dtype)
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):

@@ -16,7 +16,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.canonical import canonical
-from kernelmate.checks.capacity import further_sizes, scratch_sizes
+from kernelmate.checks.capacity import counter_sizes, further_sizes, scratch_sizes, unlaunchable_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
@@ -31,10 +31,10 @@ from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
 from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
-from kernelmate.checks.size_plan import PlannedSize, check_memory, tried_sizes
+from kernelmate.checks.size_plan import PlannedSize, check_memory, selected_sizes, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.stages import StageJudge
-from kernelmate.checks.styles import narrow_inputs
+from kernelmate.checks.styles import COUNTED, narrow_inputs
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.checks.values import EVERY_HALF
@@ -238,12 +238,18 @@ class _Judge:
             known = [one.size for one in sizes]
             found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
             found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
-            sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
+            sizes += selected_sizes(found)
             styles = suggested_styles(
                 self.contract, self.version, self.task.baseline, self.cases.varied_scalars, self.cases.wide_scalars
             )
             sizes = with_styles(self.contract, sizes, styles, self.cases.may_try)
-        return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
+        sizes = [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
+        if self.compared and self.task.baseline is not None:
+            counted = counter_sizes(self.contract, listed, self.version, self.task.baseline)
+            sizes += [PlannedSize(size, "own", once=True, styled=False, styles=COUNTED) for size in counted]
+            unlaunched = unlaunchable_sizes(self.contract, listed, self.version, self.task.baseline)
+            sizes += [PlannedSize(size, "own", once=True, styled=False) for size in unlaunched]
+        return sizes
 
     def _slow(self, size: Size) -> bool:
         """Returns True, and adds the reason, if a larger generated size is skipped for its slow reference."""

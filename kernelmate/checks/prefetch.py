@@ -54,7 +54,7 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
         )
         other = other_style(contract, oracle.directory)
         whole = task.baseline is not None and not loops(contract, oracle.directory)
-        for number, (size, origin, once, styled, shifts, _) in enumerate(sizes):
+        for number, (size, origin, once, styled, shifts, *_) in enumerate(sizes):
             if not size_allowed(contract, size):
                 continue
             elements, large = elements_of(argument_shapes(contract, size).values()), oracle.large(size)

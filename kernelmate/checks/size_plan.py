@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kernelmate.backends.base import EmulationTooLarge
@@ -34,6 +34,8 @@ class PlannedSize(NamedTuple):
         styled: True adds a launch with unusual inputs.
         shifts: base pointer shifts, each in a launch of its own.
         styles: further styles of inputs, each in a launch of its own.
+        selected: True for a size that a condition of the version's code selects; scalars have other values there as
+            well, since the condition may select wrong code for them.
     """
 
     size: Size
@@ -42,6 +44,7 @@ class PlannedSize(NamedTuple):
     styled: bool = True
     shifts: tuple[Shift, ...] = ()
     styles: tuple[InputStyle, ...] = ()
+    selected: bool = False
 
 
 def tried_sizes(
@@ -75,11 +78,16 @@ def tried_sizes(
     if conditions:
         directed = directed_sizes(contract, [one.size for one in found if _cheap(contract, one.size)], conditions)
         sizes = sorted(directed.sizes, key=lambda size: _elements(contract, size))
-        found, beyond = found + [PlannedSize(size, "own", once=True, styled=False) for size in sizes], directed.beyond
+        found, beyond = found + selected_sizes(sizes), directed.beyond
     cheap = [one.size for one in found if _cheap(contract, one.size)]
     first, *others = [key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)] or [()]
     moved = {first: every_shift(contract) if aligned else shifts, **dict.fromkeys(others, shifts)}
     return [one._replace(shifts=moved.get(key_of(one.size), ())) for one in found], beyond
+
+
+def selected_sizes(sizes: Iterable[Size]) -> list[PlannedSize]:
+    """Returns sizes that a condition of the version's code selects, each with one set of ordinary inputs."""
+    return [PlannedSize(size, "own", once=True, styled=False, selected=True) for size in sizes]
 
 
 def _moved_at(

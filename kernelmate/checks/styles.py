@@ -21,7 +21,7 @@ class InputStyle:
         name: `normal`, `uniform` (symmetric about zero), `zeros`, `denormals`, `mixed` (rows of different kinds of
             values), `offset` (a large mean), `patterns` (all bit patterns of a narrow type), `late` (rows of negative
             numbers with positive ones near their ends), `strided` (the largest numbers of a row at equal distances),
-            or `integers` (over their whole range; floats as in `normal`).
+            `sides` (minus infinity in the first half of the columns, infinity in the others), or `integers` (over their whole range; floats as in `normal`).
         scale: factor of all values.
         specials: values planted at a few random places.
         stress: True for inputs that not every kernel must support: failures count against a candidate only if the
@@ -36,8 +36,9 @@ class InputStyle:
         positions: integer arguments whose values are indices below `bound`.
         bound: the size that bounds indices, by rank among the distinct sizes in descending order.
         wary: True if the emulator launches on these inputs before a GPU does, since they may cause bad addresses.
-        high: True if integers are positive and near the largest.
-        low: True if integers are the smallest of their type, whose products are the largest.
+        high: True if integers are positive and near the largest; in `offset`, if floats are positive.
+        low: True if integers are the smallest of their type, whose products are the largest; in `offset`, if floats
+            are negative.
         equal: True if all integers of an array are equal, also of one whose range is declared.
         constants: values planted in arrays, by array name.
         given: values of scalar arguments, by name.
@@ -92,6 +93,8 @@ class InputStyle:
         if self.name == "strided":
             apart = " or ".join(map(str, self.strides))
             return f"inputs whose largest elements in a row are {apart} columns apart"
+        if self.name == "sides":
+            return "inputs that are minus infinity on one side and infinity on the other"
         if self.name == "repeated":
             return "inputs with equal elements in a row"
         about = " with values equal to scalars among them" if self.planted else ""
@@ -123,6 +126,8 @@ STRESS_STYLES = (
 )
 PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
+COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", stress=True, low=True)
+"""Inputs that are all far above or all far below zero, so that most conditions hold for all of them."""
 SMALLEST = -1
 """Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)

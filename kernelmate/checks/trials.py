@@ -53,6 +53,14 @@ HUNG_FACTOR = 1000
 The limit is at least `HUNG_FROM`.
 """
 
+HUNG_IN_ALL_FROM = 200_000_000
+"""Minimum of the limit on the instructions of all threads together, which is `HUNG_FACTOR` times the number of threads
+and the instructions of the baseline's longest one. Many threads that wait in vain would take minutes to their own limit.
+"""
+
+HUNG_IN_A_BLOCK = 200_000
+"""The same minimum for each block, since the emulator counts small batches of blocks for more than they execute."""
+
 REPEATED_ELEMENTS = 1 << 20
 REPEATED_SCHEDULES = range(1001, 1005)
 """Schedules under which listed cases of limited size are launched again on a GPU."""
@@ -88,6 +96,9 @@ class PlannedLaunch:
 
 FIRST, OTHER = 0, 1
 """Numbers of the two sets of ordinary inputs of every case."""
+
+SELECTED = 63
+"""Number of the set of unusual inputs at a size that a condition selects."""
 
 SUGGESTED = 64
 """Number of the first set of inputs suggested by a version's code."""
@@ -291,7 +302,12 @@ class Bench:
             replicated=self.version.unit.language == "triton",
             stages=stages,
         )
-        limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
+        if others_longest is None:
+            return run
+        per_block = max(HUNG_IN_A_BLOCK, HUNG_FACTOR * others_longest * run.shape.threads)
+        in_all = max(HUNG_IN_ALL_FROM, per_block * run.shape.blocks)
+        run = replace(run, total_limit=min(run.total_limit, in_all))
+        limit = max(HUNG_FROM, HUNG_FACTOR * others_longest)
         if limit >= run.step_limit:
             return run
         return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")

@@ -171,9 +171,9 @@ def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder:
     return values
 
 
-def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
-    """Draws normal numbers around a large mean of either sign."""
-    mean = MEAN if rng.integers(0, 2) else -MEAN
+def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, sign: int = 0) -> Array:
+    """Draws normal numbers around a large mean of the given sign, or of either if it is 0."""
+    mean = MEAN * (sign or (1 if rng.integers(0, 2) else -1))
     values: Array = np.clip(rng.standard_normal(shape) + mean, -limits(dtype).top, limits(dtype).top)
     return values
 
@@ -187,6 +187,16 @@ def late_floats(shape: tuple[int, ...], rng: Any) -> Array:
         first = rng.integers(along - along // 4 - 1, along, (rows.shape[0], 1))
         rows[:] = np.where(np.arange(along) >= first, -rows, rows)
     return values
+
+
+def sided(shape: tuple[int, ...], module: Any = np) -> Any:
+    """Returns an array with minus infinity in the first half of the columns, and infinity in the others.
+
+    So are all elements of most windows, columns and tiles, in which a maximum that begins with a finite number shows.
+    """
+    columns = shape[-1] if shape else 1
+    row = module.where(module.arange(columns) < columns // 2, -np.inf, np.inf)
+    return module.broadcast_to(row, shape or (1,)).copy().reshape(shape)
 
 
 def strided(values: Array, strides: Sequence[int]) -> Array:

@@ -71,7 +71,8 @@ def with_contended(decoded: Decoded) -> Decoded:
         for number, (start, end) in enumerate(zip(starts, [*starts[1:], block.end], strict=True)):
             part = replace(
                 block, index=len(blocks), start=start, end=end, label=f"{block.label}/{number}" if number else block.label,
-                gathers=block.gathers and not number, spins=block.spins and end == block.end, contended=start in steps,
+                gathers=block.gathers and not number, spins=block.spins and end == block.end,
+                retries=block.retries and end == block.end, contended=start in steps,
             )  # fmt: skip
             blocks.append(part)
     return replace(decoded, blocks=tuple(blocks), block_at={block.start: block.index for block in blocks})

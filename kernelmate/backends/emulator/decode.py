@@ -75,6 +75,7 @@ class BasicBlock:
         gathers: True if it starts with an operation that waits for the lanes of its mask.
         spins: True if it ends with the backward branch of a loop that waits for other threads' writes.
         contended: True if it starts with an atomic that other warps may disturb (`contention`).
+        retries: True if it ends with the backward branch of a loop that repeats an atomic until it succeeds.
     """
 
     index: int
@@ -84,6 +85,7 @@ class BasicBlock:
     gathers: bool
     spins: bool
     contended: bool = False
+    retries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,26 +221,31 @@ def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
             bounds[number + 1],
             names.get(start, f".{start}" if start else "entry"),
             isinstance(steps[start].operation, WARP_OPERATIONS),
-            _spins(steps, start, bounds[number + 1]),
+            any(_waits(*one) for one in _ending(steps, start, bounds[number + 1])),
+            retries=any(isinstance(one.operation, Atomic) for one, _ in _ending(steps, start, bounds[number + 1])),
         )
         for number, start in enumerate(ordered)
     )
 
 
-def _spins(steps: list[DecodedStep], start: int, end: int) -> bool:
-    """Returns True if a loop ends here that only other threads' writes to memory can end."""
+def _ending(steps: list[DecodedStep], start: int, end: int) -> list[tuple[DecodedStep, list[DecodedStep]]]:
+    """Returns the steps that decide whether a loop whose backward branch is here ends, each with the loop's steps."""
     last = steps[end - 1].operation
     if not isinstance(last, Branch) or last.target > start:
-        return False
+        return []
     loop = range(last.target, end)
     wanted: set[str] = set()
-    for step in (steps[number] for number in loop):
-        operation = step.operation
-        leaves = isinstance(operation, Branch) and (operation.target not in loop or operation is last)
-        if step.guard is not None and (leaves or isinstance(operation, Exit)):
-            wanted.add(step.guard.name)
+    around: list[tuple[int, Register]] = []
+    for number in loop:
+        operation, guard = steps[number].operation, steps[number].guard
+        leaves = operation is last or (isinstance(operation, Branch) and operation.target not in loop)
+        if leaves or isinstance(operation, Exit):
+            # An exit without a guard is decided by the branches around it.
+            wanted |= {one.name for target, one in around if target > number} if guard is None else {guard.name}
+        elif isinstance(operation, Branch) and guard is not None:
+            around.append((operation.target, guard))
     writers = [steps[number] for number in loop]
-    return any(_waits(step.operation, writers) for step in _behind(wanted, writers))
+    return [(step, writers) for step in _behind(wanted, writers)]
 
 
 def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
@@ -258,12 +265,13 @@ def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
     return list(found.values())
 
 
-def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
-    """Returns True if an operation of a loop reads what only another thread can change.
+def _waits(step: DecodedStep, writers: list[DecodedStep]) -> bool:
+    """Returns True if a step of a loop reads what only another thread can change.
 
     A compare-and-swap with a value that the loop has read is the retry of an update, which always succeeds for some
     thread; with any other value it waits for that value.
     """
+    operation = step.operation
     if isinstance(operation, Load):
         return operation.synchronizing
     if isinstance(operation, PhaseBarrier):

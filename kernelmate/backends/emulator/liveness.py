@@ -18,6 +18,7 @@ from kernelmate.backends.emulator.operations import (
     Exit,
     Load,
     Operation,
+    ReadClock,
     Store,
     Trap,
 )
@@ -37,6 +38,45 @@ def operands_of(operation: Operation) -> list[Operand]:
     found += getattr(operation, "sources", ())
     base = getattr(getattr(operation, "address", None), "base", None)
     return found + ([base] if base is not None else [])
+
+
+def deciding_registers(steps: Sequence[DecodedStep], start: int, end: int) -> tuple[str, ...] | None:
+    """Returns the registers that a loop writes and that decide if it ends; None if a clock does.
+
+    Args:
+        steps: the kernel's instructions.
+        start: the first instruction of the loop.
+        end: the instruction after one of its branches back; it extends to the last of them.
+    """
+    back = [n for n, step in enumerate(steps) if isinstance(step.operation, Branch) and step.operation.target == start]
+    loop = range(start, max(end, *(n + 1 for n in back)))
+    jumps = [
+        (n, step.operation.target, step.guard.name)
+        for n in loop
+        if isinstance((step := steps[n]).operation, Branch) and step.guard is not None
+    ]
+    wanted: set[str] = set()
+
+    def decided(number: int) -> set[str]:
+        """Returns the predicates that decide if an instruction of the loop is executed."""
+        guard = steps[number].guard
+        around = {name for at, target, name in jumps if at < number < target or start < target <= number < at}
+        return around | ({guard.name} if guard is not None else set())
+
+    for n in loop:
+        operation = steps[n].operation
+        leaves = isinstance(operation, Branch) and (operation.target not in loop or n == loop[-1])
+        if leaves or isinstance(operation, Exit | BranchTable):
+            wanted |= decided(n)
+    found: set[int] = set()
+    while more := [n for n in loop if n not in found and not wanted.isdisjoint(steps[n].writes)]:
+        for n in more:
+            operation = steps[n].operation
+            if isinstance(operation, ReadClock):
+                return None
+            found.add(n)
+            wanted |= decided(n) | {name for operand in operands_of(operation) for name in registers_in(operand)}
+    return tuple(dict.fromkeys(name for n in sorted(found) for name in steps[n].writes))
 
 
 def read_at_entry(decoded: Decoded) -> frozenset[str]:

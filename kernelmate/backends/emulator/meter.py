@@ -9,6 +9,7 @@ import numpy as np
 from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Overrun, Tally, WorthCompiling
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop, plural
+from kernelmate.backends.emulator.liveness import deciding_registers
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import ReadClock
 from kernelmate.backends.emulator.phases import reason_to_wait
@@ -73,14 +74,20 @@ class ForwardProgress:
         return self._stuck.get(key) == self._machine.changes
 
     def _loop_registers(self, first_block: int, last_block: int) -> tuple[str, ...] | None:
-        """Returns the registers that a loop writes; None if it reads a clock."""
+        """Returns the registers whose values decide if a loop ends; None if it depends on a clock.
+
+        A loop that reads a clock only to wait between its attempts, as those of libcu++, is taken as a whole, with all
+        branches back to its beginning.
+        """
         span = (first_block, last_block)
         if span not in self._written:
-            blocks = self._decoded.blocks
-            steps = self._decoded.steps[blocks[first_block].start : blocks[last_block].end]
-            clock = any(isinstance(step.operation, ReadClock) for step in steps)
-            names = dict.fromkeys(name for step in steps for name in step.writes)
-            self._written[span] = None if clock else tuple(names)
+            blocks, steps = self._decoded.blocks, self._decoded.steps
+            start = blocks[first_block].start
+            loop = range(start, blocks[last_block].end)
+            if any(isinstance(steps[number].operation, ReadClock) for number in loop):
+                self._written[span] = deciding_registers(steps, start, blocks[last_block].end)
+            else:
+                self._written[span] = tuple(dict.fromkeys(name for number in loop for name in steps[number].writes))
         return self._written[span]
 
 

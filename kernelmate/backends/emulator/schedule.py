@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 _DELAYED = 2
 """Rank of delayed lanes among those that wait for their turn: after the others (0) and the late ones (1)."""
 
+_RANKS = 3
+"""Number of these ranks. Keys of groups are `(level * _RANKS + rank) * blocks + block`: at level 0 all lanes of a rank
+run together; lanes of a crowd that contends for memory are at higher levels, which run first.
+"""
+
+_CROWD = 4
+"""Number of warps above which a group that repeats an atomic in a loop is halved, so that few of them contend at once."""
+
 
 class Scheduler:
     """Runs batches of one launch."""
@@ -50,6 +58,8 @@ class Scheduler:
         self.meter = Meter(machine, limits, tally, None if native is None else native.lane_steps)
         self._pending: dict[int, Array] = {}
         self._yielded: set[int] = set()
+        self._level = _RANKS * len(blocks)
+        self._crowded = False
         self._living = 0
         self._per_block = np.zeros(machine.lanes.blocks, np.int64)
         self._barriers = Barriers(machine, self._per_block, self._put, watch_ends=bool(decoded.detours))
@@ -78,6 +88,7 @@ class Scheduler:
             self._per_block[:] = np.bincount(machine.lanes.slot[lanes], minlength=machine.lanes.blocks)
         self._pending.clear()
         self._yielded.clear()
+        self._crowded = False
         self._rendezvous.reset()
         self._barriers.reset()
         self._clusters.reset()
@@ -167,16 +178,19 @@ class Scheduler:
         self._pending[key] = lanes
 
     def _first(self) -> int | None:
-        """Returns the group first in program order among those that have not just had a long turn."""
-        if not self._yielded:
+        """Returns the group first in program order among those of the highest level that have not just had a long turn."""
+        if not self._yielded and not self._crowded:
             return min(self._pending)
-        return min((key for key in self._pending if key not in self._yielded), default=None)
+        return min((key for key in self._pending if key not in self._yielded), key=self._order, default=None)
+
+    def _order(self, key: int) -> tuple[int, int]:
+        return -(key // self._level), key
 
     def _next(self) -> int:
         key = self._first()
         if key is None:
             self._yielded.clear()
-            key = min(self._pending)
+            key = min(self._pending, key=self._order)
         return key
 
     def _masks(self, lanes: Array) -> tuple[Group | None, Group]:
@@ -243,7 +257,7 @@ class Scheduler:
         """Merges the group with those waiting at its position; returns None if it was set aside itself."""
         if self._pending:
             first = self._first()
-            if first is not None and first < here:
+            if first is not None and self._order(first) < self._order(here):
                 self._put(here, lanes)
                 return None
             if here in self._pending:
@@ -314,6 +328,10 @@ class Scheduler:
             return number + 1, staying
         if self.tally.branches is not None and len(staying):
             self.tally.branches.split(block.block.end - 1, taken, staying)
+        if target <= number and block.block.retries and self._halve(base + target, taken):
+            if len(staying):
+                self._put(base + number + 1, staying)
+            return None
         if target <= number and self.progress.turn_over(block.block.spins):
             self._look_around(block, base, number, taken)
             if len(staying):
@@ -333,6 +351,21 @@ class Scheduler:
             self.meter.report_hang(block, taken, "loops for ever: nothing that the loop reads changes any more")
         self._put(key, taken)
         self._yielded.add(key)
+
+    def _halve(self, key: int, lanes: Array) -> bool:
+        """Moves half of the warps of a crowd to the next level, where they run before the others; False for few warps.
+
+        If all threads of a launch repeat a compare-and-swap on one place, one of them succeeds in each round. A round of
+        few threads costs less.
+        """
+        warps = np.unique(lanes >> 5)
+        if len(warps) <= _CROWD:
+            return False
+        first = lanes >> 5 < warps[len(warps) // 2]
+        self._crowded = True
+        self._put(key, lanes[~first])
+        self._put(key + self._level, lanes[first])
+        return True
 
     def _jump_table(self, block: BoundBlock, base: int, lanes: Array) -> None:
         assert block.index is not None
@@ -378,8 +411,8 @@ class Scheduler:
         return False
 
     def _gather(self, gathering: Gathering, key: int, lanes: Array) -> Array:
-        if gathering.spans_warps:  # late warps, whose keys lie above the others', meet them here
-            key %= len(self.blocks)
+        # Late warps, whose keys lie above the others', meet them here; lanes of a warp that left a crowd meet the others.
+        key %= len(self.blocks) if gathering.spans_warps else self._level
         return self._rendezvous.gather(gathering, key, lanes, everyone=len(lanes) == self._living)
 
     def _gathering_at(self, key: int) -> Gathering:

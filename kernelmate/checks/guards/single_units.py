@@ -7,6 +7,8 @@ bit patterns is exact at all others.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
@@ -40,11 +42,8 @@ def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
         return None
     if allowed.terms > MOST_TERMS:
         return None
-    kind = limits(got.dtype)
-    with np.errstate(all="ignore"):
-        computed = allowed.error[name] - STORE_UNITS * kind.roundoff * (np.abs(want) + kind.smallest_normal)
-    beyond = _beyond(got, want, np.maximum(computed, 0.0))
-    return computed if not bool((beyond > MOST_ELSEWHERE).any()) else None
+    computed = computing_error(got.dtype, want, allowed.error[name])
+    return computed if not bool((beyond_nearest(got, want, computed) > MOST_ELSEWHERE).any()) else None
 
 
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
@@ -57,7 +56,7 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
     """
     for name, some in computed.items():
         got = outcome.result.arrays[name]
-        beyond = _beyond(got, want[name], np.maximum(some, 0.0))
+        beyond = beyond_nearest(got, want[name], some)
         off = beyond > MOST_ELSEWHERE
         count = int(off.sum())
         if 0 < count <= MOST_SHARE * got.size and bool((beyond[off] >= LEAST_OFF).all()):
@@ -69,11 +68,25 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
     return None
 
 
-def _beyond(got: Array, want: Array, computed: Array) -> Array:
-    """Returns the error in units in the last place, without that of rounding to nearest and of the computation."""
-    kind = limits(got.dtype)
+def computing_error(dtype: np.dtype[Any], want: Array, allowed: Array) -> Array:
+    """Returns the part of a derived tolerance that is not for storing the result in a type."""
+    kind = limits(dtype)
     with np.errstate(all="ignore"):
-        half = np.maximum(np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1), kind.roundoff * kind.smallest_normal)
+        computed = allowed - STORE_UNITS * kind.roundoff * (np.abs(want) + kind.smallest_normal)
+    return np.maximum(computed, 0.0)
+
+
+def half_unit(dtype: np.dtype[Any], want: Array) -> Array:
+    """Returns half a unit in the last place of each element in a type: the largest error of rounding to nearest."""
+    kind = limits(dtype)
+    half: Array = np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1)
+    return np.maximum(half, kind.roundoff * kind.smallest_normal)
+
+
+def beyond_nearest(got: Array, want: Array, computed: Array) -> Array:
+    """Returns the error in units in the last place, without that of rounding to nearest and of the computation."""
+    with np.errstate(all="ignore"):
+        half = half_unit(got.dtype, want)
         beyond = (np.abs(wide(got) - want) - half - computed) / (2 * half)
         same = (got == want.astype(got.dtype)) | ~np.isfinite(beyond)
     return np.where(same, 0.0, beyond)

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.checks.capacity import capacity_sizes, compared_numbers, further_sizes, scratch_sizes
+from kernelmate.checks.capacity import (
+    capacity_sizes,
+    compared_numbers,
+    counter_sizes,
+    further_sizes,
+    scratch_sizes,
+    unlaunchable_sizes,
+)
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit
@@ -190,3 +197,40 @@ def test_a_size_that_makes_nothing_more_is_not_grown() -> None:
     assert sizes == ({"n": 1024, "steps": 5}, {"n": 65536, "steps": 5})
     fixed = replace(SCRATCH_CONTRACT, sizes=({"n": 256},), grid=("4",))
     assert all(size["n"] <= 1 << 22 for size in scratch_sizes(replace(SCRATCH, contract=fixed), PLAIN, fixed.sizes))
+
+
+def test_a_size_is_found_at_which_only_the_version_cannot_be_launched() -> None:
+    rows = version(LOOP, grid=("1", "rows"))
+    assert unlaunchable_sizes(CONTRACT, LISTED, rows, BASELINE) == [{"rows": 65536, "cols": 3}]
+    assert unlaunchable_sizes(CONTRACT, LISTED, version(LOOP, grid=("1", "min(rows, 65535)")), BASELINE) == []
+    assert unlaunchable_sizes(CONTRACT, LISTED, rows, rows) == []
+    assert (
+        unlaunchable_sizes(
+            CONTRACT, LISTED, replace(rows, contract=replace(rows.contract, require=("rows < 9",))), BASELINE
+        )
+        == []
+    )
+
+
+COUNTED = Contract(
+    "k", ({"n": 5000}, {"n": 1}), ("4",), ("64",),
+    (Argument("x", "in", "float32", ("n",)), Argument("y", "inout", "int32", ("1",)), Argument("n", None, "int32")),
+)  # fmt: skip
+COUNT = "for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += 256) c += x[i] > 0.0f; atomicAdd(y, (int)c);"
+
+
+@pytest.mark.parametrize(("counter", "least"), [("unsigned char", 1 << 16), ("int", None), ("unsigned", None)])
+def test_a_narrow_counter_of_each_thread_gets_a_size_at_which_it_overflows(counter: str, least: int | None) -> None:
+    def counting(kind: str) -> Version:
+        text = f"__global__ void k(const float* x, int* y, int n) {{ {kind} c = 0; {COUNT} }}\n"
+        kernel = find_kernels(text_unit(text, "k.cu"))[0]
+        made = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+        return Version(made, COUNTED, kernel.unit)
+
+    found = counter_sizes(COUNTED, COUNTED.sizes, counting(counter), counting("int"))
+    assert found == ([] if least is None else [{"n": least + 1}])
+
+
+def test_a_remainder_by_a_power_of_two_gives_a_size_beyond_it() -> None:
+    mine = version(LOOP.replace("= x[blockIdx.x * cols + c]", "= x[(int)(blockIdx.x * cols + c) % 65536]"))
+    assert any(65537 in size.values() for size in further_sizes(CONTRACT, LISTED, LISTED, mine, BASELINE))

@@ -224,6 +224,13 @@ def test_each_style_is_tried_once_where_it_tells_most() -> None:
     assert [one.styles for one in small] == [(plain,), (), (), ()]
 
 
+def test_compared_values_are_also_tried_at_sizes_that_conditions_select() -> None:
+    sizes = [PlannedSize({"rows": r, "cols": 8}, "own", selected=r == 9) for r in (100, 9, 50)]
+    plain, given = InputStyle("normal", constants=(("x", (7.5,)),)), InputStyle("normal", given=(("a", 2.0),))
+    planned = with_styles(POSITIONS, sizes, (plain, given, InputStyle("late")), anywhere)
+    assert [one.styles[:2] for one in planned] == [(plain, given), (plain, given), ()]
+
+
 def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() -> None:
     words = Contract(
         "k", ({"n": 100_000},), ("1",), ("64",),

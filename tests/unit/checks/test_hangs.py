@@ -109,3 +109,21 @@ def test_a_size_of_our_own_beyond_the_limit_is_the_last_that_is_tried(baseline, 
     judgement, backend = judged(version(HEAD % ENDLESS["at sizes of our own"]), None, tmp_path, **limits)
     assert len(backend.endless) == 1
     assert any("nor at the sizes of our own after it" in reason for reason in judgement.reasons)
+
+
+def test_many_threads_that_spin_on_a_counter_stop_at_the_limit_of_all_together(tmp_path) -> None:
+    crowd = HEAD.replace("n = 256", "n = 16384")
+    spinning = version(crowd % "while (atomicAdd(&launches, 1) % 3 != 7) {}")
+    judgement, backend = judged(spinning, version(crowd % ""), tmp_path, step_limit=20_000_000)
+    assert backend.launched == backend.endless[0] == 2  # after the baseline
+    assert "hang" in {finding.code for finding in judgement.findings}
+
+
+def test_many_threads_that_swap_one_place_until_they_succeed_end(tmp_path) -> None:
+    crowd = HEAD.replace("n = 256", "n = 4096")
+    swap = (
+        "int old = launches, seen; do { seen = old; old = atomicCAS(&launches, seen, seen + 2); } while (old != seen);"
+    )
+    judgement, _ = judged(version(crowd % swap), version(crowd % ""), tmp_path, own_sizes=False)
+    assert judgement.cases[0].correct
+    assert all(finding.code != "hang" for finding in judgement.findings)

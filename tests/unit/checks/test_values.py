@@ -17,6 +17,7 @@ from kernelmate.checks.values import (
     plant,
     plant_constants,
     plantable,
+    sided,
     strided,
     tie,
     wide_integers,
@@ -197,3 +198,10 @@ def test_nothing_is_planted_without_a_scalar_or_into_what_a_function_makes() -> 
     assert plantable(contract(x, n, t))
     assert not plantable(contract(x, n, t, inputs="f.py:make"))
     assert plantable(contract(Argument("x", "in", "int32", ("n",), "integers(0, n)")))
+
+
+def test_one_side_of_an_array_is_minus_infinity_and_the_other_infinity() -> None:
+    sides = sided((2, 5))
+    assert sides.tolist() == [[-np.inf] * 2 + [np.inf] * 3] * 2
+    assert sided(()).shape == ()
+    assert sided((3, 0)).shape == (3, 0)

@@ -66,6 +66,7 @@ def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
             piece = replace(
                 block, index=len(blocks), start=start, end=end, label=label,
                 gathers=block.gathers and not number, spins=block.spins and end == block.end,
+                retries=block.retries and end == block.end,
                 contended=block.contended and not number,
             )  # fmt: skip
             blocks.append(piece)

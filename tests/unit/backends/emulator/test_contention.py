@@ -154,3 +154,14 @@ def test_the_order_of_a_lane_does_not_depend_on_the_others_beside_it() -> None:
     whole = chosen.order(3, lanes.iota)
     part = np.arange(0, 64, 3)
     assert [lane for lane in whole if lane % 3 == 0] == part[chosen.order(3, part)].tolist()
+
+
+def test_threads_that_repeat_a_swap_do_not_all_fail_for_each_that_succeeds(cuda: Cuda, run_cuda: RunCuda) -> None:
+    text = (
+        HEADER
+        + "unsigned old = *p, seen; do { seen = old; old = atomicCAS(p, seen, seen + 1u); } while (old != seen); }"
+    )
+    result = run_cuda(cuda(text), ("p", np.zeros(1, np.uint32)), ("q", np.zeros(1, np.uint32)), grid=(32,), block=(64,))
+    assert result.arrays["p"][0] == 32 * 64
+    assert result.longest_thread is not None
+    assert result.longest_thread < 32 * 64

@@ -212,3 +212,42 @@ def test_one_lane_of_the_mask_is_elected(mask: int, launch: Launch, kernel: Text
     lanes = [lane for lane in range(32) if mask >> lane & 1]
     want = [(lanes[0] + 1 + 1100 * (lane == lanes[0])) if lane in lanes else 0 for lane in range(32)]
     assert result.arrays["a0"].tolist() == want * 2
+
+
+SPECIALISED = """
+#include <cuda/barrier>
+__global__ void k(const int* x, int* y) {
+    __shared__ int tile[32];
+    __shared__ cuda::barrier<cuda::thread_scope_block> full, empty;
+    if (threadIdx.x == 0) { init(&full, 64); init(&empty, 64); }
+    __syncthreads();
+    int sum = 0;
+    for (int part = 0; part < 4; ++part) {
+        if (threadIdx.x < 32) {
+            if (part > FIRST) empty.arrive_and_wait();
+            tile[threadIdx.x] = x[32 * part + threadIdx.x];
+            (void)full.arrive();
+        } else {
+            full.arrive_and_wait();
+            sum += tile[threadIdx.x - 32];
+            (void)empty.arrive();
+        }
+    }
+    if (threadIdx.x >= 32) y[threadIdx.x - 32] = sum;
+}"""
+
+
+def test_a_warp_that_waits_with_a_clock_is_woken_soon(cuda: Kernels, run_cuda: Kernels) -> None:
+    x = np.arange(128, dtype=np.int32)
+    arrays = ("x", x), ("y", np.zeros(32, np.int32))
+    result = run_cuda(cuda(SPECIALISED.replace("FIRST", "0"), "k"), *arrays, block=(64,))
+    assert not result.findings
+    assert np.array_equal(result.arrays["y"], x.reshape(4, 32).sum(0))
+    assert result.longest_thread < 5000
+
+
+def test_waiting_with_a_clock_for_arrivals_that_never_come_is_a_hang(cuda: Kernels, run_cuda: Kernels) -> None:
+    arrays = ("x", np.arange(128, dtype=np.int32)), ("y", np.zeros(32, np.int32))
+    result = run_cuda(cuda(SPECIALISED.replace("FIRST", "-1"), "k"), *arrays, block=(64,))
+    assert "hang" in {finding.code for finding in result.findings}
+    assert any("arrivals" in finding.message for finding in result.findings)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.answers import ExpectedOutputs
-from kernelmate.checks.guards import flushed, lost_bits, lost_nan, single_units
+from kernelmate.checks.guards import directed_rounding, flushed, lost_bits, lost_nan, single_units
 from kernelmate.checks.guards.lost_bits import find as find_lost_bits
 from kernelmate.checks.guards.lost_bits import kept
 from kernelmate.checks.styles import STRESS_STYLES
@@ -195,3 +195,31 @@ def test_either_position_passes_near_a_tie() -> None:
     closer = replace(answer, ties={"y": (np.array([1]), want)})
     assert lost_nan.find(launch("y", np.array([1], np.int32)), {"y": bound}, answer, lambda *_: closer) is None
     assert lost_nan.find(launch("y", np.array([0], np.int32)), {"y": bound}, answer, lambda *_: closer) is not None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_results_rounded_in_one_direction_are_found(dtype: Any) -> None:
+    want, allowed = rounded(dtype)
+    want = np.where(np.arange(want.size) % 2, want, -want)
+    nearest = want.astype(dtype)
+    computed = directed_rounding.nearest(nearest, want, allowed, "y")
+    assert computed is not None
+    assert directed_rounding.find(launch("y", nearest), {"y": computed}, {"y": want}) is None
+    magnitudes = np.abs(nearest.astype(float))
+    unit = 2 * float(ml_dtypes.finfo(dtype).eps) * 2.0 ** np.floor(np.log2(np.abs(want)))
+    inwards = np.where(magnitudes > np.abs(want), magnitudes - unit / 2, magnitudes)
+    cut = (np.sign(want) * inwards).astype(dtype)
+    found = directed_rounding.find(launch("y", cut), {"y": computed}, {"y": want})
+    assert found is not None
+    assert "rounded towards zero" in found[1]
+    assert directed_rounding.nearest(cut, want, allowed, "y") is None
+
+
+def test_narrower_arithmetic_is_not_taken_for_directed_rounding() -> None:
+    want, allowed = rounded(np.float16)
+    computed = directed_rounding.nearest(want.astype(np.float16), want, allowed, "y")
+    assert computed is not None
+    for error in (1e-5, 1e-4, 2e-4, 3e-4, 4e-4, 6e-4):
+        for sign in (-1, 1):
+            scaled = (want * (1 + sign * error)).astype(np.float16)
+            assert directed_rounding.find(launch("y", scaled), {"y": computed}, {"y": want}) is None, error
