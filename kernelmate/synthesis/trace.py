@@ -406,8 +406,13 @@ class _TracedFunction:
         return ufunc(*(self._builder.lift(one) if isinstance(one, Dim) else one for one in args))
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a ufunc's method, such as `reduce`."""
-        return getattr(self._function, name)
+        """Returns a ufunc's method, such as `reduce`, which also takes lists of traced arrays."""
+        method = getattr(self._function, name)
+        if name not in ("reduce", "accumulate") or not isinstance(self._function, np.ufunc):
+            return method
+        return lambda several, *args, **keywords: method(
+            self._builder.lift(several) if _holds_stand_in(several) else several, *args, **keywords
+        )
 
 
 def _holds_stand_in(value: Any) -> bool:
