@@ -74,9 +74,6 @@ def _text(plan: Elements, kernel: KernelText, writer: type[_Assigned], *, in_pla
 def _replaced(graph: Graph, outputs: Sequence[str]) -> Graph | None:
     """Returns the graph of what is assigned, if each result is an array of which all else stays as it was; else None."""
     nodes, results = list(graph.nodes), list[int]()
-    for index, node in enumerate(graph.nodes):  # where something is assigned, there is a last place
-        if node.op == "map" and node.data == ("maximum",) and is_place(graph, graph.nodes[node.args[0]]):
-            nodes[index] = replace(node, op="cast", args=node.args[:1], data=())
     for output, name in zip(graph.outputs, outputs, strict=True):
         node = graph.nodes[output]
         if node.data != ("where",) or graph.nodes[node.args[2]].data != (name,):
@@ -113,7 +110,11 @@ class _Assigned(Gather):
         self._divide()
         self.numbers.at = {**self.numbers.at, plan.summed: names.i}
         self.more = [f"int {names.last}"] if self.last else [f"const int* {names.last}"]
-        self.expressions.known[self.place] = names.last if self.last else f"{names.last}[{names.j}]"
+        last = names.last if self.last else f"{names.last}[{names.j}]"
+        self.expressions.known[self.place] = last
+        if in_place:  # where something is assigned, there is a last place
+            clamped = (key for key in walk(plan) if plan.node(key).data == ("maximum",))
+            self.expressions.known |= {key: last for key in clamped if plan.operands(key)[0] == self.place}
 
     def _divide(self) -> None:
         """Divides the result's rows, or its elements, among blocks."""
@@ -128,8 +129,12 @@ class _Assigned(Gather):
         )
         self.constants += own
 
+    def _leaf(self, key: Key) -> str:
+        of_places = self.plan.node(key).op == "iota" and key[1] == (self.plan.summed,)
+        return f"static_cast<long long>({self.names.i})" if of_places else super()._leaf(key)
+
     def _numbered(self) -> tuple[list[str], list[str], str]:
-        """Returns the constants and statements that compute the row's number of a place, and that number."""
+        """Returns what does not depend on the place, the statements that compute its row's number, and that number."""
         kernel, plan = self.kernel, self.plan
         numbers = plan.operands(self.place)[0]
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip
@@ -144,7 +149,8 @@ class _Assigned(Gather):
             name = kernel.names.fresh("number")
             lines.append(f"const long long {name} = {text};")
             number = f"({name} < 0 ? {name} + {self._rows_text()} : {name})"
-        return constants, lines, number
+        own = [one for one in constants if re.search(rf"\b{self.names.i}\b", one)]
+        return [one for one in constants if one not in own], [*own, *lines], number
 
     def _searched(self) -> list[str]:
         """Returns the search for the last place of each of the block's rows."""
