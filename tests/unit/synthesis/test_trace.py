@@ -172,7 +172,7 @@ REFUSED = {
     "a recurrence of three elements": ("def reference(x):\n    y = x.copy()\n    for i in range(3, x.shape[0]):\n        y[i] = y[i - 1] * 0.5 + y[i - 3]\n    return y", 7, "a value of another one"),
     "what some turns have added": ("def reference(x, rows, cols):\n    y, z = np.zeros(rows), np.zeros((rows, cols))\n    for i in range(rows):\n        for k in range(cols):\n            y[i] += x[i, k]\n            z[i, k] = y[i]\n    return z", 9, "a value of another one"),
     "what some turns have added by number": ("def reference(x, rows):\n    t, y = np.arange(rows) % 3, np.zeros(rows)\n    for i in range(rows):\n        y[t[i]] += x[i, 0]\n        x[i] += y[i]\n    return x", 8, "a value of another one"),
-    "an element by number that is scaled": ("def reference(x, rows):\n    t, y = np.arange(rows) % 3, np.zeros(rows)\n    for i in range(rows):\n        y[t[i]] = 2 * y[t[i]] + x[i, 0]\n    return x + y[0]", 7, "at a computed index"),
+    "an element by number that is scaled": ("def reference(x, rows):\n    t, y = np.arange(rows) % 3, np.zeros(rows)\n    for i in range(rows):\n        y[t[i]] = 2 * y[t[i]] + x[i, 0]\n    return x + y[0]", 7, "a value of another one"),
     "a loop with a step": ("def reference(x, rows):\n    y = x.copy()\n    for i in range(0, rows, 2):\n        y[i] = 0\n    return y", 6, "with a step"),
     "slices that grow": ("def reference(x):\n    y = np.zeros_like(x)\n    for i in range(len(x)):\n        y[i] = x[: i + 1].sum(axis=0)\n    return y", 7, "length differs"),
     "an unknown function": ("def reference(x):\n    y = x + 1\n    return np.sort(y, axis=1)", 6, "np.sort"),
