@@ -7,7 +7,9 @@ Many blocks need atomic additions, whose order differs from run to run: they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
@@ -54,7 +56,7 @@ class _Total(Passes):
         self.plan, self.kernel, self.many = plan, kernel, many
         self.team = Team("block", threads, threads)
         self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self.accesses(self.outputs, "once")
+        self.inputs = self.accesses(self.outputs, "once", late=many)
         for key in walk(plan):
             if plan.node(key).op == "gather" or (plan.node(key).op == "iota" and len(plan.domain) > 1):
                 raise Refused("it uses positions along an axis that is merged with others")
@@ -73,9 +75,28 @@ class _Total(Passes):
         """
         if self.kernel.contract.deterministic:
             raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
-        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+        single = [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if not self.is_whole(pair[0])]
+        totals = {name for _, name in single}
+        for key, _ in self._elements():
+            reached = [self.plan.node(one) for one in walk(replace(self.plan, outputs=(key,)))]
+            if len(self.levels()) > 1 or any(one.op == "reduce" or (one.op == "input" and one.data[0] in totals) for one in reached):  # fmt: skip
+                raise Refused("its results of all elements need the sum of all blocks")
+        for key, name in single:
             if self._added(key, name) is None or self.kernel.arguments[name].dtype not in ("float32", "float64"):
                 raise Refused(f"blocks cannot each add their part to {name}")
+
+    def _elements(self) -> list[tuple[Key, str]]:
+        """Returns the results that have all elements, with their arrays."""
+        return [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if self.is_whole(pair[0])]
+
+    def _take(self, found: Sequence[Any], online: Sequence[Any], body: list[str]) -> None:
+        """Adds statements to `body` that combine one more value; with many blocks, also those that store its other results."""
+        beside = self._elements() if self.many and found else []
+        if beside:  # what both need is computed once
+            self.expressions.locals_for([*(self.plan.operands(one.key)[0] for one in found), *(key for key, _ in beside)], body)  # fmt: skip
+        super()._take(found, online, body)
+        if beside:
+            body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
         """Returns the sum that an output adds to its earlier contents; None for anything else."""
@@ -123,6 +144,7 @@ class _Total(Passes):
         grid = f"min(cdiv({self.plan.columns}, block * {PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
         how = (
             "a grid-stride sum in each block, which adds its result by one atomic addition"
+            + ", and stores the results of its elements on the way" * bool(self._elements())
             if self.many
             else f"one block of {threads} threads, in the same order in each run"
         )
@@ -163,7 +185,7 @@ class _Total(Passes):
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         if self.many:
-            sums = {name: self._added(key, name) for key, name in pairs}
+            sums = {name: self._added(key, name) for key, name in pairs if not self.is_whole(key)}
             adds = [
                 f"atomicAdd({name}, {self.expressions.known[key]});" for name, key in sums.items() if key is not None
             ]
@@ -174,7 +196,7 @@ class _Total(Passes):
             known = dict(self.expressions.known)
             lines += block_of("if (threadIdx.x == 0)", self.stores(single, lambda name: self.kernel.at(name, "0")))
             self.expressions.known = known
-        whole = [(key, name) for key, name in pairs if self.is_whole(key)]
+        whole = self._elements()
         if whole:
             body = self.stores(whole, lambda name: f"{name}[{self.names.i}]")
             lines += self.loop([key for key, _ in whole], body, [])
