@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kernelmate.synthesis.arrays import Array, Builder, cast
+from kernelmate.synthesis.growing import growing_slice
 from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, linear
 from kernelmate.synthesis.loop_numbers import add_by_number, assign_by_number
 from kernelmate.synthesis.loop_places import (
@@ -17,7 +20,7 @@ from kernelmate.synthesis.loop_places import (
     place_of,
     signature_in,
 )
-from kernelmate.synthesis.loops import TracedLoop
+from kernelmate.synthesis.loops import TracedLoop, local_name
 from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, view_of, where
 from kernelmate.synthesis.ragged import note_row, reduced_rows, row_elements
 from kernelmate.synthesis.recurrences import Again, State, first_or, in_first_turn, state_of
@@ -30,6 +33,13 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
     row = row_elements(a, keys)
     if row is not None:
         return row
+    grown = growing_slice(a, keys)
+    if grown is not None:
+        for loop in a.builder.open:
+            if not _is_carried(loop, a):
+                loop.grown.append(a)
+                _learn_carried(loop, a)
+        return grown
     computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and place_of(one) is None]
     if len(computed) > 1:
         raise Untraceable("several computed indices, in a loop over a size")
@@ -256,12 +266,58 @@ def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop
     return tuple(found)
 
 
+def _is_carried(loop: TracedLoop, a: Array) -> bool:
+    """Returns True if a loop carries the whole array, which its iterations change."""
+    return any(one.held is a and one.key[0] == "local" for one in loop.states)
+
+
+def _learn_carried(loop: TracedLoop, a: Array) -> None:
+    """Has a loop carry a local array of which its iterations read growing slices and assign elements.
+
+    Raises:
+        Again: this is so.
+    """
+    if not (any(one is a for one in loop.grown) and any(one is a for one in loop.assigned)):
+        return
+    name = local_name(a)
+    if name is None:
+        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
+    loop.carried.in_place.add(name)
+    loop.carried.learn(loop.carried.locals, name, (tuple(text_of(one) for one in a.shape), a.dtype.name))
+
+
+def _assign_to_carried(a: Array, keys: Sequence[Any], value: Array) -> bool:
+    """Implements `a[i] = value` for an array that the loop carries as a whole; returns False for others."""
+    places = [place_of(one) for one in keys]
+    own = [place for place in places if place is not None and _is_carried(place.loop, a)]
+    if not own:
+        return False
+    if any(place is None and one != slice(None) for one, place in zip(keys, places, strict=True)):
+        raise Untraceable("an assignment to a part of an array that the iterations of a loop over a size read")
+    kept = [axis for axis, place in enumerate(places) if place is None]
+    axes: Axes = [None] * len(keys)
+    for own_axis, axis in enumerate(kept[len(kept) - value.ndim :]):
+        axes[axis] = own_axis
+    chosen_: Any = None
+    for axis, (key, side) in enumerate(zip(keys, a.shape, strict=True)):
+        if places[axis] is not None:
+            position = a.builder.add("iota", (), [side], np.int64).view_of([0, *[None] * (len(keys) - axis - 1)])
+            chosen_ = position == key if chosen_ is None else chosen_ & (position == key)
+    a.assign(cast(where(chosen_, value.view_of(axes), Array(a.builder, a.node)), a.dtype))
+    return True
+
+
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     """Implements `a[i] = value`, for all iterations."""
     row = row_elements(a, keys, assigned=True)
     if row is not None:
         row.written_to(a, value)
         return
+    if _assign_to_carried(a, keys, a.builder.lift(value)):
+        return
+    for used in {loop for one in keys for loop in loops_of(one)}:
+        used.assigned.append(a)
+        _learn_carried(used, a)
     if add_by_number(a, keys, a.builder.lift(value)) or assign_by_number(a, keys, a.builder.lift(value)):
         return
     _note(a, keys, write=True)

@@ -28,6 +28,7 @@ from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
 from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, indices, shifted
 from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.growing import Growing
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.joining import PARTS
@@ -388,7 +389,7 @@ class _TracedFunction:
             return real(self._function(*args, **keywords))
         except Untraceable:
             several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
-            if any(isinstance(one, Array | Segments) for one in several):
+            if any(isinstance(one, Array | Segments | Growing) for one in several):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 

@@ -15,6 +15,27 @@ from tests.unit.synthesis.test_new_kernels import request_for
 
 HEAD = "import numpy as np\n\n\n"
 RIGHT = {
+    "triangular": """
+def triangular(l: "float32[b=3, n=20, n] ~ uniform(-0.2, 0.2)", d: "float32[b, n] ~ uniform(1, 2)", y: "float32[b, n]"):
+    x = np.zeros_like(y)
+    for i in range(y.shape[1]):
+        x[:, i] = (y[:, i] - (l[:, i, :i] * x[:, :i]).sum(-1)) / d[:, i]
+    return x
+""",
+    "upper": """
+def upper(u: "float32[n=20, n] ~ uniform(-0.2, 0.2)", y: "float32[n, m=7]"):
+    x = y.copy()
+    for i in range(len(u) - 1, -1, -1):
+        x[i] = y[i] - u[i, i + 1 :] @ x[i + 1 :]
+    return x
+""",
+    "chains": """
+def chains(w: "float32[b=3, n=20] ~ uniform(0, 1)"):
+    best = np.zeros_like(w)
+    for i in range(w.shape[1]):
+        best[:, i] = 1 + np.where(w[:, :i] < w[:, i : i + 1], best[:, :i], 0).max(1, initial=0)
+    return best
+""",
     "overlap": """
 def overlap(x: "float32[t=9, s=8]", w: "float32[s, s] ~ normal(0, 0.2)"):
     h = np.zeros(x.shape[1])
