@@ -93,6 +93,8 @@ def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
 def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
     """Returns the index map of one key along an axis; the extent of a kept axis is appended to `inner`."""
     if isinstance(key, slice) and depends([key]):
+        if any(isinstance(one, Array) and place_of(one) is None for one in (key.start, key.stop)):
+            raise Untraceable("a slice whose bound is a value")
         start, stop = place_of(key.start), place_of(key.stop)
         first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
         last = (stop.offset, stop.step) if stop else None
