@@ -25,7 +25,7 @@ from kernelmate.source.launch import (
 )
 from kernelmate.source.launch_edits import change_launch
 from kernelmate.source.render import render_contract
-from kernelmate.source.rewrite import Edit, apply_edits, file_text, same_kernel, with_text
+from kernelmate.source.rewrite import Edit, apply_edits, file_text, place_of_helpers, same_kernel, with_text
 from kernelmate.source.write import check_writable, clear_leftovers, write_back
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "numpy_dtype",
     "parse_contract",
     "parse_distribution",
+    "place_of_helpers",
     "read_units",
     "render_contract",
     "same_kernel",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,6 +39,22 @@ def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
         text = text[:start] + new + text[end:]
         position = start
     return same_kernel(kernel, with_text(kernel.unit, text))
+
+
+def place_of_helpers(kernel: Kernel) -> int:
+    """Returns the offset of the kernel's contract, or of the kernel if headers or declarations stand between them.
+
+    It is above `extern "C" {`, since helpers may be templates.
+    """
+    if kernel.contract_span is None or kernel.contract_span[1] > kernel.start:
+        return kernel.start
+    first, end = kernel.contract_span
+    between = re.sub(
+        r"//[^\n]*|/\*.*?\*/", lambda found: " " * len(found[0]), kernel.unit.text[end : kernel.start], flags=re.DOTALL
+    )
+    linkage = re.search(r'extern\s+"C"\s*\{', between)
+    place = len(between) if linkage is None else linkage.start()
+    return end + place if between[:place].strip() else first
 
 
 def with_text(unit: Unit, text: str) -> Unit:

@@ -112,9 +112,13 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
             raise Untraceable(f"np.{ufunc.__name__}.at by other than whole numbers along each axis")
         numbers = joint_numbers(several, target.shape[: len(index)])
         count = product(target.shape[: len(index)], target.builder.scalar)
-        rows = target.builder.add("constant", (), [count, *target.shape[len(index) :]], target.dtype, (0,))
+        rows = Array(target.builder, target.node)
+        if _filling(target) != 0:
+            rows = reshape(rows, (count, *target.shape[len(index) :]))
+        else:
+            rows = target.builder.add("constant", (), [count, *target.shape[len(index) :]], target.dtype, (0,))
         sums = _sums_by_number(rows, numbers, target.builder.lift(values))
-        target.assign(_added(target, reshape(sums, target.shape)))
+        target.assign(reshape(_added(rows, sums), target.shape))
         return
     if isinstance(index, Segments):
         target.assign(_added(target, index.summed(values, target.shape[0])))
@@ -294,6 +298,9 @@ def joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
     """Returns indices along the axis that adjacent axes are merged into, from index arrays along each of them."""
     if any(one.dtype.kind not in "iu" for one in several):
         raise Untraceable("indexing by other than whole numbers")
+    whole = _divided(several, shape)
+    if whole is not None:
+        return whole
     joint: Any = None
     for one, side in zip(several, shape, strict=True):
         one = cast(one, np.int64)
@@ -302,6 +309,20 @@ def joint_numbers(several: Sequence[Array], shape: Sequence[int]) -> Array:
         joint = one if joint is None else joint * side + one
     assert isinstance(joint, Array)
     return joint
+
+
+def _divided(several: Sequence[Array], shape: Sequence[int]) -> Array | None:
+    """Returns x for the pair of indices `x // side, x % side`; None for others."""
+    if len(several) != 2:
+        return None
+    nodes = several[0].builder.nodes
+    row, column = (nodes[one.node] for one in several)
+    if (row.data, column.data) != (("floor_divide",), ("remainder",)) or row.args != column.args:
+        return None
+    source, divisor = (nodes[one] for one in row.args)
+    same = divisor.op == "size" and linear(str(divisor.data[0])) == linear(text_of(shape[1]))
+    same |= divisor.op == "constant" and str(divisor.data[0]) == text_of(shape[1])
+    return Array(several[0].builder, row.args[0]) if same and source.op == "input" else None
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:

@@ -10,6 +10,8 @@ _OF_DTYPE = {
 
 _SIGNED = (-(2**31), 2**31 - 1)
 
+_BITS = 64
+
 Range = tuple[int, int]
 
 
@@ -40,6 +42,8 @@ def _few_bits(graph: Graph, index: int) -> Range | None:
     """Returns the range of a value of few bits, as `(x >> 28) + 4` or `x & 31`, whatever the words that it is computed from hold."""
     known = _range(graph, index, positions=True)
     node = graph.nodes[index]
+    if node.op == "constant" and isinstance(node.data[0], int):
+        return node.data[0], node.data[0]
     if known is not None or node.op not in ("map", "cast", "view") or "float" in node.dtype:
         return known
     if node.op != "map":
@@ -48,16 +52,17 @@ def _few_bits(graph: Graph, index: int) -> Range | None:
     ranges = [_few_bits(graph, one) for one in node.args]
     first, last = ranges[0], ranges[-1]
     source = graph.nodes[node.args[0]].dtype
-    if last is not None and last[0] == last[1] and first is None:
+    if last is not None and last[0] == last[1]:
         number = last[0]
         match str(node.data[0]):
             case "bitwise_and" if number >= 0:
-                return 0, number
+                return 0, number if first is None or first[0] < 0 else min(first[1], number)
+            case "right_shift" if first is not None and 0 <= number < _BITS and first[0] >= 0:
+                return first[0] >> number, first[1] >> number
             case "right_shift" if source.startswith("uint") and 0 <= number < int(source[4:]):
                 return 0, 2 ** int(source[4:]) - 1 >> number
             case "remainder" if number > 0:
                 return 0, number - 1
-        return None
     if first is None or last is None or node.data[0] not in ("add", "subtract", "maximum", "minimum", "bitwise_and"):
         return None
     return _held(_mapped(str(node.data[0]), [first, last]), node.dtype)

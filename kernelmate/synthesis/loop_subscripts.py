@@ -2,75 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, Linear, linear
-from kernelmate.synthesis.indexed import added_at
-from kernelmate.synthesis.loops import TracedLoop
+from kernelmate.synthesis.growing import growing_slice
+from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, linear
+from kernelmate.synthesis.loop_numbers import add_by_number, assign_by_number
+from kernelmate.synthesis.loop_places import (
+    Axes,
+    depends,
+    linear_of,
+    loops_of,
+    others_in,
+    place_of,
+    signature_in,
+)
+from kernelmate.synthesis.loops import TracedLoop, local_name
 from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, view_of, where
 from kernelmate.synthesis.ragged import note_row, reduced_rows, row_elements
 from kernelmate.synthesis.recurrences import Again, State, first_or, in_first_turn, state_of
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import axis_range
-
-Axes: TypeAlias = "list[int | None]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An integer that is linear in a loop's index: `offset + step * index`."""
-
-    loop: TracedLoop
-    offset: Linear
-    step: int
-
-
-def _place(key: Any) -> _Place | None:
-    """Returns an index as a linear function of a loop's index; None for other keys."""
-    if not isinstance(key, Array) or key.ndim or not key.loops or key.dtype.kind not in "iu":
-        return None
-    found = _linear_of(key.builder, key.node)
-    if found is None or found[0] is None or len(key.loops) != 1:
-        return None
-    return _Place(found[0], found[1], found[2])
-
-
-def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear, int] | None:
-    node = builder.nodes[index]
-    match node.op:
-        case "iota" if builder.batches.get(index):
-            return builder.batches[index][0], Linear(), 1
-        case "size":
-            return None, linear(str(node.data[0])), 0
-        case "constant" if not node.dtype.startswith("float"):
-            return None, Linear((), int(node.data[0] or 0)), 0
-        case "view" | "cast":
-            return _linear_of(builder, node.args[0])
-        case "map" if node.data[0] in ("add", "subtract", "multiply"):
-            first, second = (_linear_of(builder, one) for one in node.args)
-            if first is None or second is None:
-                return None
-            if node.data[0] == "multiply":
-                for one, other in ((first, second), (second, first)):
-                    if other[0] is None and not other[1].terms:
-                        return one[0], one[1].times(other[1].constant), one[2] * other[1].constant
-                return None
-            sign = 1 if node.data[0] == "add" else -1
-            if first[0] is not None and second[0] is not None and first[0] is not second[0]:
-                return None
-            return first[0] or second[0], first[1].plus(second[1], sign), first[2] + sign * second[2]
-    return None
-
-
-def depends(keys: Sequence[Any]) -> bool:
-    """Returns True if an index or a slice's bound varies between iterations."""
-    bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
-    return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
 
 def chosen(a: Array, keys: Sequence[Any]) -> Any:
@@ -78,11 +33,20 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
     row = row_elements(a, keys)
     if row is not None:
         return row
-    computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and _place(one) is None]
+    grown = growing_slice(a, keys)
+    if grown is not None:
+        for loop in a.builder.open:
+            if not _is_carried(loop, a):
+                loop.grown.append(a)
+                _learn_carried(loop, a)
+        return grown
+    computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and place_of(one) is None]
     if len(computed) > 1:
         raise Untraceable("several computed indices, in a loop over a size")
     if computed:
         (place,) = computed
+        if any(one is a for loop in a.builder.open for one, _ in loop.writes):
+            raise Untraceable("a loop over a size in which an iteration needs a value of another one")
         rest = a[(*keys[:place], slice(None), *keys[place + 1 :])]
         axis = sum(isinstance(one, slice) for one in keys[:place])
         shared = rest.shared
@@ -96,7 +60,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
     if earlier is not None:
         return earlier
     _note(a, keys, write=False)
-    used = {loop for one in keys for loop in _loops_of(one)}
+    used = {loop for one in keys for loop in loops_of(one)}
     loops = tuple(sorted({*used, *a.loops}, key=lambda loop: loop.number))
     at = {loop: place for place, loop in enumerate(loops)}
     maps = [AxisMap("0", ((at[loop], 1),)) for loop in a.loops]
@@ -120,7 +84,7 @@ def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
         Again: no earlier trace has recorded it.
     """
     for key, side in zip(keys, a.shape, strict=False):
-        for loop in _loops_of(key):
+        for loop in loops_of(key):
             if loop.rows is not None and not loop.carried.elements:
                 loop.carried.elements = text_of(side)
                 raise Again
@@ -129,7 +93,9 @@ def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
 def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
     """Returns the index map of one key along an axis; the extent of a kept axis is appended to `inner`."""
     if isinstance(key, slice) and depends([key]):
-        start, stop = _place(key.start), _place(key.stop)
+        if any(isinstance(one, Array) and place_of(one) is None for one in (key.start, key.stop)):
+            raise Untraceable("a slice whose bound is a value")
+        start, stop = place_of(key.start), place_of(key.stop)
         first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
         last = (stop.offset, stop.step) if stop else None
         if last is None or first[1] != last[1] or key.step not in (None, 1):
@@ -137,7 +103,7 @@ def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: li
         assert stop is not None
         inner.append(last[0].plus(first[0], -1).text())
         return AxisMap(first[0].text(), ((at[stop.loop], first[1]), (axis, 1)))
-    place = _place(key)
+    place = place_of(key)
     if place is not None:
         negative = not place.offset.terms and place.offset.constant < 0
         return AxisMap(place.offset.text(), ((at[place.loop], place.step),), WRAP if negative else ORDINARY)
@@ -164,22 +130,16 @@ def _permutation(a: Array, maps: Sequence[AxisMap], sides: Sequence[str]) -> lis
     return [found[axis] for axis in range(len(sides))] if len(found) == len(sides) else None
 
 
-def _loops_of(key: Any) -> Iterator[TracedLoop]:
-    for one in (key.start, key.stop) if isinstance(key, slice) else (key,):
-        if isinstance(one, Array):
-            yield from one.loops
-
-
 def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
     """Checks that an iteration does not read elements that another one writes, except the one or two before it."""
-    for loop in {loop for one in keys for loop in _loops_of(one)}:
-        signature = _signature_in(loop, keys)
+    for loop in {loop for one in keys for loop in loops_of(one)}:
+        signature = signature_in(loop, keys)
         lags: dict[int, int] = {}
         late = {number: turns for other, number, turns in loop.late if other is a} if write else {}
         for number, (other, said) in enumerate(loop.reads if write else loop.writes):
             if other is a and (said != signature or number in late):
                 lags[number] = late.get(number) or (_lag(loop, a.builder, said, signature) if write else 0)
-                if not lags[number] or loop.others[number] != _others(loop, keys):
+                if not lags[number] or loop.others[number] != others_in(loop, keys):
                     raise Untraceable("a loop over a size in which an iteration needs a value of another one")
         if lags:
             loop.carried.shift = _shift(a.builder, signature)
@@ -189,20 +149,10 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
             loop.carried.reads |= dict.fromkeys(lags, known)
             raise Again
         (loop.writes if write else loop.reads).append((a, signature))
-        loop.others += [] if write else [_others(loop, keys)]
+        loop.others += [] if write else [others_in(loop, keys)]
         if loop.rows is not None:
             offsets, outer = loop.rows
             note_row(a, offsets, outer, outer.writes if write else outer.reads)
-
-
-def _signature_in(loop: TracedLoop, keys: Sequence[Any]) -> tuple[tuple[int, int | str], ...]:
-    """Returns the keys that depend on a loop, with their positions."""
-    return tuple((place, _signature(one)) for place, one in enumerate(keys) if loop in _loops_of(one))
-
-
-def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
-    """Returns the keys that do not depend on a loop."""
-    return tuple(_signature(one) for one in keys if loop not in _loops_of(one))
 
 
 def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
@@ -211,7 +161,7 @@ def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
         return 0
     if not all(isinstance(one[0][1], int) for one in (read, write)):
         return 0
-    first, second = (_linear_of(builder, one[0][1]) for one in (read, write))
+    first, second = (linear_of(builder, one[0][1]) for one in (read, write))
     if first is None or second is None or first[2] != 1 or second[2] != 1:
         return 0
     apart = second[1].plus(first[1], -1)
@@ -222,7 +172,7 @@ def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
 
 def _shift(builder: Builder, write: Any) -> int:
     """Returns the constant offset of an assigned element from the iteration's index; 0 if it is not constant."""
-    found = _linear_of(builder, write[0][1])
+    found = linear_of(builder, write[0][1])
     assert found is not None
     assert found[0] is not None
     apart = found[1].plus(linear(text_of(found[0].first_number)), -1)
@@ -234,7 +184,7 @@ def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
 
     The result is zero unless the loop has additional first iterations.
     """
-    places = [_place(one) for one in keys if loop in _loops_of(one)]
+    places = [place_of(one) for one in keys if loop in loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
         return 0
     apart = places[0].offset.plus(linear(text_of(loop.first_number)), -1).plus(-loop.carried.shift)
@@ -244,11 +194,11 @@ def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
 def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Array:
     """Returns the state that holds an element of an earlier iteration, which that iteration reads as well."""
     loop.late.append((a, len(loop.reads), lateness))
-    now = chosen(a, [one + lateness if loop in _loops_of(one) else one for one in keys])
+    now = chosen(a, [one + lateness if loop in loops_of(one) else one for one in keys])
     shape = tuple(text_of(one) for one in now.shape)
     zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)
     for back in range(lateness):
-        key = "late", (a.node, _others(loop, keys), back)
+        key = "late", (a.node, others_in(loop, keys), back)
         state = next((one for one in loop.states if one.key == key), None)
         if state is None:
             state = state_of(loop, a.builder, key, zero, shape, now.dtype.name)
@@ -259,7 +209,7 @@ def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Arr
 
 def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
     """Returns the state for an element that an earlier iteration assigned, if an earlier trace has found that."""
-    for loop in {loop for one in keys for loop in _loops_of(one)}:
+    for loop in {loop for one in keys for loop in loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
         lateness = _lateness(loop, keys) if known is None else 0
         if lateness:
@@ -302,63 +252,9 @@ def _before(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, newest
 
 def _element_before(loop: TracedLoop, a: Array, keys: Sequence[Any], lag: int) -> Array:
     """Returns the element that is read in the first iteration, or in the first of the additional iterations."""
-    place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+    place = next(place for place, one in enumerate(keys) if loop in loops_of(one))
     at = loop.first_position() if loop.peeled else loop.first_position() - (-lag if loop.backwards else lag)
     return Array(a.builder, Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])].node)
-
-
-def _signature(key: Any) -> int | str:
-    return key.node if isinstance(key, Array) else str(key)
-
-
-def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
-    """Implements `a[index[i]] += value` for all iterations, as `np.add.at`; returns False for other assignments.
-
-    Raises:
-        Untraceable: an iteration reads what another one added.
-    """
-    builder, loops = a.builder, a.builder.open
-    computed = [isinstance(one, Array) and bool(one.loops) and _place(one) is None for one in keys]
-    node = builder.nodes[value.node]
-    while node.op == "cast":
-        node = builder.nodes[node.args[0]]
-    sign = {"add": np.add, "subtract": np.subtract}.get(str(node.data[0])) if node.op == "map" else None
-    if a.loops or computed != [True, *[False] * (len(keys) - 1)] or sign is None:
-        return False
-    picks = {found for loop in loops for one, found in loop.picks if one is a}
-    first, second = node.args
-    if first not in picks and (second not in picks or sign is np.subtract):
-        return False
-    several = any([one is a for one, _ in loop.picks].count(True) > 1 for loop in loops)
-    reads = [(loop, said) for loop in loops for one, said in (*loop.reads, *loop.writes) if one is a]
-    if several or any(said != _signature_in(loop, keys) for loop, said in reads):
-        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
-    _add_at(a, keys, Array(builder, second if first in picks else first), sign)
-    a.whole.adding = tuple(loops)
-    return True
-
-
-def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> None:
-    """Adds the values of all iterations to the rows that the first index selects; other indices cover whole axes."""
-    index, *rest = keys
-    places = [_place(one) for one in rest]
-    order = [*index.loops, *(place.loop for place in places if place is not None)]
-    for key, place, side in zip(rest, places, a.shape[1:], strict=True):
-        whole = key == slice(None) if place is None else (place.offset, place.step) == (Linear(), 1)
-        if not whole or (place is not None and linear(text_of(place.loop.count)) != linear(text_of(side))):
-            raise Untraceable("an addition at a computed index to parts of an array, in a loop over a size")
-    own = sum(place is None for place in places)
-    if (
-        any(place is None for place in places[: len(places) - own])
-        or {*added.loops} - {*order}
-        or len({*order}) < len(order)
-    ):
-        raise Untraceable("an addition at a computed index to parts of an array, in a loop over a size")
-    axes: Axes = [added.loops.index(loop) if loop in added.loops else None for loop in order]
-    axes += [None] * (own - added.ndim) + [len(added.loops) + axis for axis in range(added.ndim)]
-    values = view_of(a.builder, added.node, axes, ())
-    numbers = view_of(a.builder, index.node, range(len(index.loops)), ())
-    added_at(ufunc, a, numbers, broadcast_to(values, [*(loop.count for loop in index.loops), *a.shape[1:]]))
 
 
 def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop]) -> tuple[TracedLoop, ...]:
@@ -372,16 +268,62 @@ def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop
     return tuple(found)
 
 
+def _is_carried(loop: TracedLoop, a: Array) -> bool:
+    """Returns True if a loop carries the whole array, which its iterations change."""
+    return any(one.held is a and one.key[0] == "local" for one in loop.states)
+
+
+def _learn_carried(loop: TracedLoop, a: Array) -> None:
+    """Has a loop carry a local array of which its iterations read growing slices and assign elements.
+
+    Raises:
+        Again: this is so.
+    """
+    if not (any(one is a for one in loop.grown) and any(one is a for one in loop.assigned)):
+        return
+    name = local_name(a)
+    if name is None:
+        raise Untraceable("a loop over a size in which an iteration needs a value of another one")
+    loop.carried.in_place.add(name)
+    loop.carried.learn(loop.carried.locals, name, (tuple(text_of(one) for one in a.shape), a.dtype.name))
+
+
+def _assign_to_carried(a: Array, keys: Sequence[Any], value: Array) -> bool:
+    """Implements `a[i] = value` for an array that the loop carries as a whole; returns False for others."""
+    places = [place_of(one) for one in keys]
+    own = [place for place in places if place is not None and _is_carried(place.loop, a)]
+    if not own:
+        return False
+    if any(place is None and one != slice(None) for one, place in zip(keys, places, strict=True)):
+        raise Untraceable("an assignment to a part of an array that the iterations of a loop over a size read")
+    kept = [axis for axis, place in enumerate(places) if place is None]
+    axes: Axes = [None] * len(keys)
+    for own_axis, axis in enumerate(kept[len(kept) - value.ndim :]):
+        axes[axis] = own_axis
+    chosen_: Any = None
+    for axis, (key, side) in enumerate(zip(keys, a.shape, strict=True)):
+        if places[axis] is not None:
+            position = a.builder.add("iota", (), [side], np.int64).view_of([0, *[None] * (len(keys) - axis - 1)])
+            chosen_ = position == key if chosen_ is None else chosen_ & (position == key)
+    a.assign(cast(where(chosen_, value.view_of(axes), Array(a.builder, a.node)), a.dtype))
+    return True
+
+
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     """Implements `a[i] = value`, for all iterations."""
     row = row_elements(a, keys, assigned=True)
     if row is not None:
         row.written_to(a, value)
         return
-    if _add_by_number(a, keys, a.builder.lift(value)):
+    if _assign_to_carried(a, keys, a.builder.lift(value)):
+        return
+    for used in {loop for one in keys for loop in loops_of(one)}:
+        used.assigned.append(a)
+        _learn_carried(used, a)
+    if add_by_number(a, keys, a.builder.lift(value)) or assign_by_number(a, keys, a.builder.lift(value)):
         return
     _note(a, keys, write=True)
-    places = [_place(one) for one in keys]
+    places = [place_of(one) for one in keys]
     if any(isinstance(one, Array) and place is None for one, place in zip(keys, places, strict=True)) or any(
         isinstance(one, slice) and depends([one]) for one in keys
     ):
@@ -423,12 +365,12 @@ def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
 
     In an additional first iteration, it is the existing contents.
     """
-    for loop in {loop for one in keys for loop in _loops_of(one)}:
+    for loop in {loop for one in keys for loop in loops_of(one)}:
         for state in loop.states:
             if state.held is a and state.key[0] == "read":
                 state.following = cast(value, a.dtype)
         if loop.peeled:
-            place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+            place = next(place for place, one in enumerate(keys) if loop in loops_of(one))
             there = Array(a.builder, a.node)[(*keys[:place], loop.first_position(), *keys[place + 1 :])]
             first = in_first_turn(loop, Array(a.builder, there.node))
             if first is None:

@@ -40,6 +40,7 @@ class TracedLoop:
         picks: arrays of which iterations read elements at computed indices, with the values read.
         sums: arrays into which all iterations accumulate, with their nodes before and after.
         states: carried values.
+        grown, assigned: arrays of which iterations read slices up to or from their index, and those to which they assign.
         rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index
             then counts the elements of all rows.
     """
@@ -59,6 +60,8 @@ class TracedLoop:
     picks: list[tuple[Array, int]] = field(default_factory=list)
     sums: list[tuple[Array, int, int]] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
+    grown: list[Array] = field(default_factory=list)
+    assigned: list[Array] = field(default_factory=list)
     rows: tuple[Array, TracedLoop] | None = None
 
     def first(self) -> int:
@@ -159,6 +162,12 @@ def _frame(file: str) -> types.FrameType | None:
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
     return frame
+
+
+def local_name(array: Array) -> str | None:
+    """Returns the name of the reference's local variable that holds an array."""
+    held = _numbers(_frame(array.builder.file))
+    return next((name for name, value in held.items() if value is array), None)
 
 
 def _numbers(frame: types.FrameType | None) -> dict[str, Any]:

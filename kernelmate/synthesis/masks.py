@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from kernelmate.synthesis.arrays import Array, cast, mapped
 from kernelmate.synthesis.indexed import joint_numbers
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, take, where
 from kernelmate.synthesis.primitives import where as chosen
-from kernelmate.synthesis.sizes import Untraceable
+from kernelmate.synthesis.sizes import Untraceable, product, text_of
 
 
 class Masked(NDArrayOperatorsMixin):
@@ -115,37 +115,136 @@ def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
 
 
 def assign_by_index(a: Array, keys: Sequence[Any], value: Any) -> bool:
-    """Implements `a[index] = value` and `a[rows, columns] = value`; returns False for other keys.
+    """Implements `a[index] = value`, `a[rows, columns] = value` and `a[rows, :, columns] = value`; returns False for other keys."""
+    keys = list(keys)
+    while len(keys) > 1 and (keys[-1] is Ellipsis or _is_whole(keys[-1])):
+        keys.pop()
+    numbered = [place for place, one in enumerate(keys) if isinstance(one, Array | np.ndarray)]
+    if not numbered or any(not _is_whole(one) for place, one in enumerate(keys) if place not in numbered):
+        return False
+    several = {place: a.builder.lift(keys[place]) for place in numbered}
+    if (
+        any(one.dtype.kind not in "iu" or one.loops or not one.ndim for one in several.values())
+        or a.loops
+        or len(keys) > a.ndim
+    ):
+        return False
+    made = a.builder.lift(value)
+    first, count = numbered[0], max(one.ndim for one in several.values())
+    index = np.broadcast_shapes(*(tuple(map(int, one.shape)) for one in several.values()))
+    sides = _named_sides(several.values(), len(index))
+    if made.ndim and numbered[-1] - first + 1 == len(numbered):  # NumPy puts axes before adjacent indices first
+        made = broadcast_to(made, (*a.shape[:first], *sides, *a.shape[first + len(numbered) :]))
+        order = [*range(first, first + count), *range(first), *range(first + count, made.ndim)]
+        made = made.view_of(order)
+    assign_numbers(a, [several.get(place) for place in range(len(keys))], sides, made)
+    return True
+
+
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
+
+
+def _named_sides(several: Iterable[Array], rank: int) -> list[int]:
+    """Returns the sides of arrays' common shape, which has this many axes."""
+    sides = [1] * rank
+    for one in several:
+        for axis, side in enumerate(one.shape, rank - one.ndim):
+            sides[axis] = sides[axis] if text_of(side) == "1" else side
+    return sides
+
+
+def assign_numbers(a: Array, keys: Sequence[Array | None], sides: Sequence[int], value: Array) -> None:
+    """Assigns at whole numbers along the first axes of an array.
 
     Of several values for one element, the last one is assigned, as in NumPy.
+
+    Args:
+        a: the array.
+        keys: for each of its first axes the numbers, or None for all positions.
+        sides: the common shape of the numbers.
+        value: its axes are those of the numbers, then those of the array without numbers.
     """
-    keys = list(keys)
-    while len(keys) > 1 and (keys[-1] is Ellipsis or (isinstance(keys[-1], slice) and keys[-1] == slice(None))):
-        keys.pop()
-    if not keys or not all(isinstance(one, Array | np.ndarray) for one in keys) or len(keys) > a.ndim:
-        return False
-    numbers = [a.builder.lift(one) for one in keys]
-    if any(one.dtype.kind not in "iu" or one.loops or not one.ndim for one in numbers) or a.loops:
-        return False
-    index = joint_numbers(numbers, a.shape[: len(numbers)])
-    rest = a.shape[len(numbers) :]
-    made = cast(a.builder.lift(value), a.dtype)
-    before = reshape(Array(a.builder, a.node), (-1, *rest)) if len(numbers) > 1 else Array(a.builder, a.node)
+    inner = tuple(a.shape[axis] for axis, one in enumerate(keys) if one is None)
+    rest = a.shape[len(keys) :]
+    whole = (*sides, *inner)
+    count = product(whole, a.builder.scalar)
+    flat = a.builder.add("iota", (), [count], np.int64)
+    positions = iter(_positions(flat, whole)[len(sides) :])
+    groups = flat // product(inner, a.builder.scalar) if inner else None
+    numbers = [next(positions) if one is None else _numbered_by(one, sides, groups) for one in keys]
+    index = joint_numbers(numbers, a.shape[: len(keys)])
+    before = reshape(Array(a.builder, a.node), (-1, *rest)) if len(keys) > 1 else Array(a.builder, a.node)
+    before = reshape(before, (before.shape[0], -1)) if len(rest) > 1 else before
     new: tuple[None, ...] = (None,) * bool(rest)
+    places = cast(flat, np.int32)
+    last = a.builder.add("scatter", [index, places], [before.shape[0]], np.int32, ("max",))
+    made = cast(value, a.dtype)
     if made.ndim:
-        made = broadcast_to(made, (*index.shape, *rest))
-    if index.ndim > 1:
-        made = reshape(made, (-1, *rest)) if made.ndim else made
-        index = reshape(index, -1)
-    if len(rest) > 1:
-        before, made = (reshape(one, (one.shape[0], -1)) if one.ndim else one for one in (before, made))
-    places = cast(a.builder.add("iota", (), [index.shape[0]], np.int64), np.int32)
-    last = a.builder.add("scatter", [index, places], [before.shape[0]], np.int32, ("max",)).view_of([0, *new])
-    if made.ndim:
-        last_place = a.builder.add("scatter", [index, places], [before.shape[0]], np.int32, ("max",))
-        made = take(made, np.maximum(last_place, 0), 0)
-    a.assign(reshape(where(last >= 0, made, before), a.shape))
-    return True
+        made = broadcast_to(made, (*whole, *rest))
+        place = a.builder.lift(np.maximum(last, 0))
+        made = _rows_at(made, place, _positions(place, whole))
+    a.assign(reshape(where(last.view_of([0, *new]) >= 0, made, before), a.shape))
+
+
+def _positions(flat: Array, sides: Sequence[int]) -> list[Array]:
+    """Returns the positions along each axis of elements that are numbered in memory's order."""
+    found: list[Array] = []
+    for axis, side in enumerate(sides):
+        after = tuple(sides[axis + 1 :])
+        one = flat // product(after, flat.builder.scalar) if after else flat
+        found.append(one % side if axis else one)
+    return found
+
+
+def _numbered_by(key: Array, sides: Sequence[int], groups: Array | None) -> Array:
+    """Returns the numbers for all places, of which each group has one."""
+    wide = broadcast_to(key, sides)
+    wide = reshape(wide, -1) if wide.ndim > 1 else wide
+    if groups is None:
+        return wide
+    return groups if wide.builder.nodes[wide.node].op == "iota" else take(wide, groups, 0)
+
+
+def _rows_at(value: Array, flat: Array, positions: Sequence[Array]) -> Array:
+    """Returns the rows of a value at places, whose positions along the value's first axes are given.
+
+    An array whose axes are permuted is read where its rows are.
+    """
+    axes: list[int | None] = [*range(value.ndim)]
+    source = value
+    while (node := value.builder.nodes[source.node]).op == "view":
+        kept = [None if one is None else int(one) for one in node.data]
+        axes = [None if one is None else kept[one] for one in axes]
+        source = Array(value.builder, node.args[0])
+    first = [(own, number) for number, own in enumerate(axes[: len(positions)]) if own is not None]
+    permuted = axes[len(positions) :] == [*range(len(first), source.ndim)]
+    if not permuted or sorted(own for own, _ in first) != [*range(len(first))]:
+        source, leading, number = value, len(positions), flat
+    else:
+        leading, number = (
+            len(first),
+            joint_numbers([positions[place] for _, place in sorted(first)], source.shape[: len(first)]),
+        )
+    rest = source.shape[leading:]
+    few = leading < 2 and len(rest) < 2
+    count = product(source.shape[:leading], source.builder.scalar)
+    return take(source if few else _reshaped(source, (count, -1) if rest else (-1,)), number, 0)
+
+
+def _reshaped(a: Array, shape: Sequence[int]) -> Array:
+    """Returns a reshaped array, for element-wise operations the result of reshaped operands."""
+    node = a.builder.nodes[a.node]
+    if node.op == "view" and node.data == (*range(len(a.builder.nodes[node.args[0]].shape)),):
+        return _reshaped(Array(a.builder, node.args[0]), shape)
+    operands = [Array(a.builder, one) for one in node.args]
+    if node.op not in ("map", "cast") or any(
+        one.ndim and a.builder.nodes[one.node].shape != node.shape for one in operands
+    ):
+        return reshape(a, shape)
+    several = [_reshaped(one, shape) if one.ndim else one for one in operands]
+    sides = next(one.shape for one in several if one.ndim)
+    return a.builder.add(node.op, several, sides, node.dtype, node.data)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:

@@ -184,6 +184,8 @@ class Operations:
             return True
         if node.op in ("view", "reshape", "cast"):
             return self._is_counting(node.args[0]) and not node.dtype.startswith("float")
+        if node.data == ("maximum",):
+            return any(self._is_counting(one) or self.plan.graph.nodes[one].data == (0,) for one in node.args)
         return self._is_positive(index) or (
             node.op == "map"
             and node.data[0] in ("add", "multiply", "floor_divide", "remainder", "right_shift", "bitwise_and")

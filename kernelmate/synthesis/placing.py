@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
-from kernelmate.source import apply_edits, change_launch, parse_contract
+from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
 from kernelmate.source.folding import folded, width_of
 from kernelmate.source.launch_edits import side_declared, with_launches_in_style
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
@@ -30,7 +30,6 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     helpers = _without_needless_barriers(definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
-    above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
     if not re.search(r"\b(?:threadIdx|blockDim)\.[yz]\b", written.definition + written.helpers):
@@ -42,7 +41,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
     if written.helpers:
         text = kernel.unit.text
-        above = _above_comment(text, above)
+        above = _above_comment(text, place_of_helpers(kernel))
         before = text[:above].rstrip("\n")
         edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
     changed = _with_headers(apply_edits(kernel, edits))

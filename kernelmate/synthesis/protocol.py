@@ -15,10 +15,10 @@ from kernelmate.synthesis.composed import COMPOSED, logaddexp, logsumexp
 from kernelmate.synthesis.functions import FUNCTIONS, METHODS, matmul
 from kernelmate.synthesis.indexed import Segments, accumulated, added_at, backwards, by_number, by_numbers, reduced_at
 from kernelmate.synthesis.joining import stack
+from kernelmate.synthesis.loop_places import depends
 from kernelmate.synthesis.loop_subscripts import accumulated as accumulated_in_turns
 from kernelmate.synthesis.loop_subscripts import assign as assign_turns
 from kernelmate.synthesis.loop_subscripts import chosen as loop_chosen
-from kernelmate.synthesis.loop_subscripts import depends
 from kernelmate.synthesis.loops import batched, over
 from kernelmate.synthesis.masks import assign_by_index, assign_masked, assign_numbered, masked
 from kernelmate.synthesis.primitives import broadcast_to, gathered, reduced, take, where

@@ -127,6 +127,8 @@ def axis_range(key: Any, side: int) -> _Range:
     """Returns the positions that a slice or an index chooses along an axis."""
     count = linear(text_of(side))
     if isinstance(key, slice):
+        if any(isinstance(one, Array) for one in (key.start, key.stop, key.step)):
+            raise Untraceable("a slice whose bound is a value")
         return _sliced(key, count)
     if isinstance(key, Array | np.ndarray | list):
         raise Untraceable("indexing by an array")

@@ -28,6 +28,7 @@ from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
 from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, indices, shifted
 from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.growing import Growing
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.joining import PARTS
@@ -388,7 +389,7 @@ class _TracedFunction:
             return real(self._function(*args, **keywords))
         except Untraceable:
             several = (one for arg in args for one in (arg if isinstance(arg, tuple | list) else (arg,)))
-            if any(isinstance(one, Array | Segments) for one in several):
+            if any(isinstance(one, Array | Segments | Growing) for one in several):
                 raise
             raise Untraceable(f"np.{self._name} of a size") from None
 
@@ -406,8 +407,13 @@ class _TracedFunction:
         return ufunc(*(self._builder.lift(one) if isinstance(one, Dim) else one for one in args))
 
     def __getattr__(self, name: str) -> Any:
-        """Returns a ufunc's method, such as `reduce`."""
-        return getattr(self._function, name)
+        """Returns a ufunc's method, such as `reduce`, which also takes lists of traced arrays."""
+        method = getattr(self._function, name)
+        if name not in ("reduce", "accumulate") or not isinstance(self._function, np.ufunc):
+            return method
+        return lambda several, *args, **keywords: method(
+            self._builder.lift(several) if _holds_stand_in(several) else several, *args, **keywords
+        )
 
 
 def _holds_stand_in(value: Any) -> bool:

@@ -32,7 +32,7 @@ from kernelmate.synthesis.index_maps import (
     never_negative,
 )
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.plan import Index, Key, Plan, Refused
+from kernelmate.synthesis.plan import DifferentReductions, Index, Key, Plan, Refused
 
 UNROLLED = 32
 """Window elements that are unrolled if they are computed in different ways."""
@@ -367,12 +367,12 @@ def _joined(graph: Graph, index: int, axis: int) -> list[tuple[int, Linear]]:
 
 def _refuse_long_reductions(graph: Graph) -> None:
     """Refuses reductions other than over windows or few elements, since each thread would compute one completely."""
-    for node in graph.nodes:
+    for index, node in enumerate(graph.nodes):
         if node.op != "reduce":
             continue
         side, axis = graph.nodes[node.args[0]].shape[int(node.data[1] or 0)], int(node.data[1] or 0)
         if not side.isdigit() and not _slides(graph, node.args[0], axis):
-            raise Refused("it reduces more than the elements of a window")
+            raise DifferentReductions(f"no schedule has {graph.reduction_text(index)} beside its other operations")
         if side.isdigit() and int(side) > 4096:
             raise Refused("its windows have more than 4096 elements")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from kernelmate.records import Kernel
-from kernelmate.source import apply_edits
+from kernelmate.source import apply_edits, place_of_helpers
 from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
 from kernelmate.suggest.syntax_loops import GuardedWork, guarded
@@ -88,10 +88,7 @@ def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
 def above(kernel: Kernel) -> int:
     """Returns the offset for a helper function: above the kernel and its adjacent contract and comments."""
     text = kernel.unit.text
-    place = kernel.start
-    if kernel.contract_span is not None and kernel.contract_span[1] <= place:
-        between = text[kernel.contract_span[1] : place]
-        place = kernel.contract_span[0] if _only_comments(between) else place
+    place = place_of_helpers(kernel)
     line = text.rfind("\n", 0, place) + 1
     if text[line:place].strip():
         return place
@@ -101,10 +98,6 @@ def above(kernel: Kernel) -> int:
             break
         line = previous
     return line
-
-
-def _only_comments(text: str) -> bool:
-    return all(not line.strip() or line.lstrip().startswith("//") for line in text.split("\n"))
 
 
 def known(tree: Tree, value: int, words: str) -> str | None:

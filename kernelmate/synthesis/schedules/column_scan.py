@@ -119,13 +119,14 @@ class ColumnScan(Passes):
         if any(node.op == "reduce" for node in plan.graph.nodes):
             raise Refused("it scans columns, and reduces")
         self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self.accesses(self.outputs, "column")
+        self.inputs = self.accesses(self.outputs, "column", late=True)
         self.recurrences = recurrences_of(plan)
         if not self.recurrences and not all(map(self.is_whole, plan.outputs)):
             raise Refused("it scans, and has results of one element per column")
         self.layout = layout = ColumnLayout(plan)
-        for name in self.outputs:
-            if layout.orders.get(name, layout.every) != layout.every:
+        for name, output in zip(self.outputs, plan.outputs, strict=True):
+            own = layout.every if self.is_whole(output) else layout.single
+            if layout.orders.get(name, own) != own:
                 raise Refused(f"{name} is read where another thread may have written it")
         self.names = fresh_names(kernel, "i", column=self.words[0], row=self.words[1])
         self.opening: list[str] = []

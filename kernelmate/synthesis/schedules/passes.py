@@ -97,10 +97,11 @@ class Passes:
         """Returns a pass: `before`, and a loop over the elements with the lines of `body`, which computes `roots`."""
         raise NotImplementedError
 
-    def accesses(self, outputs: Sequence[str], single: str) -> dict[str, str]:
+    def accesses(self, outputs: Sequence[str], single: str, *, late: bool = False) -> dict[str, str]:
         """Returns the access of each array, by its name: a value of `Plan.access`.
 
-        Results with one element for each row or column are accessed as `single`.
+        Results with one element for each row or column are accessed as `single`; `late` is True if the only thread that reads
+        such an element writes it after all reads.
 
         Raises:
             Refused: an array is accessed along different axes, or read after another thread may have written it.
@@ -112,7 +113,7 @@ class Passes:
                 continue
             name, access = str(node.data[0]), self.plan.access(key)
             whole = any(map(self.is_whole, self.plan.outputs))
-            if name in outputs and access != "flat" and (access != single or whole):
+            if name in outputs and access != "flat" and (access != single or (whole and not late)):
                 raise Refused(f"{name} is read where another thread may have written it")
             access = "flat" if access.startswith("@") else access
             if found.setdefault(name, access) != access:

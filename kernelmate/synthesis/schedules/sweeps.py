@@ -281,9 +281,9 @@ class _SweepText(PositionTexts):
         loop = self.loops[place]
         self.after, self.folded = dict(self.expressions.known), {}
         body = self._kept_values(place)
-        updates: list[str] = []
+        updates: dict[str, str] = {}
         for result in self._firsts(loop):
-            updates += self._advanced(loop, result, carried, body)
+            updates |= self._advanced(loop, result, carried, body)
         stored = {self.expressions.bare(self.keys[one]) for one in loop.stores}
         mine = [key for key in loop.results if key in self.kept and key not in stored]
         body += self._stores(loop.stores, [f"{self.kept[key]} = {self.expressions.known[key]};" for key in mine])
@@ -294,7 +294,21 @@ class _SweepText(PositionTexts):
             body.append(self.reductions.combined(kind, self.folded[key], text, self.kernel.real))
         for name in re.findall(r"^ *const \w+ (\w+) = ", "\n".join(body), re.MULTILINE):
             self.kernel.names.release(name)  # the next loop may use it again
-        return [*body, *updates]
+        return [*body, *self._updated(updates)]
+
+    def _updated(self, updates: Mapping[str, str]) -> list[str]:
+        """Returns the assignments of new values, given by local, such that each reads the others' previous values."""
+        left, lines = {name: text for name, text in updates.items() if name != text}, list[str]()
+        while left:
+            free = next((name for name in left if name not in left.values()), None)
+            if free is None:  # values are exchanged
+                first = next(iter(left))
+                held = self.kernel.names.fresh(f"old_{first.removeprefix('last_')}")
+                lines.append(f"const {self.kernel.real} {held} = {first};")
+                left = {name: held if text == first else text for name, text in left.items()}
+                continue
+            lines.append(f"{free} = {left.pop(free)};")
+        return lines
 
     def _kept_values(self, place: int) -> list[str]:
         """Returns the declarations of what a loop needs of a step of earlier loops."""
@@ -307,10 +321,10 @@ class _SweepText(PositionTexts):
 
     def _advanced(
         self, loop: SweepLoop, result: Key, carried: Mapping[tuple[int, int], str], body: list[str]
-    ) -> list[str]:
-        """Returns the updates of a recurrence's carried values, whose values after the step go to `body`."""
+    ) -> dict[str, str]:
+        """Returns the new values of a recurrence's carried locals, whose computation goes to `body`."""
         expressions, number = self.expressions, int(self.plan.node(result).data[0] or 0)
-        turns, updates = self.all.turns(result), list[str]()
+        turns, updates = self.all.turns(result), dict[str, str]()
         results = [(one, self.plan.node(one).data) for one in loop.results if self.plan.node(one).data[0] == number]
         for index, node in enumerate(self.graph.nodes):
             if node.op == "state" and node.data[0] == number:
@@ -319,7 +333,7 @@ class _SweepText(PositionTexts):
         for state, following in enumerate(turns[len(turns) // 2 :]):
             mine = carried[number, state]
             text = expressions.named(following, body, f"next_{mine.removeprefix('last_')}")
-            updates.append(f"{mine} = {text};")
+            updates[mine] = text
             expressions.known |= {one: text for one, data in results if data[1] == state and data[2] == ALL}
             self.after |= {one: mine for one, data in results if data[1] == state and data[2] == LAST}
         return updates

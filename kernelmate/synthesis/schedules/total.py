@@ -8,6 +8,7 @@ differs from run to run: they are used only where the baseline has them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -110,7 +111,7 @@ class _Total(Passes):
         self._accumulators: list[Accumulator] = []
         self.team = Team("block", threads, threads)
         self.outputs = [one.name for one in kernel.outputs()]
-        self.inputs = self.accesses(self.outputs, "once")
+        self.inputs = self.accesses(self.outputs, "once", late=self.many)
         for key in walk(plan):
             if plan.node(key).op == "gather" or (plan.node(key).op == "iota" and len(plan.domain) > 1):
                 raise Refused("it uses positions along an axis that is merged with others")
@@ -129,8 +130,9 @@ class _Total(Passes):
         Raises:
             Refused: they do not.
         """
+        self._refuse_dependent({*self.outputs} - {name for _, name in self._elements()})
         levels = self.levels()
-        if len(levels) != 1 or any(map(self.is_whole, self.plan.outputs)):
+        if len(levels) != 1:
             raise Refused("blocks would have to wait for each other between its passes")
         if any(is_extreme(self.plan.node(key).data[0]) for key in levels[0]):
             raise Refused("blocks would leave positions of extremes")
@@ -143,9 +145,35 @@ class _Total(Passes):
         """
         if self.kernel.contract.deterministic:
             raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
-        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+        single = [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if not self.is_whole(pair[0])]
+        self._refuse_dependent({name for _, name in single})
+        for key, name in single:
             if self._added(key, name) is None or self.kernel.arguments[name].dtype not in ("float32", "float64"):
                 raise Refused(f"blocks cannot each add their part to {name}")
+
+    def _refuse_dependent(self, totals: set[str]) -> None:
+        """Checks that results of all elements need none of the totals, which no block has before all have ended.
+
+        Raises:
+            Refused: they do.
+        """
+        for key, _ in self._elements():
+            reached = [self.plan.node(one) for one in walk(replace(self.plan, outputs=(key,)))]
+            if len(self.levels()) > 1 or any(one.op == "reduce" or (one.op == "input" and one.data[0] in totals) for one in reached):  # fmt: skip
+                raise Refused("its results of all elements need the sum of all blocks")
+
+    def _elements(self) -> list[tuple[Key, str]]:
+        """Returns the results that have all elements, with their arrays."""
+        return [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if self.is_whole(pair[0])]
+
+    def _take(self, found: Sequence[Accumulator], online: Sequence[Accumulator], body: list[str]) -> None:
+        """Adds statements to `body` that combine one more value; with many blocks, also those that store its other results."""
+        beside = self._elements() if self.many and found else []
+        if beside:  # what both need is computed once
+            self.expressions.locals_for([*(self.plan.operands(one.key)[0] for one in found), *(key for key, _ in beside)], body)  # fmt: skip
+        super()._take(found, online, body)
+        if beside:
+            body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
         """Returns the sum that an output adds to its earlier contents; None for anything else."""
@@ -191,16 +219,17 @@ class _Total(Passes):
             body += [*self.reduction(keys), ""]
         body += self._combination() if self.how == "last" else []
         body += self._results()
+        stored = ", and stores the results of its elements on the way" * bool(self._elements())
         schedule, how, comment = {
             "alone": ("total", f"one block of {threads} threads, in the same order in each run", ""),
             "atomic": (
                 "total-atomic",
-                "a grid-stride sum in each block, which adds its result by one atomic addition",
+                f"a grid-stride sum in each block, which adds its result by one atomic addition{stored}",
                 "more blocks would only add more atomic additions",
             ),
             "last": (
                 "total-last",
-                "a grid-stride loop in each block, whose results the block that ends last combines, in the same order in each run",
+                f"a grid-stride loop in each block, whose results the block that ends last combines, in the same order in each run{stored}",
                 "as many blocks as a GPU holds at once",
             ),
         }[self.how]
@@ -311,7 +340,7 @@ class _Total(Passes):
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         if self.how == "atomic":
-            sums = {name: self._added(key, name) for key, name in pairs}
+            sums = {name: self._added(key, name) for key, name in pairs if not self.is_whole(key)}
             adds = [
                 f"atomicAdd({name}, {self.expressions.known[key]});" for name, key in sums.items() if key is not None
             ]
@@ -322,8 +351,8 @@ class _Total(Passes):
             known = dict(self.expressions.known)
             lines += block_of("if (threadIdx.x == 0)", self.stores(single, lambda name: self.kernel.at(name, "0")))
             self.expressions.known = known
-        whole = [(key, name) for key, name in pairs if self.is_whole(key)]
-        if whole:
+        whole = self._elements()
+        if whole and not self.many:
             body = self.stores(whole, lambda name: f"{name}[{self.names.i}]")
             lines += self.loop([key for key, _ in whole], body, [])
         return lines

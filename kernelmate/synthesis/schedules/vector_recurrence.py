@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import STATIC_BYTES, KernelText, WrittenKernel, block_of
-from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.plan import Index, Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps, loop_steps
 from kernelmate.synthesis.reductions import MOST_THREADS, WARP, Reductions, Team
 from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, StagedVector, Stages, variables, with_short_sums
@@ -90,8 +90,7 @@ class _VectorText:
         self.places = CarriedPlaces(steps, kernel, sides, vector)
         self.outputs = [one.name for one in kernel.outputs()]
         self.read = [str(node.data[0]) for node in steps.graph.nodes if node.op == "input"]
-        if {*self.read} & {*self.outputs}:
-            raise Refused("it reads an array that it writes")
+        self.replaced: dict[str, Index] = {}
 
     def _stages(self, kept: dict[Key, tuple[str, ...]] | None = None, before: Stages | None = None) -> Stages:
         one = self.places
@@ -160,6 +159,10 @@ class _VectorText:
                 reason = reason or error
                 continue
             target = (name, f"{name}[{self.places.offset(shape, index)}]", self.places.graph.nodes[output].dtype)
+            if name in self.read:
+                if steps:
+                    raise Refused(f"it reads {name}, and writes it at each step")
+                self.replaced[name] = index
             return tried, StepValue(self.places.expressions.bare((output, index)), side, level, (target,))
         raise reason or Refused("its results have other axes than its states")
 
@@ -196,6 +199,9 @@ class _VectorText:
         if self.places.steps.backwards:
             head = f"for (int {at} = {count} - 1; {at} >= 0; --{at})"
         loop = block_of(head, body) if self.places.steps.carried else []
+        early = len(self.places.reads)
+        after = text.computed(end, last)
+        self._check_replaced(early)
         lines = [
             *declared,
             *self._sequence(),
@@ -203,9 +209,25 @@ class _VectorText:
             *([f"const int {names.warp_lane} = threadIdx.x % {WARP};"] if self._has_warp_lane(phases) else []),
             *first,
             *loop,
-            *text.computed(end, last),
+            *after,
         ]
         return self._kernel(constants, lines, shared)
+
+    def _check_replaced(self, early: int) -> None:
+        """Checks that what replaces an array is written after all reads, and by the block that reads it.
+
+        Args:
+            early: the number of reads before the last barrier.
+
+        Raises:
+            Refused: it is not.
+        """
+        blocks = {*self.places.at.values()}
+        for place, (name, index) in enumerate(self.places.reads):
+            written = self.replaced.get(name, index)
+            own = all(one == other for one, other in zip(index, written, strict=True) if other in blocks)
+            if not own or (index != written and (place >= early or not self.places.fronts)):
+                raise Refused(f"{name} is read where another thread may have written it")
 
     def _kernel(self, constants: Sequence[str], lines: Sequence[str], shared: str) -> WrittenKernel:
         if shared and max(evaluate(shared, size) for size in self.places.kernel.contract.sizes) > STATIC_BYTES:

@@ -15,7 +15,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.kernel_text import KernelText, block_of, c_type, fresh_names
 from kernelmate.synthesis.names import RESERVED, position_name
-from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.plan import Index, Key, Refused
 from kernelmate.synthesis.recurrence_steps import LoopSteps
 from kernelmate.synthesis.reductions import EXTREMES, RESULT_NAMES, STARTS, WARP, Reductions, is_extreme, start_of
 from kernelmate.synthesis.schedules.vector_stages import OTHER, OWN, Stages, VectorSteps
@@ -125,6 +125,7 @@ class CarriedPlaces(PositionTexts):
     Attributes:
         at: the text of the position along each axis but that of the vectors.
         registers: the local of each carried number, by its place among the carried values.
+        reads: the indices at which arrays are read, with the arrays' names.
         fronts, lengths: the beginning of the place of each carried vector, and its number of elements, likewise.
 
     Raises:
@@ -133,6 +134,7 @@ class CarriedPlaces(PositionTexts):
 
     def __init__(self, steps: LoopSteps, kernel: KernelText, sides: Sequence[str], vector: int) -> None:
         self.steps, self.kernel, self.graph = steps, kernel, steps.graph
+        self.reads: list[tuple[str, Index]] = []
         self.plan = VectorSteps(steps.graph, (), 0, (), "free")
         self.outer = [axis for axis in range(len(sides)) if axis != vector and sides[axis] != "1"]
         self.sides, self.vector = sides, vector
@@ -171,6 +173,8 @@ class CarriedPlaces(PositionTexts):
 
     def _leaf(self, key: Key) -> str:
         node, index = self.plan.node(key), key[1]
+        if node.op == "input":
+            self.reads.append((str(node.data[0]), index))
         return leaf_text(
             self.kernel,
             node,

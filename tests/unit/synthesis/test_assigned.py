@@ -13,6 +13,7 @@ from kernelmate.session.writing import write_kernel
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate.synthesis.trace import trace
+from tests.unit.synthesis.judging import judged_right
 
 NUMBERS = 'number: "int32[n=300] ~ integers(0, rows)"'
 
@@ -87,4 +88,52 @@ def test_an_index_behind_an_ellipsis_is_none_of_the_first_axis(make: Any, tmp_pa
     reference = "def reference(y, at):\n    y = y.copy()\n    y[..., at] = 3.0\n    return y"
     _, contract = make(args, reference, sizes="{ n = 6 }, { n = 3 }, { n = 1 }", grid="n")
     with pytest.raises(ReferenceFailed, match="chosen by an array"):
+        trace(contract, tmp_path)
+
+
+CACHE = {
+    "k": "in float32[b, h, d]",
+    "at": "in int32[b] ~ integers(0, s)",
+    "cache": "inout float32[{}, d]",
+    **dict.fromkeys(("b", "h", "s", "d"), "int32"),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "lines", "place"),
+    [
+        pytest.param("b, h, s", "cache[np.arange(len(k)), :, at] = k", "(n * h + i / d) * s + at[n]", id="a row of each sequence"),
+        pytest.param("s, h", "cache[at] = k", "at[n] * h + i / d", id="numbers that repeat"),
+        pytest.param("h, s", "cache[:, at] = k.transpose(1, 0, 2)", "(i / d) * s + at[n]", id="heads first"),
+        pytest.param(
+            "b, h, s", "for i in range(len(k)): cache[i, :, at[i]] = k[i]", "(n * h + i / d) * s + at[n]", id="a loop over sequences"
+        ),
+        pytest.param("s, h", "for i in range(len(k)): cache[at[i]] = 2 * k[i]", "at[n] * h + i / d", id="a loop over numbers that repeat"),
+    ],
+)  # fmt: skip
+def test_only_the_assigned_rows_of_an_argument_are_written(layout: str, lines: str, place: str, make: Any, session: Session) -> None:  # fmt: skip
+    body = f"""  int n = blockIdx.x;
+  for (int j = n + 1; j < b && {int(layout[0] != "b")}; ++j)
+    if (at[j] == at[n]) return;
+  for (int i = threadIdx.x; i < h * d; i += blockDim.x)
+    cache[({place}) * d + i % d] = k[n * h * d + i]{" * 2" if "2 * k" in lines else ""};"""
+    reference = f"def reference(k, at, cache):\n    cache = cache.copy()\n    {lines}\n    return cache"
+    args = CACHE | {"cache": CACHE["cache"].format(layout)}
+    parameters = "const float* k, const int* at, float* cache, int b, int h, int s, int d"
+    sizes = "{ b = 6, h = 3, s = 5, d = 12 }, { b = 2, h = 1, s = 9, d = 5 }, { b = 1, h = 1, s = 1, d = 1 }"
+    kernel, _ = make(args, reference, sizes=sizes, grid="b", block=32, body=body, parameters=parameters)
+    authors = judged_right(session, kernel)
+    assert authors[0] == "synthesis:assign-places"
+
+
+def test_an_array_that_a_loop_assigns_by_number_is_not_read_in_it(make: Any, tmp_path: Path) -> None:
+    args = {"y": "in float32[n]", "at": "in int32[n] ~ integers(0, n)", "out": "out float32[n]", "n": "int32"}
+    reference = """def reference(y, at):
+    y, z = y.copy(), np.zeros_like(y)
+    for i in range(len(y)):
+        y[at[i]] = 2.0
+        z[i] = y[at[i] // 2]
+    return z"""
+    _, contract = make(args, reference, sizes="{ n = 6 }, { n = 3 }, { n = 1 }", grid="n")
+    with pytest.raises(ReferenceFailed, match="needs a value of another"):
         trace(contract, tmp_path)

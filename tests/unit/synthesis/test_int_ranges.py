@@ -16,6 +16,8 @@ from kernelmate.synthesis.trace import trace
     [
         ("(x >> 28) + 4", True),
         ("x & 31", True),
+        ("((x.astype(np.uint64) * 5 & 0xFFFFFFFF) >> 28) + 4", True),
+        ("(x.astype(np.uint64) & 0xFFFFFFFF) >> 26", False),
         ("np.maximum((x & 7) + 3, 1)", True),
         ("np.minimum((x & 255).astype(np.int8), 31)", False),
         ("np.maximum((x & 7) - 3, 0)", False),

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from benchmarks.pool import SMALL
-from kernelmate.source import contract_for, find_kernels, text_unit
+from kernelmate.session import Session
+from kernelmate.source import contract_for, find_kernels, load_kernel, text_unit
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.size_text import plain_widening
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import judged_right
 
 
 def test_the_comment_of_a_long_statement_goes_above_it() -> None:
@@ -82,3 +84,20 @@ def test_fp8_is_copied_only_between_arrays_of_one_type(kind: str, stored: str, m
 )
 def test_the_rows_of_the_parts_of_an_array_have_plain_numbers(line: str, plain: str) -> None:
     assert plain_widening(line) == plain
+
+
+def test_helpers_stand_below_headers_between_the_contract_and_the_kernel(make: Any, session: Session) -> None:
+    args = {"x": "in float16[rows, cols] ~ normal", "y": "out float16[rows, cols]", "cols": "int32"}
+    body = """  float most = -INFINITY;
+  for (int c = 0; c < cols; ++c) most = fmaxf(most, __half2float(x[(size_t)blockIdx.x * cols + c]));
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+    const size_t i = (size_t)blockIdx.x * cols + c;
+    y[i] = __float2half(__half2float(x[i]) - most);
+  }"""
+    parameters = "const __half* x, __half* y, int cols"
+    kernel, _ = make(args, "x - x.max(1, keepdims=True)", parameters=parameters, body=body)
+    path = Path(kernel.unit.path)
+    path.write_text(
+        path.read_text().replace("__global__", "#include <cuda_fp16.h>\n\n// As first written.\n__global__")
+    )
+    assert judged_right(session, load_kernel(path))

@@ -70,6 +70,12 @@ COLUMNS: dict[str, tuple[dict[str, str], str, tuple[str, str]]] = {
     "in double": (SCALED, "def reference(x, k):\n    x = x.astype(np.float64)\n    y = np.zeros(x.shape, np.float64)\n    h = np.zeros(x.shape[1], dtype=np.float64)\n    for t in range(len(x)):\n        h = k * h + (1.0 - k) * x[t]\n        y[t] = h\n    return y.astype(np.float32)", down(AVERAGE)),
 }  # fmt: skip
 
+REPLACED = {
+    "a state that is replaced": ({"s": "inout float32[cols] ~ normal", **MATRIX}, "def reference(x, s):\n    h, y = s, np.empty_like(x)\n    for t in range(len(x)):\n        h = np.tanh(0.5 * h + x[t])\n        y[t] = h\n    return h + s, y", down("h = tanhf(0.5f * h + x[i]); y[i] = h;", "s[c]", after="s[c] += h;")),
+    "random bits": ({"s": "inout uint32[cols]", "y": "out uint32[rows, cols]", **INTS}, "def reference(s, rows):\n    y = np.empty((rows, len(s)), np.uint32)\n    for t in range(rows):\n        s = s ^ (s << 13)\n        s = s ^ (s >> 17)\n        s = s ^ (s << 5)\n        y[t] = s\n    return s, y", down("g ^= g << 13; g ^= g >> 17; g ^= g << 5; y[i] = g;", "0;  unsigned g = s[c]", after="s[c] = g;")),
+}  # fmt: skip
+"""States that begin with what an argument holds, and replace it."""
+
 ROWS: dict[str, tuple[dict[str, str], str, tuple[str, str]]] = {
     "columns one after another": (SCALED, f"{HEAD}    h = np.zeros(len(x))\n    for c in range(x.shape[1]):\n        h = k * h + (1 - k) * x[:, c]\n        y[:, c] = h\n    return y", along(AVERAGE)),
     "the column before": (SCALED, f"{HEAD}    y[:, 0] = x[:, 0]\n    for c in range(1, x.shape[1]):\n        y[:, c] = k * y[:, c - 1] + (1 - k) * x[:, c]\n    return y", along(FROM_FIRST)),
@@ -126,6 +132,13 @@ MEANT = {
     "the second element before alone, from a state": "    h = x[0] * 0 + 1\n    y[:] = 0\n    for t in range(2, len(x)):\n        y[t] = 0.5 * y[t - 2] + h * x[t - 1]\n        h = 0.5 * h\n    return y",
     "the element before, chosen": "    y[:] = 0\n    for t in range(len(x)):\n        before = np.where(t > 0, y[t - 1], 0.0)\n        y[t] = 0.5 * before + x[t]\n    return y",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_state_is_replaced_by_the_last_one(name: str, make: Any, session: Session) -> None:
+    args, reference, (body, grid) = REPLACED[name]
+    kernel, _ = make(args, reference, sizes=SIZES, body=body, grid=grid)
+    assert judged_right(session, kernel) == ["synthesis:recurrence-columns"]
 
 
 @pytest.mark.parametrize("name", [*COLUMNS, *ROWS, *MEANT])

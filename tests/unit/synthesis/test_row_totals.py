@@ -86,3 +86,22 @@ def test_rows_are_not_added_in_any_order_unasked(body: str, more: str, make: Any
     (found,) = kernels_for(trace(contract, tmp_path), kernel, contract)
     assert found.schedule == "staged-single-block"
     assert "atomic" not in found.definition + found.helpers
+
+
+@pytest.mark.parametrize("target", ["g", "x"])
+def test_a_sum_is_added_beside_results_of_all_elements(target: str, make: Any, session: Session) -> None:
+    args = {"x": f"{'inout' if target == 'x' else 'in'} float32[n] ~ normal", "loss": "inout float32[1] ~ zeros"}
+    args |= {} if target == "x" else {"g": "out float32[n]"}
+    returned = "2 * x, loss + s" if target == "x" else "loss + s, 2 * x"
+    reference = f"def reference(x, loss):\n    s = (np.sqrt(np.abs(x)) * x).sum()\n    return {returned}"
+    body = f"""  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  atomicAdd(loss, sqrtf(fabsf(x[i])) * x[i]);
+  {target}[i] = 2 * x[i];"""
+    sizes = "{ n = 100000 }, { n = 301 }, { n = 1 }"
+    more = "tolerance = { rtol = 1e-4, atol = 1e-2 }"  # the baseline adds one by one
+    kernel, _ = make(args | {"n": "int32"}, reference, sizes=sizes, body=body, grid="cdiv(n, block)", more=more)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert [(one.candidate.author, one.verdict.correct) for one in found.candidates] == [
+        ("synthesis:total-atomic", True)
+    ], found.notes

@@ -82,7 +82,24 @@ PAIRS = """def reference(a, x):
         y[:, i, 0] = u
         y[:, i, 1] = v
     return y"""
+SECOND_ORDER = """def reference(x):
+    y = np.zeros_like(x)
+    y[:, 0], y[:, 1] = x[:, 0], x[:, 1]
+    for i in range(2, x.shape[1]):
+        y[:, i] = x[:, i] + 0.5 * y[:, i - 1] - 0.25 * y[:, i - 2]
+    return y"""
+EXCHANGED = """def reference(x):
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    s, u, v, w = np.zeros(len(x)), x[:, 0], x[:, 0] + 1, x[:, 0]
+    for i in range(x.shape[1]):
+        u, v, w = v, u, 0.5 * w + u * x[:, i]
+        y[:, i] = w
+    for i in range(x.shape[1] - 1, -1, -1):
+        s = 0.5 * s + y[:, i]
+        z[:, i] = s
+    return z"""
 SIGNAL = {"x": "in float32[n, s]", "y": "out float32[n, s]", "s": "int32", "n": "int32"}
+ROWS_OF_SIGNALS = {"x": "in float32[s, n] ~ normal", "y": "out float32[s, n]", "s": "int32", "n": "int32"}
 CASES = {
     "tridiagonal systems by rows": (system("s, n"), ROWS),
     "tridiagonal systems by columns": (system("n, s"), COLUMNS),
@@ -90,6 +107,7 @@ CASES = {
     "a filter forwards and backwards": (SIGNAL, BOTH_WAYS),
     "payoffs of paths": ({"x": "in float32[n, s]", "y": "out float32[s]", "s": "int32", "n": "int32"}, PAYOFF),
     "complex numbers as pairs": ({"a": "in float32[s, n, 2] ~ uniform(-0.6, 0.6)", "x": "in float32[s, n, 2]", "y": "out float32[s, n, 2]", "s": "int32", "n": "int32"}, PAIRS),
+    "values that are exchanged": (ROWS_OF_SIGNALS, EXCHANGED),
 }  # fmt: skip
 
 
@@ -107,6 +125,16 @@ def test_loops_are_right(name: str, tmp_path: Path, session: Session) -> None:
     assert outcome.best is not None, outcome.notes
     assert [(one.schedule, one.right) for one in outcome.kernels] == [("sweeps", True)], outcome.notes
     assert outcome.best.verdict.diagnostics == ()
+
+
+def test_each_value_of_a_step_is_from_before_all_updates(make: Any, session: Session) -> None:
+    body = """  int r = blockIdx.x;
+  for (int i = 0; i < n; ++i) {
+    float v = x[r * n + i];
+    y[r * n + i] = i < 2 ? v : v + 0.5f * y[r * n + i - 1] - 0.25f * y[r * n + i - 2];
+  }"""
+    kernel, _ = make(ROWS_OF_SIGNALS, SECOND_ORDER, sizes="{ s = 40, n = 24 }, { s = 3, n = 2 }", grid="s", block=1, body=body, more='require = ["n >= 2"]')  # fmt: skip
+    assert judged_right(session, kernel) == ["synthesis:sweeps"]
 
 
 def test_systems_are_solved_in_place(make: Any, session: Session) -> None:

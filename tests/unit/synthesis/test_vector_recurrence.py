@@ -11,10 +11,32 @@ from kernelmate.session.writing import why_not_written, write_kernel
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.conftest import Make
+from tests.unit.synthesis.judging import judged_right, schedules_for
 from tests.unit.synthesis.test_new_kernels import request_for
 
 HEAD = "import numpy as np\n\n\n"
 RIGHT = {
+    "triangular": """
+def triangular(l: "float32[b=3, n=20, n] ~ uniform(-0.2, 0.2)", d: "float32[b, n] ~ uniform(1, 2)", y: "float32[b, n]"):
+    x = np.zeros_like(y)
+    for i in range(y.shape[1]):
+        x[:, i] = (y[:, i] - (l[:, i, :i] * x[:, :i]).sum(-1)) / d[:, i]
+    return x
+""",
+    "upper": """
+def upper(u: "float32[n=20, n] ~ uniform(-0.2, 0.2)", y: "float32[n, m=7]"):
+    x = y.copy()
+    for i in range(len(u) - 1, -1, -1):
+        x[i] = y[i] - u[i, i + 1 :] @ x[i + 1 :]
+    return x
+""",
+    "chains": """
+def chains(w: "float32[b=3, n=20] ~ uniform(0, 1)"):
+    best = np.zeros_like(w)
+    for i in range(w.shape[1]):
+        best[:, i] = 1 + np.where(w[:, :i] < w[:, i : i + 1], best[:, :i], 0).max(1, initial=0)
+    return best
+""",
     "overlap": """
 def overlap(x: "float32[t=9, s=8]", w: "float32[s, s] ~ normal(0, 0.2)"):
     h = np.zeros(x.shape[1])
@@ -270,3 +292,38 @@ def test_what_a_block_cannot_carry_is_refused_with_the_reason(name: str, tmp_pat
     path = tmp_path / "functions.py"
     path.write_text(HEAD + text.strip() + "\n")
     assert reason in why_not_written(session, request_for(path, name, tmp_path))
+
+
+IN_PLACE = {
+    "h": "inout float32[b, d] ~ normal",
+    "x": "in float32[t, b, d] ~ normal",
+    "w": "in float32[d, d] ~ normal(0, 0.1)",
+}
+NETWORK = """  float* mine = h + blockIdx.x * d;
+  extern __shared__ float held[];
+  for (int i = 0; i < t; ++i) {
+    for (int j = threadIdx.x; j < d; j += blockDim.x) {
+      float s = x[(i * gridDim.x + blockIdx.x) * d + j];
+      for (int k = 0; k < d; ++k) s += mine[k] * w[k * d + j];
+      held[j] = tanhf(s);
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < d; j += blockDim.x) mine[j] = held[j];
+    __syncthreads();
+  }"""
+STEPS = "    for i in range(len(x)):\n        s = np.tanh(s @ w + x[i])\n    return s"
+
+
+def test_a_block_replaces_the_state_that_it_began_with(make: Make, session: Session) -> None:
+    reference = f"def reference(h, x, w):\n    s = h\n{STEPS}"
+    sizes = "{ b = 3, t = 4, d = 12 }, { b = 2, t = 1, d = 5 }, { b = 1, t = 1, d = 1 }"
+    args = IN_PLACE | dict.fromkeys(("b", "t", "d"), "int32")
+    kernel, _ = make(args, reference, sizes=sizes, grid="b", block=32, body=NETWORK, more='shared = "4 * d"')
+    assert judged_right(session, kernel) == ["synthesis:recurrence-vectors-4"]
+
+
+def test_a_state_that_other_blocks_begin_with_is_not_replaced(make: Make, tmp_path: Path) -> None:
+    reference = f"def reference(h, x, w):\n    s = h[::-1]\n{STEPS}"
+    args = IN_PLACE | dict.fromkeys(("b", "t", "d"), "int32")
+    kernel, contract = make(args, reference, sizes="{ b = 3, t = 4, d = 12 }, { b = 2, t = 1, d = 5 }", grid="b")
+    assert not any(one.startswith("recurrence") for one in schedules_for(kernel, contract, tmp_path))
