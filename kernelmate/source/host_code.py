@@ -1,16 +1,20 @@
-"""Translates expressions of contracts to C++ host code."""
+"""Translates expressions of contracts to C++ host code, and finds the integers of that code that hold parts of them."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kernelmate.source.expressions import ExpressionError, parse_expression
 
 _COMPARED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
+
+
+INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsigned\s+)?long(?:\s+long)?)"
+"""Types of the integers that hold a launch's sides, as a pattern."""
 
 
 class Untranslatable(Exception):
@@ -22,7 +26,8 @@ def to_host(expression: str, names: Mapping[str, str]) -> str:
 
     Args:
         expression: over sizes and block names.
-        names: the host expression for each name.
+        names: the host expression for each name; a variable of the host code for each value that it holds, by
+            `plain_arithmetic` of the value.
 
     Raises:
         Untranslatable: a name has no host counterpart, or an operation has none in whole numbers of C++.
@@ -46,7 +51,8 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
             left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=second
         ):
             symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
-            return f"({_host(left, names)} {symbol} {_host(second, names)})"
+            text = f"({_host(left, names)} {symbol} {_host(second, names)})"
+            return names.get(plain_arithmetic(text), text)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"
         case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
@@ -95,6 +101,16 @@ def _product(text: str) -> str:
     return inner if re.fullmatch(r"[A-Za-z_]\w* [*/] \d+", inner) else text
 
 
+def plain_arithmetic(text: str) -> str:
+    """Returns arithmetic of host code with the parentheses and spaces that it needs; empty for other expressions."""
+    if re.search(r"[^\w\s()+*/%-]|\w\s*\(|//|\*\*", text):
+        return ""
+    try:
+        return ast.unparse(ast.parse(text.strip(), mode="eval"))
+    except SyntaxError:
+        return ""
+
+
 def _grouped(text: str) -> str:
     grouped = re.fullmatch(r"\w+(?:(?:\.|->|::)\w+)*", text) or strip_parentheses(text) != text
     return text if grouped else f"({text})"
@@ -114,3 +130,37 @@ def strip_parentheses(text: str) -> str:
         if depth == 0:
             return text[1:-1] if index and index == len(text) - 1 else text
     return text
+
+
+def function_around(text: str, place: int) -> tuple[int, int]:
+    """Returns the offsets between the lines with a closing brace in the first column before and after an offset."""
+    end = text.find("\n}", place)
+    return text.rfind("\n}", 0, place) + 1, len(text) if end < 0 else end
+
+
+def seen_at(text: str, place: int) -> set[str]:
+    """Returns the parameters and the numbers declared before an offset in its function, in a text without comments."""
+    start, _ = function_around(text, place)
+    return set(re.findall(rf"\b{INTEGRAL}[ \t]+(\w+)[ \t]*(?=[,)=;])", text[start:place]))
+
+
+def changes(text: str, names: Iterable[str]) -> bool:
+    """Returns True if a text assigns to one of the variables."""
+    each = rf"\b(?:{'|'.join(names)})\b"
+    return (
+        re.search(rf"{each}\s*(?:[-+*/%|&^]|<<|>>)?=[^=]|(?:\+\+|--)\s*{each}|{each}\s*(?:\+\+|--)", text) is not None
+    )
+
+
+def held_at(text: str, place: int) -> dict[str, str]:
+    """Returns the integers that are declared before an offset in its function, by the products and sums they hold."""
+    start, _ = function_around(text, place)
+    found: dict[str, str] = {}
+    for declared in re.finditer(rf"\b{INTEGRAL}[ \t]+(\w+)[ \t]*=([^;{{}}]*);", text[start:place]):
+        name, value = declared[1], plain_arithmetic(declared[2])
+        after = text[start + declared.end() : place]
+        left = re.sub(r"\{[^{}]*\}", "", after).count("}")  # the block of the declaration has ended
+        words = [name, *re.findall(r"[A-Za-z_]\w*", value)]
+        if re.search(r"[+*/%-]", value) and not left and not changes(after, words):
+            found[value] = name
+    return found

@@ -13,7 +13,7 @@ from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
 from kernelmate.source.folding import filled, width_of
-from kernelmate.source.host_code import Untranslatable, to_host
+from kernelmate.source.host_code import INTEGRAL, Untranslatable, changes, function_around, held_at, seen_at, to_host
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.python import PythonFile, with_python_file
@@ -192,12 +192,17 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+def _code(text: str) -> str:
+    """Returns a text with blanks in place of its comments."""
+    return _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
 def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     """Returns the edit of a launch's dimensions.
 
     In the declaration of a `dim3` or an integer used by this kernel's launches alone, else in place.
     """
-    text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.unit.text)
+    text = _code(kernel.unit.text)
     name = text[slice(*span)].strip()
     declared = side_declared(text, name)
     block = any(span == site.block_span for site in kernel.launches)  # an integer that holds it may hold more
@@ -213,21 +218,7 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     inner = sides[5:-1] if sides.startswith("dim3(") else sides
     names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
-    return (
-        (start, end, inner) if alone and names_now <= names_before | _seen_at(text, declared.head) else (*span, sides)
-    )
-
-
-def _function_around(text: str, place: int) -> tuple[int, int]:
-    """Returns the offsets between the lines with a closing brace in the first column before and after an offset."""
-    end = text.find("\n}", place)
-    return text.rfind("\n}", 0, place) + 1, len(text) if end < 0 else end
-
-
-def _seen_at(text: str, place: int) -> set[str]:
-    """Returns the parameters and the numbers declared before an offset in its function, in a text without comments."""
-    start, _ = _function_around(text, place)
-    return set(re.findall(rf"\b{_INTEGRAL}[ \t]+(\w+)[ \t]*(?=[,)=;])", text[start:place]))
+    return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
 
 
 def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kernel:
@@ -235,14 +226,14 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
     names = {name for text in replaced for name in re.findall(r"[A-Za-z_]\w*", text)}
     was = _COMMENT.sub("", old.unit.text)
     while True:
-        text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), new.unit.text)
+        text = _code(new.unit.text)
         for found in re.finditer(
-            rf"^[ \t]+(?:const(?:expr)? )?(?:{_INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(\w+)[(]|dim3[ \t]+(\w+)[ \t]*=)([^;{{}}]*);[ \t]*\n",
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(\w+)[(]|dim3[ \t]+(\w+)[ \t]*=)([^;{{}}]*);[ \t]*\n",
             text,
             re.MULTILINE,
         ):
             name = found[1] or found[2] or found[3]
-            start, end = _function_around(text, found.start())
+            start, end = function_around(text, found.start())
             once = len(re.findall(rf"\b{name}\b", text[start:end])) == 1
             called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", found[4]) is not None
             if name in names and once and not called and len(re.findall(rf"\b{name}\b", was)) > 1:
@@ -269,9 +260,6 @@ class SideDeclared:
     vector: bool
 
 
-_INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsigned\s+)?long(?:\s+long)?)"
-
-
 def side_declared(text: str, name: str) -> SideDeclared | None:
     """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
 
@@ -280,7 +268,7 @@ def side_declared(text: str, name: str) -> SideDeclared | None:
     if not name.isidentifier():
         return None
     vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
-    integers = list(re.finditer(rf"\b{_INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
+    integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
     if len(vectors) + len(integers) != 1:
         return None
     (declared,) = [*vectors, *integers]
@@ -288,10 +276,7 @@ def side_declared(text: str, name: str) -> SideDeclared | None:
         start, end = _initialiser(text, declared.end())
         return SideDeclared(declared.start(), start, end - 1, vector=True)
     value = text[declared.end() : text.index(";", declared.end())].rstrip()
-    changed = re.search(
-        rf"\b{name}\s*(?:[-+*/%|&^]|<<|>>)?=[^=]|(?:\+\+|--)\s*{name}\b|\b{name}\s*(?:\+\+|--)", text[declared.end() :]
-    )
-    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changed is not None:
+    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changes(text[declared.end() :], [name]):
         return None
     return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
 
@@ -388,8 +373,7 @@ def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     own += [site.shared_span] if site.shared_span is not None else []
     grid = side_declared(text, text[slice(*site.grid_span)].strip())
     own += [(grid.start, grid.end)] if grid is not None else []
-    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", _code(text))]
     if given[0][1] == new.block[0]:
         return []
     alone = all(any(start <= use < end for start, end in own) for use in uses)
@@ -452,6 +436,7 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
     for argument, (start, end) in zip(contract.parameters, launch.arguments, strict=False):
         if argument is not None and argument.shape is None and argument.value is None:
             names[argument.name] = kernel.unit.text[start:end]
+    names |= held_at(_code(kernel.unit.text), site.start)
     return names | block_names([to_host(side, names) for side in contract.block])
 
 

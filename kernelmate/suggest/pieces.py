@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -202,6 +203,23 @@ def launch_numbers(text: str) -> frozenset[str]:
     return frozenset(name for name in given if outside.count(name) == 1)
 
 
+def without_numbers_of_launches(text: str, after: str) -> str:
+    """Returns a text without variables that only its launches use and that are not in the text `after`.
+
+    Such a variable is an integer, given by arithmetic, or a `dim3`.
+    """
+    later, named = {token.text for token in lex(after).tokens}, Counter(token.text for token in lex(text).tokens)
+    while True:
+        outside = Counter(words_of(text))
+        for found in _LOCAL.finditer(text):
+            name, value = found[1] or found[3], found[2] or found[4]
+            if name not in later and outside[name] == 1 < named[name] and _is_arithmetic([*words_of(value)]):
+                text = text[: found.start()] + text[found.end() :]
+                break
+        else:
+            return text
+
+
 def launch_effects(text: str, *, declared: bool) -> frozenset[str]:
     """Returns the functions that launch parameters call, and their other effects.
 
@@ -284,6 +302,13 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
 
 _INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t"})
 """Last words of the types of integers that hold a launch's grid or block."""
+
+_LOCAL = re.compile(
+    rf"^[ \t]+(?:const(?:expr)? )?(?:\w+ )*?(?:(?:{'|'.join(sorted(_INTEGRAL))}) (\w+) = ([^;{{}},]*)"
+    r"|dim3 (\w+)(?: = dim3)?\(((?:[^;{}()]|\([^;{}()]*\))*)\));",
+    re.MULTILINE,
+)
+"""The declaration of one integer, or of one `dim3`, in a function."""
 
 _CAST = re.compile(rf"(?:\(|\bstatic_cast <) (?:(?:std|::|{'|'.join(sorted(_INTEGRAL))}) )+[)>] (?=\()")
 _EFFECT = re.compile(

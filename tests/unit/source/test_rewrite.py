@@ -226,6 +226,22 @@ def test_numbers_that_only_the_old_launch_used_go() -> None:
     assert "int all" in change_launch(kernel_of(used), grid="n").unit.text
 
 
+@pytest.mark.parametrize(
+    ("given", "grid"),
+    [
+        ("int all = count * 3;", "(all + 1023) / 1024"),
+        ("const size_t all = (count * 3);", "(all + 1023) / 1024"),
+        ("int all = count * 3; count -= 1;", "(count * 3 + 1023) / 1024"),
+        ("{ int all = count * 3; use(all); }", "(count * 3 + 1023) / 1024"),
+        ("int all = count * 3; all += 2;", "(count * 3 + 1023) / 1024"),
+    ],
+)
+def test_a_product_that_the_host_code_holds_is_named_in_the_new_grid(given: str, grid: str) -> None:
+    text = BLOCK + KERNEL + f"void run(float* p, int count) {{\n  {given}\n  k<<<f(all), 256>>>(p, count, 3);\n}}\n"
+    changed = change_launch(kernel_of(text), grid="cdiv(n * m, 1024)").unit.text
+    assert f"  {given}\n  k<<<{grid}, 256>>>" in changed
+
+
 def test_a_size_that_only_the_grid_has_is_taken_from_it() -> None:
     block = BLOCK.replace('"cdiv(n, block)"', '["q", "n"]').replace("{ n", "{ q = 4, n")
     text = block + KERNEL + "void run(float* p, int parts, int n) {\n  k<<<dim3(parts, n), 256>>>(p, n, 3);\n}\n"
