@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from kernelmate.source.expressions import ExpressionError, parse_expression
 
@@ -164,3 +165,49 @@ def held_at(text: str, place: int) -> dict[str, str]:
         if re.search(r"[+*/%-]", value) and not left and not changes(after, words):
             found[value] = name
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class SideDeclared:
+    """The declaration of a variable that a launch has as its grid or block.
+
+    Attributes:
+        head: the offset of the declaration.
+        start, end: offsets of the initialiser.
+        vector: True for a `dim3`.
+    """
+
+    head: int
+    start: int
+    end: int
+    vector: bool
+
+
+def side_declared(text: str, name: str) -> SideDeclared | None:
+    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
+
+    An integer's initialiser contains no call, and nothing assigns to it later.
+    """
+    if not name.isidentifier():
+        return None
+    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
+    integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
+    if len(vectors) + len(integers) != 1:
+        return None
+    (declared,) = [*vectors, *integers]
+    if vectors:
+        start, end = _initialiser(text, declared.end())
+        return SideDeclared(declared.start(), start, end - 1, vector=True)
+    value = text[declared.end() : text.index(";", declared.end())].rstrip()
+    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changes(text[declared.end() :], [name]):
+        return None
+    return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
+
+
+def _initialiser(text: str, start: int) -> tuple[int, int]:
+    """Returns offsets of an initialiser between the parenthesis that ends at `start` and its closing one."""
+    end, depth = start, 1
+    while depth and end < len(text):
+        depth += (text[end] == "(") - (text[end] == ")")
+        end += 1
+    return start, end

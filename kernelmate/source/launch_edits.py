@@ -13,7 +13,15 @@ from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
 from kernelmate.source.folding import filled, width_of
-from kernelmate.source.host_code import INTEGRAL, Untranslatable, changes, function_around, held_at, seen_at, to_host
+from kernelmate.source.host_code import (
+    INTEGRAL,
+    Untranslatable,
+    function_around,
+    held_at,
+    seen_at,
+    side_declared,
+    to_host,
+)
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.python import PythonFile, with_python_file
@@ -163,13 +171,14 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     edits: list[Edit] = []
     try:
         names = {**_sides_by_size(kernel, site, old), **_host_names(kernel, site, new)}
-        named = _named_length(kernel, site, old, new)
-        if named is not None and old.grid != new.grid:  # the named constant has the new number
-            names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
-        if parts.block and named is None:
+        sides, constants = _named_sides(kernel, site, old, new)
+        if sides:  # the named constants have the new numbers
+            names = {**names, **block_names(sides)}
+            edits += constants
+        elif parts.block:
             edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))
-        edits += named or ()
-        if parts.grid and not (_follows(kernel, site, old, new) and named is not None):
+        in_place = any(edit[:2] == site.block_span for edit in edits)
+        if parts.grid and (in_place or not _follows(kernel, site, old, new, sides)):
             text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)
             edits.append(_sides_edit(kernel, site.grid_span, text))
         if parts.shared:
@@ -244,52 +253,6 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
             return new
 
 
-@dataclass(frozen=True, slots=True)
-class SideDeclared:
-    """The declaration of a variable that a launch has as its grid or block.
-
-    Attributes:
-        head: the offset of the declaration.
-        start, end: offsets of the initialiser.
-        vector: True for a `dim3`.
-    """
-
-    head: int
-    start: int
-    end: int
-    vector: bool
-
-
-def side_declared(text: str, name: str) -> SideDeclared | None:
-    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
-
-    An integer's initialiser contains no call, and nothing assigns to it later.
-    """
-    if not name.isidentifier():
-        return None
-    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
-    integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
-    if len(vectors) + len(integers) != 1:
-        return None
-    (declared,) = [*vectors, *integers]
-    if vectors:
-        start, end = _initialiser(text, declared.end())
-        return SideDeclared(declared.start(), start, end - 1, vector=True)
-    value = text[declared.end() : text.index(";", declared.end())].rstrip()
-    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changes(text[declared.end() :], [name]):
-        return None
-    return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
-
-
-def _initialiser(text: str, start: int) -> tuple[int, int]:
-    """Returns offsets of an initialiser between the parenthesis that ends at `start` and its closing one."""
-    end, depth = start, 1
-    while depth and end < len(text):
-        depth += (text[end] == "(") - (text[end] == ")")
-        end += 1
-    return start, end
-
-
 def with_launches_in_style(old: Kernel, new: Kernel) -> Kernel:
     """Returns the kernel with changed launches wrapped to the file's width, continuation lines below the first argument."""
     return _with_wrapped_launches(old, _with_aligned_arguments(old, new))
@@ -358,35 +321,67 @@ def _column(text: str, offset: int) -> int:
     return offset - (text.rfind("\n", 0, offset) + 1)
 
 
-def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
-    """Returns the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
+def _named_sides(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> tuple[list[str], list[Edit]]:
+    """Returns the sides of a launch's block, and the edits of the constants that name them, `const int threads = 256;`.
 
-    The result is None unless the block is a constant that is defined once and used by this kernel alone.
+    There are no edits if the constants are already right. There are no sides unless one has a name, and each name is a
+    constant that is defined once and, if it changes, is used by this kernel alone.
     """
-    text, name = kernel.unit.text, kernel.unit.text[slice(*site.block_span)].strip()
-    if not name.isidentifier() or len(new.block) != 1 or not new.block[0].isdigit():
+    text = _code(kernel.unit.text)
+    (start, end), declared = site.block_span, side_declared(text, text[slice(*site.block_span)].strip())
+    if declared is not None and declared.vector:
+        start, end = declared.start, declared.end
+    elif (inline := re.match(r"\s*dim3\s*\((.*)\)\s*$", text[start:end], re.DOTALL)) is not None:
+        start, end = start + inline.start(1), start + inline.end(1)
+    sides = [one.strip() for one in text[start:end].split(",")]
+    named = [one for one in sides if not one.isdigit()]
+    if not named or len(sides) != len(new.block) or len(old.block) != len(new.block):
+        return [], []
+    own = [(start, end), site.block_span, site.grid_span, (kernel.start, kernel.end)]
+    own += [site.shared_span] if site.shared_span is not None else []
+    grid = side_declared(text, text[slice(*site.grid_span)].strip())
+    own += [(grid.start, grid.end)] if grid is not None else []
+    edits = set[Edit]()
+    for name, was, now in zip(sides, old.block, new.block, strict=True):
+        found = _constant_edit(text, name, was, now, own)
+        if found is None:
+            return [], []
+        edits |= {*found}
+    return ([], []) if len({edit[:2] for edit in edits}) < len(edits) else (sides, sorted(edits))
+
+
+def _constant_edit(text: str, name: str, was: str, now: str, own: Sequence[tuple[int, int]]) -> list[Edit] | None:
+    """Returns the edit that gives one side of a block, a number or a constant's name, its new value; None if impossible.
+
+    The constant may change if all its uses lie within the spans `own`.
+    """
+    if name.isdigit() and name == now:
+        return []
+    if not name.isidentifier() or not now.isdigit():
         return None
     given = list(re.finditer(rf"(?:\b(?:int|unsigned|size_t|auto)[ \t]+{name}[ \t]*=[ \t]*|#[ \t]*define[ \t]+{name}[ \t]+)(\d+)", text))  # fmt: skip
     if len(given) != 1 or re.search(rf"\b{name}\s*(?:[-+*/]?=[^=]|\+\+|--)", text[given[0].end() :]):
         return None
-    own = [given[0].span(), site.block_span, site.grid_span, (kernel.start, kernel.end)]
-    own += [site.shared_span] if site.shared_span is not None else []
-    grid = side_declared(text, text[slice(*site.grid_span)].strip())
-    own += [(grid.start, grid.end)] if grid is not None else []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", _code(text))]
-    if given[0][1] == new.block[0]:
+    if given[0][1] == now:
         return []
-    alone = all(any(start <= use < end for start, end in own) for use in uses)
-    return [(*given[0].span(1), new.block[0])] if alone and [given[0][1]] == list(old.block) else None
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+    alone = all(any(start <= use < end for start, end in [given[0].span(), *own]) for use in uses)
+    return [(*given[0].span(1), now)] if alone and given[0][1] == was else None
 
 
-def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> bool:
-    """Returns True if the grid changes only with the block, through the block's name in the launch."""
-    text = kernel.unit.text
-    name, grid = re.escape(text[slice(*site.block_span)].strip()), text[slice(*site.grid_span)]
+def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> bool:
+    """Returns True if the grid changes only with the block, through its name in the launch or the names of its sides."""
+    text = _code(kernel.unit.text)
+    name, grid = text[slice(*site.block_span)].strip(), text[slice(*site.grid_span)]
     declared = side_declared(text, grid.strip())
     grid = grid if declared is None else text[declared.start : declared.end]
-    return old.grid == new.grid and re.search(rf"\b{name}\b", grid) is not None
+    words = {*re.findall(r"[A-Za-z_]\w*", grid)}
+    values = block_names(old.block)
+    before, after = (
+        [re.sub(r"\bblock(?:_[xyz])?\b", lambda found: values[found[0]], one) for one in contract.grid]
+        for contract in (old, new)
+    )
+    return before == after and ({name} <= words or (bool(sides) and {*sides} <= words))
 
 
 _CAPPED = re.compile(r"min\((.+), (\d+)\)")
@@ -465,7 +460,7 @@ def _product(sides: Sequence[str]) -> str:
         for side in sides:
             result *= int(side)
         return str(result)
-    return sides[0] if len(sides) == 1 else " * ".join(f"({side})" for side in sides)
+    return sides[0] if len(sides) == 1 else " * ".join(side if side.isalnum() else f"({side})" for side in sides)
 
 
 def _host_sides(texts: Sequence[str], names: Mapping[str, str]) -> str:

@@ -277,7 +277,7 @@ def test_a_kernel_without_a_block_follows_the_contract_it_is_given() -> None:
     ("launch", "becomes"),
     [
         ("k<<<(count + threads - 1) / threads, threads>>>(p, count, 3)",) * 2,
-        ("k<<<4, threads>>>(p, count, 3)", "k<<<(count + 63) / 64, threads>>>(p, count, 3)"),
+        ("k<<<4, threads>>>(p, count, 3)", "k<<<(count + threads - 1) / threads, threads>>>(p, count, 3)"),
     ],
 )
 @pytest.mark.parametrize(
@@ -305,6 +305,36 @@ def test_a_name_that_serves_others_too_is_left(given: str) -> None:
     changed = change_launch(kernel_of(text), block="64").unit.text
     assert given in changed
     assert "k<<<(count + 63) / 64, 64>>>" in changed
+
+
+SIDES = BLOCK.replace('"cdiv(n, block)"', '["cdiv(n, 32)", "cdiv(m, 4)"]').replace("block = 256", "block = [32, 4]")
+
+
+@pytest.mark.parametrize(
+    ("above", "block", "grid", "changed"),
+    [
+        ("#define BX 32\n#define BY 4\n", "BX, BY", "(count + BX - 1) / BX, (3 + BY - 1) / BY", "#define BY 8"),
+        ("#define BX 32\nconst int BY = 4;\n", "BX, BY", "up(count, BX), up(3, BY)", "const int BY = 8;"),
+        ("", "32, 4", "(count + block.x - 1) / block.x, (3 + block.y - 1) / block.y", "dim3 block(32, 8);"),
+    ],
+)
+@pytest.mark.parametrize("side", ["cdiv(m, block_y)", "cdiv(m, 8)"])
+def test_the_names_of_a_blocks_sides_are_kept(above: str, block: str, grid: str, changed: str, side: str) -> None:
+    launch = f"dim3 block({block}); dim3 grid({grid}); k<<<grid, block>>>(p, count, 3)"
+    text = above + SIDES + KERNEL + host(launch)
+    result = change_launch(kernel_of(text), grid=["cdiv(n, 32)", side], block=["32", "8"]).unit.text
+    assert changed in result
+    assert side != "cdiv(m, block_y)" or f"dim3 grid({grid}); k<<<grid, block>>>(p" in result
+    assert "BX" not in above or "dim3 block(BX, BY)" in result
+
+
+def test_a_side_that_other_code_uses_keeps_its_value() -> None:
+    text = (
+        "#define BX 32\n#define BY 4\n" + SIDES + KERNEL + host("k<<<dim3(9, 9), dim3(BX, BY)>>>(p, count, 3); use(BY)")
+    )
+    result = change_launch(kernel_of(text), block=["32", "8"]).unit.text
+    assert "#define BY 4" in result
+    assert "dim3(32, 8)>>>" in result
 
 
 def test_a_count_of_blocks_in_a_variable_follows_in_its_declaration() -> None:
