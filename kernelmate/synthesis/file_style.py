@@ -77,7 +77,7 @@ def _bare_statements(text: str) -> str:
     """Returns where a file has single statements without braces: `beside` the condition or `below` it; empty if nowhere."""
     braced, places = 0, [0, 0]
     for found in _CONTROL.finditer(text):
-        end = _closing(text, found.end() - 1) + 1
+        end = closing_bracket(text, found.end() - 1) + 1
         if re.match(r"\s*\{", text[end:]):
             braced += _ONE_STATEMENT.match(text[end:].lstrip()) is not None
         elif (bare := _BARE.match(text[end:])) is not None:
@@ -154,7 +154,7 @@ def _wrapped(style: FileStyle, line: str) -> list[str]:
     """Returns a statement or the head of a function over as many lines as it needs."""
     head = re.fullmatch(r"(\S[^()]*\()(.*)\)( \{)?", line)
     if head is not None and not line.startswith(("//", "struct")):
-        return f"{wrapped(head[1], _parts(head[2]), style.width)}{head[3] or ''}".split("\n")
+        return f"{wrapped(head[1], parts_of(head[2]), style.width)}{head[3] or ''}".split("\n")
     lead = len(line) - len(line.lstrip())
     levels = lead // len(style.indent)
     pieces = folded("  " * levels + line.lstrip(), style.width - (len(style.indent) - 2) * levels)
@@ -162,7 +162,7 @@ def _wrapped(style: FileStyle, line: str) -> list[str]:
     return [own + piece[2 * levels :] for piece in pieces]
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
     """Returns the parameters of a list, separated by commas outside brackets."""
     parts, depth, start = list[str](), 0, 0
     for place, letter in enumerate(text):
@@ -201,8 +201,8 @@ def _without_braces(style: FileStyle, lines: Iterator[str]) -> list[str]:
 def _with_c_casts(code: str) -> str:
     """Returns code with `(size_t)x` for `static_cast<size_t>(x)`."""
     while (found := _CAST.search(code)) is not None:
-        kind_end = _closing(code, found.end() - 1)
-        end = _closing(code, kind_end + 1)
+        kind_end = closing_bracket(code, found.end() - 1)
+        end = closing_bracket(code, kind_end + 1)
         kind, operand = code[found.end() : kind_end], code[kind_end + 2 : end]
         text = f"({kind}){operand if _OPERAND.fullmatch(operand) else f'({operand})'}"
         if code[end + 1 : end + 2] in ("[", ".") or code[end + 1 : end + 3] == "->":
@@ -215,7 +215,7 @@ def _with_stars_right(code: str) -> str:
     return re.sub(r"(?<=[\w>])([*&]+)(?: (?=[\w(])|(?=>\(|\)[\w(&]))", lambda found: f" {found[1]}", code)
 
 
-def _closing(text: str, start: int) -> int:
+def closing_bracket(text: str, start: int) -> int:
     """Returns the offset of the bracket that closes the one at an offset."""
     pairs = {"(": ")", "<": ">", "{": "}"}
     opening, closing, depth = text[start], pairs[text[start]], 0

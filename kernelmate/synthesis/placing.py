@@ -18,6 +18,7 @@ from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.wide_sizes import with_wide_indices
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
@@ -29,6 +30,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
+    definition, helpers = with_wide_indices(kernel, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start

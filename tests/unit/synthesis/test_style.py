@@ -601,3 +601,25 @@ def test_an_element_of_a_pack_is_not_called_after_its_row(make: Any, tmp_path: P
     args = {"x": "in float32[rows, 2 * cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
     reference = "def reference(x):\n    n = x.shape[1] // 2\n    g = x[:, n:]\n    return x[:, :n] * g * np.tanh(g)"
     assert "row_x" not in first(*make(args, reference), tmp_path).helpers
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("uint64", "size_t"), ("int64", "long long")])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_along_64_bit_sizes_have_the_type_of_these(
+    dtype: str, kind: str, axis: int, make: Any, tmp_path: Path
+) -> None:
+    args = {"x": "in float32[rows, cols]", "y": f"out float32[{('cols', 'rows')[axis]}]", "rows": dtype, "cols": dtype}
+    reference = f"def reference(x):\n    return x.var(axis={axis})"
+    parameters = f"const float* x, float* y, {kind} rows, {kind} cols"
+    kernel, contract = make(args, reference, sizes=LONG, parameters=parameters)
+    text = file_of(kernel, contract, tmp_path).unit.text
+    size = ("rows", "cols")[axis]
+    assert re.search(rf"\b{kind} (\w+) = [^;]*;\s[^;]*\b\1 < {size}\b", text)
+    assert not re.search(rf"\bint (\w+)\b[^;]*; \1 < {size}", text)
+    assert not re.search(rf"min\(\w+, [^()]*\b{size}\b", text)
+
+
+def test_the_largest_of_a_row_over_a_number_is_no_mean(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x / (np.abs(x).max(axis=1, keepdims=True) / 127.0)"
+    text = first(*make(NORM, reference, sizes=LONG), tmp_path)
+    assert "mean" not in text.definition + text.helpers
