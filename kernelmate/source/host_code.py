@@ -52,7 +52,10 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
             left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=second
         ):
             symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}[type(op)]
-            text = f"({_host(left, names)} {symbol} {_host(second, names)})"
+            first = _host(left, names)
+            if isinstance(left, ast.BinOp) and isinstance(left.op, type(op)) and isinstance(op, ast.Add | ast.Mult):
+                first = _bare(first)
+            text = f"({first} {symbol} {_host(second, names)})"
             return names.get(plain_arithmetic(text), text)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"

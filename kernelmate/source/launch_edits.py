@@ -179,7 +179,8 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
             edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))
         in_place = any(edit[:2] == site.block_span for edit in edits)
         if parts.grid and (in_place or not _follows(kernel, site, old, new, sides)):
-            text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)
+            now = _by_name(kernel, site, old, new, sides)
+            text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, now, names)
             edits.append(_sides_edit(kernel, site.grid_span, text))
         if parts.shared:
             text = to_host(new.shared, names)
@@ -369,13 +370,35 @@ def _constant_edit(text: str, name: str, was: str, now: str, own: Sequence[tuple
     return [(*given[0].span(1), now)] if alone and given[0][1] == was else None
 
 
+def _by_name(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> Contract:
+    """Returns the contract, in whose grid the number of threads has its name if it has that in the old launch's grid."""
+    grid = _grid_text(_code(kernel.unit.text), site)
+    if (
+        len(sides) != 1
+        or not re.search(rf"\b{sides[0]}\b", grid)
+        or not any(re.search(r"\b\d+\b", one) for one in old.grid)
+    ):
+        return new
+    count = int(new.block[0])
+
+    def named(number: re.Match[str]) -> str:
+        times, rest = divmod(int(number[0]), count)
+        return number[0] if rest or not times else "block" if times == 1 else f"block * {times}"
+
+    return replace(new, grid=tuple(re.sub(r"(?<=, )\d+(?=\)$)", named, one) for one in new.grid))
+
+
+def _grid_text(text: str, site: LaunchSite) -> str:
+    """Returns the grid of a launch, or what the variable that holds it is declared with, in a text without comments."""
+    grid = text[slice(*site.grid_span)]
+    declared = side_declared(text, grid.strip())
+    return grid if declared is None else text[declared.start : declared.end]
+
+
 def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> bool:
     """Returns True if the grid changes only with the block, through its name in the launch or the names of its sides."""
     text = _code(kernel.unit.text)
-    name, grid = text[slice(*site.block_span)].strip(), text[slice(*site.grid_span)]
-    declared = side_declared(text, grid.strip())
-    grid = grid if declared is None else text[declared.start : declared.end]
-    words = {*re.findall(r"[A-Za-z_]\w*", grid)}
+    name, words = text[slice(*site.block_span)].strip(), {*re.findall(r"[A-Za-z_]\w*", _grid_text(text, site))}
     values = block_names(old.block)
     before, after = (
         [re.sub(r"\bblock(?:_[xyz])?\b", lambda found: values[found[0]], one) for one in contract.grid]
@@ -438,8 +461,7 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
 def _sides_by_size(kernel: Kernel, site: LaunchSite, old: Contract) -> dict[str, str]:
     """Returns the host's variables by the sizes that are whole sides of the old grid."""
     text = kernel.unit.text
-    declared = side_declared(text, text[slice(*site.grid_span)].strip())
-    grid = text[slice(*site.grid_span)] if declared is None else text[declared.start : declared.end]
+    grid = _grid_text(text, site)
     sides = [one.strip() for one in re.sub(r"^\s*dim3\((.*)\)\s*$", r"\1", grid, flags=re.DOTALL).split(",")]
     if len(sides) != len(old.grid):
         return {}

@@ -328,6 +328,21 @@ def test_the_names_of_a_blocks_sides_are_kept(above: str, block: str, grid: str,
     assert "BX" not in above or "dim3 block(BX, BY)" in result
 
 
+@pytest.mark.parametrize(
+    ("grid", "becomes"),
+    [
+        ("cdiv(n * m * 32, 256)", "(count * 3 * 32 + kThreads - 1) / kThreads"),
+        ("cdiv(n, 1024)", "(count + kThreads * 4 - 1) / (kThreads * 4)"),
+        ("cdiv(n, 1000)", "(count + 999) / 1000"),
+    ],
+)
+def test_the_name_of_the_threads_stays_in_a_new_grid(grid: str, becomes: str) -> None:
+    launch = "k<<<(count + kThreads - 1) / kThreads, kThreads>>>(p, count, 3)"
+    block = BLOCK.replace('"cdiv(n, block)"', '"cdiv(n, 256)"')
+    text = "constexpr int kThreads = 256;\n" + block + KERNEL + host(launch)
+    assert f"k<<<{becomes}, kThreads>>>" in change_launch(kernel_of(text), grid=grid).unit.text
+
+
 def test_a_side_that_other_code_uses_keeps_its_value() -> None:
     text = (
         "#define BX 32\n#define BY 4\n" + SIDES + KERNEL + host("k<<<dim3(9, 9), dim3(BX, BY)>>>(p, count, 3); use(BY)")
