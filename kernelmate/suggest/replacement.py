@@ -257,7 +257,7 @@ def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
         gone.append((first, after, header))
     edits: list[Edit] = []
     for first, after, header in gone:
-        blank = text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] == "\n\n")
+        blank = text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] in ("\n\n", "{\n"))
         edits.append((first, after + blank, ""))
     return _without_empty_namespaces(kernel, apply_edits(kernel, edits)) if edits else kernel
 
