@@ -20,6 +20,7 @@ from kernelmate.source.host_code import (
     held_at,
     seen_at,
     side_declared,
+    strip_parentheses,
     to_host,
 )
 from kernelmate.source.launch import launch_shape
@@ -225,7 +226,7 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
         given = side_declared(text, grid)
         own += [(given.start, given.end)] if given is not None else []
     uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
-    inner = sides[5:-1] if sides.startswith("dim3(") else sides
+    inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
     names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
     return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)

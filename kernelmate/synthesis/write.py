@@ -62,6 +62,7 @@ from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
 from kernelmate.synthesis.stacked import spread_stacks
+from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -138,7 +139,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
-    graph = within_a_turn(graph)
+    graph = with_columns(within_a_turn(graph))
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
     ways: list[Callable[[], Iterator[WrittenKernel]]] = [
