@@ -279,9 +279,18 @@ def test_blocks_add_to_an_output_that_is_cleared(reference: str, value: str, mak
         judged_right(session, kernel)
 
 
-@pytest.mark.parametrize("reference", ["x.T @ w", "(x.T * w).sum(axis=1)", "np.abs(x.T - w).max(axis=1) / 127"])
-def test_rows_of_a_transposed_array_are_read_as_columns(reference: str, make: Any, session: Session) -> None:
+@pytest.mark.parametrize(
+    ("reference", "step"),
+    [
+        ("x.T @ w", "s += x[i * n + j] * w[i]"),
+        ("(x.T * w).sum(axis=1)", "s += x[i * n + j] * w[i]"),
+        ("np.abs(x.T - w).max(axis=1) / 127", "s = fmaxf(s, fabsf(x[i * n + j] - w[i]) / 127)"),
+    ],
+)
+def test_rows_of_a_transposed_array_are_read_as_columns(reference: str, step: str, make: Any, session: Session) -> None:
     args = {"x": "in float32[m, n]", "w": "in float32[m]", "y": "out float32[n]", "m": "int32", "n": "int32"}
-    kernel, contract = make(args, reference, sizes="{ m = 300, n = 90 }, { m = 7, n = 1 }", grid="cdiv(n, 128)")
+    body = f"  int j = blockIdx.x * blockDim.x + threadIdx.x;\n  if (j >= n) return;\n  float s = 0;\n  for (int i = 0; i < m; i++) {step};\n  y[j] = s;"
+    sizes = "{ m = 300, n = 90 }, { m = 7, n = 1 }"
+    kernel, contract = make(args, reference, sizes=sizes, body=body, grid="cdiv(n, 128)")
     assert schedules_for(kernel, contract, Path(kernel.unit.path).parent) == ["columns"]
     judged_right(session, kernel)
