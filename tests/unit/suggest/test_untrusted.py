@@ -378,6 +378,23 @@ def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allow
 
 
 @pytest.mark.parametrize(
+    ("more", "after", "allowed"),
+    [
+        ("", "int threads = 512; int blocks = n / 32;", True),
+        ("", "int threads = kThreads; int blocks = (n + threads - 1) / threads;", True),
+        ("", "int threads = f(n); int blocks = n / 32;", False),
+        (" use(blocks);", "int threads = 256; int blocks = n / 32;", False),
+        (" use(blocks);", "int threads = 512; int blocks = (n + threads - 1) / threads;", False),
+        (" use(threads);", "int threads = 512; int blocks = n / 32;", False),
+    ],
+)
+def test_a_number_that_the_number_of_blocks_used_may_change(more: str, after: str, allowed: bool) -> None:
+    before = "int threads = 256; int blocks = (n + threads - 1) / threads;"
+    old, new = (host_of(f"{one} scale<<<blocks, threads>>>(x, n);{more}") for one in (before, after))
+    assert (screen(old, new) is None) is allowed
+
+
+@pytest.mark.parametrize(
     ("body", "allowed"),
     [
         ("  int all = n * 3;\n  scale<<<all / 256, 256>>>(x, n);", True),
