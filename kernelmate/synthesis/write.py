@@ -62,6 +62,7 @@ from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
 from kernelmate.synthesis.stacked import spread_stacks
+from kernelmate.synthesis.templates import for_every_type
 from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
 
@@ -142,6 +143,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     graph = with_columns(within_a_turn(graph))
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
+    moves = {node.op for node in graph.nodes} <= {"input", "view", "reshape", "take", "gather"}
     ways: list[Callable[[], Iterator[WrittenKernel]]] = [
         partial(_kernels, graph, KernelText(kernel, contract), new=new),
         partial(_with_grid, graph, kernel, contract, new=new),
@@ -150,7 +152,9 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     for way in reversed(ways) if several else ways:  # a block for each row needs no number of rows
         try:
             for one in way():
-                yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+                own = KernelText(kernel, contract)
+                text = for_every_type(own.template, one.definition, one.helpers) if moves else one.definition
+                yield with_searches(replace(one, why=one.why + assumed, definition=text), own)
             return
         except MissingSize as reason:
             missing = reason.__cause__ if isinstance(reason.__cause__, Refused) else missing or reason

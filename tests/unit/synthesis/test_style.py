@@ -623,3 +623,33 @@ def test_the_largest_of_a_row_over_a_number_is_no_mean(make: Any, tmp_path: Path
     reference = "def reference(x):\n    return x / (np.abs(x).max(axis=1, keepdims=True) / 127.0)"
     text = first(*make(NORM, reference, sizes=LONG), tmp_path)
     assert "mean" not in text.definition + text.helpers
+
+
+def test_long_functions_have_blank_lines_between_their_parts(make: Any, tmp_path: Path) -> None:
+    args = {
+        "a": "in float32[m, k]",
+        "b": "in float32[k, n]",
+        "c": "out float32[m, n]",
+        "m": "int32",
+        "n": "int32",
+        "k": "int32",
+    }
+    long = first(*make(args, "a @ b", sizes="{ m = 64, n = 64, k = 64 }", grid="m"), tmp_path).definition
+    assert re.search(r"\n  float sums[^\n]*\n\n(?:  //[^\n]*\n)+  for \(", long)
+    assert re.search(r"\n  \}\n\n#pragma unroll\n  for \(", long)
+    assert "\n\n\n" not in long
+    assert "{\n\n" not in long
+    short = first(*make(MAP, "x * 3"), tmp_path).definition
+    assert "\n\n" not in short
+
+
+def test_a_template_that_only_moves_elements_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    block = '// /// kernelmate\n// sizes = [{ n = 100, m = 60 }]\n// grid = "cdiv(n * m, 256)"\n// block = 256\n// instances = ["turn<float>"]\n// reference = "REFERENCE"\n// [args]\n// x = "in float32[n, m]"\n// y = "out float32[m, n]"\n// n = "int32"\n// m = "int32"\n// ///\n'
+    head = "template <typename T>\n__global__ void turn(const T* x, T* y, int n, int m) {\n}\n"
+    for reference, general in (("x.T", True), ("2 * x.T", False)):
+        path.write_text(block.replace("REFERENCE", reference) + head)
+        kernel = load_kernel(path)
+        text = file_of(kernel, contract_for(kernel), tmp_path).unit.text
+        assert ("static_assert" not in text) is general
+        assert ("__shared__ T tile" in text) is general
