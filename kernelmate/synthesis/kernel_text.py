@@ -318,7 +318,8 @@ class KernelText:
                 text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})"
             )
         wanted = self.element(name)
-        if floating and kind.startswith("float") and self.parameters[self.others.get(name, name)].base == self.real:
+        own = self.parameters[self.others.get(name, name)].base == self.real if floating else kind == dtype == "int32"
+        if own and (not floating or kind.startswith("float")):
             return text
         front = f"static_cast<{wanted}>("
         return text if text.startswith(front) and closes_last(text) else f"{front}{text})"

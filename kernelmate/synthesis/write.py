@@ -15,6 +15,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import regrouped, with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.int_ranges import in_32_bits
 from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
@@ -141,6 +142,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     if contract.passing or any(one.direction == "scratch" for one in contract.args):
         raise Refused("its contract has structs, pointers, variables or scratch arrays")
     graph = with_columns(within_a_turn(graph))
+    results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
+    graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
     moves = {node.op for node in graph.nodes} <= {"input", "view", "reshape", "take", "gather"}
