@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from kernelmate.source.expressions import ExpressionError, parse_expression
 
@@ -18,6 +18,10 @@ INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsi
 """Types of the integers that hold a launch's sides, as a pattern."""
 
 
+DIVIDED = re.compile(r"\b\w*(?:ceil|div|DIV|Div|CEIL|Ceil)\w*\(")
+"""The beginning of a call of a function or macro of the user that divides and rounds up, as `CEIL_DIV(n, 256)`."""
+
+
 class Untranslatable(Exception):
     """The expression has no equivalent in the other language."""
 
@@ -27,7 +31,7 @@ def to_host(expression: str, names: Mapping[str, str]) -> str:
 
     Args:
         expression: over sizes and block names.
-        names: the host expression for each name; a variable of the host code for each value that it holds, by
+        names: the host expression for each name; for `cdiv` the user's function, if there is one; a variable of the host code for each value that it holds, by
             `plain_arithmetic` of the value.
 
     Raises:
@@ -60,10 +64,7 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"
         case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
-            by = _times(divisor, names) or _host(divisor, names)
-            if by.isdigit():
-                return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
-            return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
+            return _quotient(numerator, divisor, names)
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
             text = _host(first, names)
             for other in rest:
@@ -73,6 +74,16 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return f"({_condition(test, names)} ? {_host(body, names)} : {_host(orelse, names)})"
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _quotient(numerator: ast.expr, divisor: ast.expr, names: Mapping[str, str]) -> str:
+    """Translates a division that rounds up."""
+    if "cdiv" in names:
+        return f"{names['cdiv']}({_bare(_host(numerator, names))}, {_bare(_host(divisor, names))})"
+    by = _times(divisor, names) or _host(divisor, names)
+    if by.isdigit():
+        return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
+    return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
 
 
 def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
@@ -186,14 +197,27 @@ class SideDeclared:
     vector: bool
 
 
-def side_declared(text: str, name: str) -> SideDeclared | None:
+def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
     """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
 
-    An integer's initialiser contains no call, and nothing assigns to it later.
+    An integer's initialiser contains no call but of a division, and nothing assigns to it later.
+
+    Args:
+        text: the text.
+        name: the variable.
+        place: the offset of the launch; a declaration in its function hides others.
     """
     if not name.isidentifier():
         return None
-    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
+    first, last = function_around(text, place)
+    if first and re.search(rf"\b(?:dim3|{INTEGRAL})\s[^;{{}}]*\b{name}\s*[=({{]", text[first:place]):
+        found = _declared_in(text[first:last], name)
+        return None if found is None else replace(found, head=found.head + first, start=found.start + first, end=found.end + first)  # fmt: skip
+    return _declared_in(text, name)
+
+
+def _declared_in(text: str, name: str) -> SideDeclared | None:
+    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*[({{](?=[^;]*[)}}]\s*[;,])", text))
     integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
     if len(vectors) + len(integers) != 1:
         return None
@@ -202,7 +226,10 @@ def side_declared(text: str, name: str) -> SideDeclared | None:
         start, end = _initialiser(text, declared.end())
         return SideDeclared(declared.start(), start, end - 1, vector=True)
     value = text[declared.end() : text.index(";", declared.end())].rstrip()
-    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changes(text[declared.end() :], [name]):
+    plain = DIVIDED.sub("(", value) if DIVIDED.match(value) else value
+    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", plain.replace(",", "", plain != value)) or changes(
+        text[declared.end() :], [name]
+    ):
         return None
     return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
 
@@ -211,6 +238,46 @@ def _initialiser(text: str, start: int) -> tuple[int, int]:
     """Returns offsets of an initialiser between the parenthesis that ends at `start` and its closing one."""
     end, depth = start, 1
     while depth and end < len(text):
-        depth += (text[end] == "(") - (text[end] == ")")
+        depth += (text[end] in "({") - (text[end] in ")}")
         end += 1
     return start, end
+
+
+def in_braces(old: str, sides: str) -> str:
+    """Returns the sides of a `dim3` that is initialised in braces, which convert no `int`; `old` are the earlier sides."""
+    if re.fullmatch(r"[\d, ]+", sides):
+        return sides
+    parts, depth = [""], 0
+    for letter in sides:
+        depth += (letter == "(") - (letter == ")")
+        parts = [*parts, ""] if letter == "," and depth == 0 else [*parts[:-1], parts[-1] + letter]
+    given = re.search(r"static_cast<(\w+)>", old)
+    kind = "unsigned" if given is None else given[1]
+    return ", ".join(one.strip() if one.strip().isdigit() else f"static_cast<{kind}>({one.strip()})" for one in parts)
+
+
+def constant_edit(
+    text: str, place: int, name: str, was: str, now: str, own: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, str]] | None:
+    """Returns the edit that gives one side of a block, a number or a constant's name, its new value; None if impossible.
+
+    The constant may change if all its uses lie within the spans `own`.
+    """
+    if name.isdigit() and name == now:
+        return []
+    if not name.isidentifier() or not now.isdigit():
+        return None
+    first, last = function_around(text, place)
+    given = re.compile(
+        rf"(?:\b(?:int|unsigned|size_t|auto)[ \t]+{name}[ \t]*=[ \t]*|#[ \t]*define[ \t]+{name}[ \t]+)(\d+)"
+    )
+    if not given.search(text, first, place):  # not of the function
+        first, last = 0, len(text)
+    found = list(given.finditer(text, first, last))
+    if len(found) != 1 or re.search(rf"\b{name}\s*(?:[-+*/]?=[^=]|\+\+|--)", text[found[0].end() : last]):
+        return None
+    if found[0][1] == now:
+        return []
+    uses = [first + match.start() for match in re.finditer(rf"\b{name}\b", text[first:last])]
+    alone = all(any(start <= use < end for start, end in [found[0].span(), *own]) for use in uses)
+    return [(*found[0].span(1), now)] if alone and found[0][1] == was else None

@@ -14,10 +14,13 @@ from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
 from kernelmate.source.folding import filled, width_of
 from kernelmate.source.host_code import (
+    DIVIDED,
     INTEGRAL,
     Untranslatable,
+    constant_edit,
     function_around,
     held_at,
+    in_braces,
     seen_at,
     side_declared,
     strip_parentheses,
@@ -172,6 +175,8 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     edits: list[Edit] = []
     try:
         names = {**_sides_by_size(kernel, site, old), **_host_names(kernel, site, new)}
+        divides = re.match(DIVIDED.pattern + r"[^(),]*,[^(),]*\)$", _grid_text(_code(kernel.unit.text), site).strip())
+        names |= {"cdiv": divides[0].partition("(")[0]} if divides is not None else {}
         sides, constants = _named_sides(kernel, site, old, new)
         if sides:  # the named constants have the new numbers
             names = {**names, **block_names(sides)}
@@ -215,19 +220,25 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     """
     text = _code(kernel.unit.text)
     name = text[slice(*span)].strip()
-    declared = side_declared(text, name)
+    declared = side_declared(text, name, span[0])
     block = any(span == site.block_span for site in kernel.launches)  # an integer that holds it may hold more
-    if declared is None or (not declared.vector and (block or "," in sides)):
+    if declared is None or (not declared.vector and (block or sides.startswith("dim3("))):
         return (*span, sides)
     start, end = declared.start, declared.end
     own = [place for site in kernel.launches for place in (site.grid_span, site.block_span)]
     own += [(kernel.start, kernel.end), (declared.head, start)]
     for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
-        given = side_declared(text, grid)
-        own += [(given.start, given.end)] if given is not None else []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+        side = side_declared(text, grid, span[0])
+        own += [(side.start, side.end)] if side is not None else []
+    around = function_around(text, span[0])
+    around = around if around[0] <= declared.head < around[1] else (0, len(text))
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text) if around[0] <= match.start() < around[1]]
     inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
-    names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
+    inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
+    names_before, names_now = (
+        {"static_cast", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
+        for one in (text[start:end], inner)
+    )
     alone = all(any(first <= use < last for first, last in own) for use in uses)
     return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
 
@@ -239,14 +250,14 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
     while True:
         text = _code(new.unit.text)
         for found in re.finditer(
-            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(\w+)[(]|dim3[ \t]+(\w+)[ \t]*=)([^;{{}}]*);[ \t]*\n",
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
             text,
             re.MULTILINE,
         ):
             name = found[1] or found[2] or found[3]
             start, end = function_around(text, found.start())
             once = len(re.findall(rf"\b{name}\b", text[start:end])) == 1
-            called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", found[4]) is not None
+            called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", DIVIDED.sub("(", found[4])) is not None
             if name in names and once and not called and len(re.findall(rf"\b{name}\b", was)) > 1:
                 names |= set(re.findall(r"[A-Za-z_]\w*", found[4]))
                 new = apply_edits(new, [(found.start(), found.end(), "")])
@@ -330,7 +341,7 @@ def _named_sides(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract)
     constant that is defined once and, if it changes, is used by this kernel alone.
     """
     text = _code(kernel.unit.text)
-    (start, end), declared = site.block_span, side_declared(text, text[slice(*site.block_span)].strip())
+    (start, end), declared = site.block_span, side_declared(text, text[slice(*site.block_span)].strip(), site.start)
     if declared is not None and declared.vector:
         start, end = declared.start, declared.end
     elif (inline := re.match(r"\s*dim3\s*\((.*)\)\s*$", text[start:end], re.DOTALL)) is not None:
@@ -341,34 +352,15 @@ def _named_sides(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract)
         return [], []
     own = [(start, end), site.block_span, site.grid_span, (kernel.start, kernel.end)]
     own += [site.shared_span] if site.shared_span is not None else []
-    grid = side_declared(text, text[slice(*site.grid_span)].strip())
+    grid = side_declared(text, text[slice(*site.grid_span)].strip(), site.start)
     own += [(grid.start, grid.end)] if grid is not None else []
     edits = set[Edit]()
     for name, was, now in zip(sides, old.block, new.block, strict=True):
-        found = _constant_edit(text, name, was, now, own)
+        found = constant_edit(text, site.start, name, was, now, own)
         if found is None:
             return [], []
         edits |= {*found}
     return ([], []) if len({edit[:2] for edit in edits}) < len(edits) else (sides, sorted(edits))
-
-
-def _constant_edit(text: str, name: str, was: str, now: str, own: Sequence[tuple[int, int]]) -> list[Edit] | None:
-    """Returns the edit that gives one side of a block, a number or a constant's name, its new value; None if impossible.
-
-    The constant may change if all its uses lie within the spans `own`.
-    """
-    if name.isdigit() and name == now:
-        return []
-    if not name.isidentifier() or not now.isdigit():
-        return None
-    given = list(re.finditer(rf"(?:\b(?:int|unsigned|size_t|auto)[ \t]+{name}[ \t]*=[ \t]*|#[ \t]*define[ \t]+{name}[ \t]+)(\d+)", text))  # fmt: skip
-    if len(given) != 1 or re.search(rf"\b{name}\s*(?:[-+*/]?=[^=]|\+\+|--)", text[given[0].end() :]):
-        return None
-    if given[0][1] == now:
-        return []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
-    alone = all(any(start <= use < end for start, end in [given[0].span(), *own]) for use in uses)
-    return [(*given[0].span(1), now)] if alone and given[0][1] == was else None
 
 
 def _by_name(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> Contract:
@@ -392,7 +384,7 @@ def _by_name(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sid
 def _grid_text(text: str, site: LaunchSite) -> str:
     """Returns the grid of a launch, or what the variable that holds it is declared with, in a text without comments."""
     grid = text[slice(*site.grid_span)]
-    declared = side_declared(text, grid.strip())
+    declared = side_declared(text, grid.strip(), site.start)
     return grid if declared is None else text[declared.start : declared.end]
 
 

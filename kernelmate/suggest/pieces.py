@@ -11,6 +11,7 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.records import Kernel
+from kernelmate.source.host_code import DIVIDED, function_around
 from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
@@ -206,17 +207,18 @@ def launch_numbers(text: str) -> frozenset[str]:
     return frozenset(name for name in given if outside.count(name) == 1)
 
 
-def without_numbers_of_launches(text: str, after: str) -> str:
-    """Returns a text without variables that only its launches use and that are not in the text `after`.
+def without_numbers_of_launches(text: str) -> str:
+    """Returns a text without variables that only the launches of their function use.
 
     Such a variable is an integer, given by arithmetic, or a `dim3`.
     """
-    later, named = {token.text for token in lex(after).tokens}, Counter(token.text for token in lex(text).tokens)
     while True:
-        outside = Counter(words_of(text))
         for found in _LOCAL.finditer(text):
             name, value = found[1] or found[3], found[2] or found[4]
-            if name not in later and outside[name] == 1 < named[name] and _is_arithmetic([*words_of(value)]):
+            start, end = function_around(text, found.start())
+            outside = [*words_of(text[start:end])].count(name)
+            named = [token.text for token in lex(text[start:end]).tokens].count(name)
+            if outside == 1 < named and _is_arithmetic([*words_of(DIVIDED.sub("(", value))]):
                 text = text[: found.start()] + text[found.end() :]
                 break
         else:
@@ -287,11 +289,11 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
     within = False
     for index, word in enumerate(words):
         within = word == "dim3" or (within and word != ";")
-        if within and word in launched and words[index + 1 : index + 2] == ["("]:
+        if within and word in launched and words[index + 1 : index + 2] in (["("], ["{"]):
             stop = closing(tokens, index + 1)
             if stop is not None and _is_arithmetic(words[index + 2 : stop]):
                 found[index + 1] = stop
-        if word in alone and (stop := _integer_end(words, index)):
+        if word in alone and (stop := _integer_end(words, index, tokens)):
             found[index + 1] = stop
     return found
 
@@ -304,7 +306,7 @@ def _alone(words: Sequence[str], launched: Collection[str], tokens: Sequence[Tok
         outside += [] if launching else [(index, word)]
     alone = frozenset[str]()
     while True:
-        values = [range(index + 2, _integer_end(words, index)) for index, word in outside if word in alone]
+        values = [range(index + 2, _integer_end(words, index, tokens)) for index, word in outside if word in alone]
         used = Counter(word for index, word in outside if not any(index in one for one in values))
         found = frozenset(name for name in launched if used[name] == 1)
         if found == alone:
@@ -312,12 +314,14 @@ def _alone(words: Sequence[str], launched: Collection[str], tokens: Sequence[Tok
         alone = found
 
 
-def _integer_end(words: Sequence[str], index: int) -> int:
+def _integer_end(words: Sequence[str], index: int, tokens: Sequence[Token]) -> int:
     """Returns the index of the semicolon after the declaration of an integer whose value is arithmetic; else 0."""
     if words[index + 1 : index + 2] != ["="] or words[index - 1] not in _INTEGRAL or ";" not in words[index:]:
         return 0
     stop = words.index(";", index)
     inside = words[index + 2 : stop]
+    if DIVIDED.match("".join(inside[:2])) and closing(tokens, index + 3) == stop - 1:  # a division of the user's
+        return stop if _is_arithmetic(inside[2:-1]) else 0
     return stop if inside and "," not in inside and _is_arithmetic(inside) else 0
 
 
@@ -325,8 +329,8 @@ _INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "
 """Last words of the types of integers that hold a launch's grid or block."""
 
 _LOCAL = re.compile(
-    rf"^[ \t]+(?:const(?:expr)? )?(?:\w+ )*?(?:(?:{'|'.join(sorted(_INTEGRAL))}) (\w+) = ([^;{{}},]*)"
-    r"|dim3 (\w+)(?: = dim3)?\(((?:[^;{}()]|\([^;{}()]*\))*)\));",
+    rf"^[ \t]+(?:const(?:expr)? )?(?:\w+ )*?(?:(?:{'|'.join(sorted(_INTEGRAL))}) (\w+) = ((?:\w+\([^;{{}}()]*\))|[^;{{}},]*)"
+    r"|dim3 (?:const )?(\w+)(?: = dim3)?[({]((?:[^;{}()]|\((?:[^;{}()]|\([^;{}()]*\))*\))*)[)}]);",
     re.MULTILINE,
 )
 """The declaration of one integer, or of one `dim3`, in a function."""

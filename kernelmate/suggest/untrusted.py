@@ -139,8 +139,7 @@ def screen(
         check_words(candidate.unit.text, baseline.unit.text, baseline.source)
         if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
             raise ForbiddenText("The text holds a contract of its own.")
-        texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
-        texts[0] = without_numbers_of_launches(*texts)
+        texts = [without_numbers_of_launches(without_kernel(kernel)) for kernel in (baseline, candidate)]
         numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
         before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
         given = {name for piece in before for kind, name in names_of(piece.node) if kind == "function"}

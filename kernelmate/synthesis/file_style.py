@@ -266,7 +266,9 @@ def _with_c_casts(code: str) -> str:
         kind_end = closing_bracket(code, found.end() - 1)
         end = closing_bracket(code, kind_end + 1)
         kind, operand = code[found.end() : kind_end], code[kind_end + 2 : end]
-        text = f"({kind}){operand if _OPERAND.fullmatch(operand) else f'({operand})'}"
+        call = re.match(r"\w+(?=\()", operand)
+        alone = _OPERAND.fullmatch(operand) or (call and closing_bracket(operand, call.end()) == len(operand) - 1)
+        text = f"({kind}){operand if alone else f'({operand})'}"
         if code[end + 1 : end + 2] in ("[", ".") or code[end + 1 : end + 3] == "->":
             text = f"({text})"
         code = code[: found.start()] + text + code[end + 1 :]

@@ -225,6 +225,9 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
             continue
         left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
         grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
+    divided = re.fullmatch(r"\w+\(.*, (\d+)\)", grid)
+    for name, value in left if divided is not None else ():
+        grid = re.sub(rf", {value}\)$", f", {name})", grid)
     for name, value in named:
         grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
     return grid
@@ -308,7 +311,9 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
             spans.add(site.block_span)
         elif given.isidentifier():
             form = rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]"
-            numbers = re.finditer(rf"{form}|\bdim3[ \t]+(?:\w+\([^;]*, )?{given}\(({block[0]})\)", text)
+            numbers = re.finditer(
+                rf"{form}|\bdim3[ \t]+(?:const[ \t]+)?(?:\w+\([^;]*, )?{given}[({{]({block[0]})[)}}]", text
+            )
             spans |= {found.span(found.lastindex or 0) for found in numbers if found.start() > kernel.end}
             grid_span = _initialiser_of(kernel, site.grid_span)
         grid = text[slice(*grid_span)]
@@ -327,7 +332,7 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
 
 def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
     """Returns the offsets of the initialiser of the variable that a launch has as a side, else the side's own."""
-    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip())
+    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip(), span[0])
     return span if declared is None else (declared.start, declared.end)
 
 

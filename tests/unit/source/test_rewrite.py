@@ -343,6 +343,30 @@ def test_the_name_of_the_threads_stays_in_a_new_grid(grid: str, becomes: str) ->
     assert f"k<<<{becomes}, kThreads>>>" in change_launch(kernel_of(text), grid=grid).unit.text
 
 
+@pytest.mark.parametrize(
+    ("body", "becomes"),
+    [
+        (
+            "const int size = 256; const int blocks = CEIL_DIV(count, size); k<<<blocks, size>>>(p, count, 3);",
+            "const int size = 64; const int blocks = CEIL_DIV(count, 16); k<<<blocks, size>>>(p, count, 3);",
+        ),
+        (
+            "dim3 const size{256}; dim3 const blocks{static_cast<uint32_t>((count + 255) / 256)}; k<<<blocks, size>>>(p, count, 3);",
+            "dim3 const size{64}; dim3 const blocks{static_cast<uint32_t>((count + 15) / 16)}; k<<<blocks, size>>>(p, count, 3);",
+        ),
+        (
+            "dim3 size{256}; dim3 blocks{9}; k<<<blocks, size>>>(p, count, 3);",
+            "dim3 size{64}; dim3 blocks{static_cast<unsigned>((count + 15) / 16)}; k<<<blocks, size>>>(p, count, 3);",
+        ),
+    ],
+)
+def test_variables_of_one_launcher_follow_beside_those_of_another(body: str, becomes: str) -> None:
+    other = "void other(int count) {\n  const int size = 256; const int blocks = CEIL_DIV(count, size); o<<<blocks, size>>>(count);\n}\n"
+    text = BLOCK + KERNEL + other + f"void run(float* p, int count) {{\n  {body}\n}}\n"
+    changed = change_launch(kernel_of(text), grid="cdiv(n, 16)", block="64").unit.text
+    assert changed.endswith(f"{other}void run(float* p, int count) {{\n  {becomes}\n}}\n")
+
+
 def test_a_side_that_other_code_uses_keeps_its_value() -> None:
     text = (
         "#define BX 32\n#define BY 4\n" + SIDES + KERNEL + host("k<<<dim3(9, 9), dim3(BX, BY)>>>(p, count, 3); use(BY)")
