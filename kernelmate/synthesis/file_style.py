@@ -15,6 +15,7 @@ _CAST = re.compile(r"\b(?:static|reinterpret)_cast<")
 _C_CAST = re.compile(
     r"\((?:const )?(?:unsigned |long )*(?:size_t|int|long|float|double|unsigned|u?char|u?short|uint|half|\w+_t|\w+ ?\*)\)(?=[\w(])"
 )
+_CONST = re.compile(r"\bconst ((?:unsigned |long )*[A-Za-z_][\w:]*(?:<[\w, ]+>)?)(?=[*&]| [\w*&(])")
 _OPERAND = re.compile(r"[\w.]+(?:\[[^\[\]]*\]|\([^()]*\))*")
 _CONTROL = re.compile(r"\b(?:for|while|if) ?\(")
 _ONE_STATEMENT = re.compile(r"\{\s*(?!\s|for\b|while\b|if\b|do\b)[^;{}]*;\s*\}")
@@ -31,6 +32,7 @@ class FileStyle:
 
     Attributes:
         c_casts: True if casts are written as in C.
+        const_right: True if `const` stands behind the type that it belongs to.
         star_right: True if the `*` of a pointer stands beside its name.
         bare: `beside` or `below` if single statements have no braces, by their place; else empty.
         exits: `beside`, `below` or `braced`, as early exits are written; empty without any.
@@ -44,6 +46,7 @@ class FileStyle:
     """
 
     c_casts: bool
+    const_right: bool
     star_right: bool
     bare: str
     exits: str
@@ -67,6 +70,7 @@ class FileStyle:
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
             c_casts=_CAST.search(text) is None and _C_CAST.search(text) is not None,
+            const_right=len(re.findall(r"\w const(?=[*& ])", text)) > len(re.findall(r"\bconst [\w:]", text)),
             star_right=right > left,
             bare=_bare_statements(text),
             exits=_exits(text),
@@ -155,6 +159,7 @@ def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator
         code, mark, comment = joined.partition("//")
         changed = _renamed(code, names)
         changed = _with_c_casts(changed) if style.c_casts else changed
+        changed = _CONST.sub(r"\1 const", changed) if style.const_right else changed
         changed = _with_stars_right(changed) if style.star_right else changed
         changed += mark + _renamed(comment, names)
         if changed == joined and (len(lines) > 1 or code.strip()):

@@ -74,7 +74,9 @@ class _Total(Passes):
         if self.kernel.contract.deterministic:
             raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):
-            if self._added(key, name) is None or self.kernel.arguments[name].dtype not in ("float32", "float64"):
+            added, dtype = self._added(key, name), self.kernel.arguments[name].dtype
+            whole = added is not None and dtype == self.plan.node(added).dtype == "int32"
+            if added is None or not (whole or dtype in ("float32", "float64")):
                 raise Refused(f"blocks cannot each add their part to {name}")
 
     def _added(self, key: Key, name: str) -> Key | None:

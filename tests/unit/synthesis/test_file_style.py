@@ -51,6 +51,18 @@ def test_the_star_of_pointers_stands_where_the_file_has_it(make: Any, tmp_path: 
     assert "const float* x_row = " in made(make, tmp_path, "const float* row = x + 1; y[0] = row[0];")
 
 
+def test_const_stands_where_the_file_has_it(make: Any, tmp_path: Path) -> None:
+    body = "float const* row = x + 1; int const first = 0; float const* more = row; y[first] = more[0];"
+    parameters = "float const* x, float* y, int rows, int cols"
+    kernel, contract = make(ROWS, NORMED, sizes=LONG, body=body, parameters=parameters)
+    own = text_of(kernel, contract, tmp_path)
+    assert "float const* __restrict__ x" in own
+    assert "float const* x_row = " in own
+    assert "int const lane = " in own or "int const tid = " in own
+    assert not re.search(r"\bconst (?:int|float|size_t|Pack)\b", own)
+    assert "const float* x_row = " in made(make, tmp_path, "const float* row = x + 1; y[0] = row[0];")
+
+
 @pytest.mark.parametrize(
     ("body", "braced"),
     [

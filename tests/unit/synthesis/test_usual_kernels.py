@@ -279,6 +279,17 @@ def test_blocks_add_to_an_output_that_is_cleared(reference: str, value: str, mak
         judged_right(session, kernel)
 
 
+def test_blocks_count_in_32_bits(make: Any, session: Session) -> None:
+    args = {"x": "in float32[n]", "y": "inout int32[1] ~ zeros", "n": "int32"}
+    body = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n && x[i] > 0) atomicAdd(y, 1);"
+    sizes = "{ n = 40000 }, { n = 7 }"
+    kernel, contract = make(args, "np.array([(x > 0).sum()])", sizes=sizes, body=body, grid="cdiv(n, 128)")
+    text = next(kernels_for(trace(contract, Path(kernel.unit.path).parent), kernel, contract))
+    assert text.schedule == "total-atomic"
+    assert "long long value" not in text.helpers
+    judged_right(session, kernel)
+
+
 @pytest.mark.parametrize(
     ("reference", "step"),
     [
