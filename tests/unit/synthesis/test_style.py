@@ -653,3 +653,14 @@ def test_a_template_that_only_moves_elements_stays_one(tmp_path: Path) -> None:
         text = file_of(kernel, contract_for(kernel), tmp_path).unit.text
         assert ("static_assert" not in text) is general
         assert ("__shared__ T tile" in text) is general
+
+
+@pytest.mark.parametrize(("operation", "kept"), [("x / t", "z_packs"), ("x + t", "x_packs")])
+def test_costly_values_of_a_row_are_kept_in_place_of_its_elements(
+    operation: str, kept: str, make: Any, tmp_path: Path
+) -> None:
+    args = {**NORM, "t": "float32 = 0.7"}
+    reference = f"def reference(x, t):\n    z = {operation}\n    e = np.exp(z - z.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True)"
+    text = first(*make(args, reference, sizes=LONG, grid="rows"), tmp_path).helpers
+    assert f" {kept}[" in text
+    assert text.count(" / t") == (operation == "x / t")
