@@ -193,6 +193,10 @@ def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
         declarator = inner
 
 
+_VALUE = re.compile(r"\w+")
+"""A number, or a name."""
+
+
 def launch_numbers(text: str) -> frozenset[str]:
     """Returns the names of constants such as `const int threads = 256;` that only launches use.
 
@@ -202,7 +206,7 @@ def launch_numbers(text: str) -> frozenset[str]:
     given = {
         name
         for name, sign, number in zip(outside, outside[1:], outside[2:], strict=False)
-        if sign == "=" and number.isalnum()
+        if sign == "=" and _VALUE.fullmatch(number)
     }
     return frozenset(name for name in given if outside.count(name) == 1)
 
@@ -265,7 +269,7 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
             yield tokens[index].text
             index = sides[index]
         named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
-        if not (named and tokens[index].text.isalnum() and tokens[index + 1].text == ";"):
+        if not (named and _VALUE.fullmatch(tokens[index].text) and tokens[index + 1].text == ";"):
             yield tokens[index].text
         index += 1
 

@@ -349,8 +349,7 @@ class _ByRows:
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",
-            _why(packs, "one block per row, so that no index needs a division")
-            + kernel.promise(self.elements.inputs),
+            _why(packs, "one block per row, so that no index needs a division") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (plan.row_count,),

@@ -381,6 +381,7 @@ def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allow
     ("more", "after", "allowed"),
     [
         ("", "int threads = 512; int blocks = n / 32;", True),
+        ("", "int threads = K_THREADS; int blocks = (n + threads - 1) / threads;", True),
         ("", "int threads = kThreads; int blocks = (n + threads - 1) / threads;", True),
         ("", "int threads = f(n); int blocks = n / 32;", False),
         (" use(blocks);", "int threads = 256; int blocks = n / 32;", False),
