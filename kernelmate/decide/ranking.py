@@ -86,7 +86,25 @@ def second_copy(name: str, source: str, before: str, after: str) -> bool:
     old = Counter(map(_squeezed, before.splitlines()))
     new = Counter(map(_squeezed, after.splitlines()))
     again = [line for line in lines if new[line] > old[line]]
-    return bool(again) and 2 * len(again) >= len(lines)
+    return (bool(again) and 2 * len(again) >= len(lines)) or _work_again(source, before, after)
+
+
+_ELEMENT = re.compile(r"\w+(?:\.at)?\[[^\[\]]*\]|\w+\.[xyzw]\b")
+
+
+def _work_again(source: str, before: str, after: str) -> bool:
+    """Returns True if most of several statements on elements occur again, with other elements in them.
+
+    That is the work of a kernel whose loads are wide, written once for a vector and once for what is left.
+    """
+    lines, old, new = (
+        [_squeezed(_ELEMENT.sub("@", line.partition("//")[0])) for line in text.splitlines()]
+        for text in (source, before, after)
+    )
+    work = [line for line in lines if "@" in line and len(line) >= TELLING_CHARACTERS]
+    counts = Counter(new), Counter(old)
+    again = [line for line in work if counts[0][line] > counts[1][line]]
+    return len(work) > 1 and 2 * len(again) > len(work)
 
 
 def _parameters(name: str, source: str) -> str:

@@ -13,7 +13,19 @@ from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
 from kernelmate.source.folding import filled, width_of
-from kernelmate.source.host_code import Untranslatable, to_host
+from kernelmate.source.host_code import (
+    DIVIDED,
+    INTEGRAL,
+    Untranslatable,
+    constant_edit,
+    function_around,
+    held_at,
+    in_braces,
+    seen_at,
+    side_declared,
+    strip_parentheses,
+    to_host,
+)
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.python import PythonFile, with_python_file
@@ -163,14 +175,18 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     edits: list[Edit] = []
     try:
         names = {**_sides_by_size(kernel, site, old), **_host_names(kernel, site, new)}
-        named = _named_length(kernel, site, old, new)
-        if named is not None and old.grid != new.grid:  # the named constant has the new number
-            names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
-        if parts.block and named is None:
+        divides = re.match(DIVIDED.pattern + r"[^(),]*,[^(),]*\)$", _grid_text(_code(kernel.unit.text), site).strip())
+        names |= {"cdiv": divides[0].partition("(")[0]} if divides is not None else {}
+        sides, constants = _named_sides(kernel, site, old, new)
+        if sides:  # the named constants have the new numbers
+            names = {**names, **block_names(sides)}
+            edits += constants
+        elif parts.block:
             edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))
-        edits += named or ()
-        if parts.grid and not (_follows(kernel, site, old, new) and named is not None):
-            text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)
+        in_place = any(edit[:2] == site.block_span for edit in edits)
+        if parts.grid and (in_place or not _follows(kernel, site, old, new, sides)):
+            now = _by_name(kernel, site, old, new, sides)
+            text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, now, names)
             edits.append(_sides_edit(kernel, site.grid_span, text))
         if parts.shared:
             text = to_host(new.shared, names)
@@ -192,42 +208,39 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+def _code(text: str) -> str:
+    """Returns a text with blanks in place of its comments."""
+    return _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
 def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     """Returns the edit of a launch's dimensions.
 
     In the declaration of a `dim3` or an integer used by this kernel's launches alone, else in place.
     """
-    text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.unit.text)
+    text = _code(kernel.unit.text)
     name = text[slice(*span)].strip()
-    declared = side_declared(text, name)
+    declared = side_declared(text, name, span[0])
     block = any(span == site.block_span for site in kernel.launches)  # an integer that holds it may hold more
-    if declared is None or (not declared.vector and (block or "," in sides)):
+    if declared is None or (not declared.vector and (block or sides.startswith("dim3("))):
         return (*span, sides)
     start, end = declared.start, declared.end
     own = [place for site in kernel.launches for place in (site.grid_span, site.block_span)]
     own += [(kernel.start, kernel.end), (declared.head, start)]
     for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
-        given = side_declared(text, grid)
-        own += [(given.start, given.end)] if given is not None else []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
-    inner = sides[5:-1] if sides.startswith("dim3(") else sides
-    names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start:end], inner))
-    alone = all(any(first <= use < last for first, last in own) for use in uses)
-    return (
-        (start, end, inner) if alone and names_now <= names_before | _seen_at(text, declared.head) else (*span, sides)
+        side = side_declared(text, grid, span[0])
+        own += [(side.start, side.end)] if side is not None else []
+    around = function_around(text, span[0])
+    around = around if around[0] <= declared.head < around[1] else (0, len(text))
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text) if around[0] <= match.start() < around[1]]
+    inner = sides[5:-1] if sides.startswith("dim3(") else strip_parentheses(sides)
+    inner = in_braces(text[start:end], inner) if text[start - 1] == "{" else inner
+    names_before, names_now = (
+        {"static_cast", "uint32_t", "unsigned"} | set(re.findall(r"[A-Za-z_]\w*", one))
+        for one in (text[start:end], inner)
     )
-
-
-def _function_around(text: str, place: int) -> tuple[int, int]:
-    """Returns the offsets between the lines with a closing brace in the first column before and after an offset."""
-    end = text.find("\n}", place)
-    return text.rfind("\n}", 0, place) + 1, len(text) if end < 0 else end
-
-
-def _seen_at(text: str, place: int) -> set[str]:
-    """Returns the parameters and the numbers declared before an offset in its function, in a text without comments."""
-    start, _ = _function_around(text, place)
-    return set(re.findall(rf"\b{_INTEGRAL}[ \t]+(\w+)[ \t]*(?=[,)=;])", text[start:place]))
+    alone = all(any(first <= use < last for first, last in own) for use in uses)
+    return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
 
 
 def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kernel:
@@ -235,74 +248,22 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
     names = {name for text in replaced for name in re.findall(r"[A-Za-z_]\w*", text)}
     was = _COMMENT.sub("", old.unit.text)
     while True:
-        text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), new.unit.text)
+        text = _code(new.unit.text)
         for found in re.finditer(
-            rf"^[ \t]+(?:const(?:expr)? )?(?:{_INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(\w+)[(]|dim3[ \t]+(\w+)[ \t]*=)([^;{{}}]*);[ \t]*\n",
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
             text,
             re.MULTILINE,
         ):
             name = found[1] or found[2] or found[3]
-            start, end = _function_around(text, found.start())
+            start, end = function_around(text, found.start())
             once = len(re.findall(rf"\b{name}\b", text[start:end])) == 1
-            called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", found[4]) is not None
+            called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", DIVIDED.sub("(", found[4])) is not None
             if name in names and once and not called and len(re.findall(rf"\b{name}\b", was)) > 1:
                 names |= set(re.findall(r"[A-Za-z_]\w*", found[4]))
                 new = apply_edits(new, [(found.start(), found.end(), "")])
                 break
         else:
             return new
-
-
-@dataclass(frozen=True, slots=True)
-class SideDeclared:
-    """The declaration of a variable that a launch has as its grid or block.
-
-    Attributes:
-        head: the offset of the declaration.
-        start, end: offsets of the initialiser.
-        vector: True for a `dim3`.
-    """
-
-    head: int
-    start: int
-    end: int
-    vector: bool
-
-
-_INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsigned\s+)?long(?:\s+long)?)"
-
-
-def side_declared(text: str, name: str) -> SideDeclared | None:
-    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
-
-    An integer's initialiser contains no call, and nothing assigns to it later.
-    """
-    if not name.isidentifier():
-        return None
-    vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*\(", text))
-    integers = list(re.finditer(rf"\b{_INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
-    if len(vectors) + len(integers) != 1:
-        return None
-    (declared,) = [*vectors, *integers]
-    if vectors:
-        start, end = _initialiser(text, declared.end())
-        return SideDeclared(declared.start(), start, end - 1, vector=True)
-    value = text[declared.end() : text.index(";", declared.end())].rstrip()
-    changed = re.search(
-        rf"\b{name}\s*(?:[-+*/%|&^]|<<|>>)?=[^=]|(?:\+\+|--)\s*{name}\b|\b{name}\s*(?:\+\+|--)", text[declared.end() :]
-    )
-    if re.search(r"\w\s*\(|[,{}]|[^<>=!]=[^=]", value) or changed is not None:
-        return None
-    return SideDeclared(declared.start(), declared.end(), declared.end() + len(value), vector=False)
-
-
-def _initialiser(text: str, start: int) -> tuple[int, int]:
-    """Returns offsets of an initialiser between the parenthesis that ends at `start` and its closing one."""
-    end, depth = start, 1
-    while depth and end < len(text):
-        depth += (text[end] == "(") - (text[end] == ")")
-        end += 1
-    return start, end
 
 
 def with_launches_in_style(old: Kernel, new: Kernel) -> Kernel:
@@ -373,36 +334,70 @@ def _column(text: str, offset: int) -> int:
     return offset - (text.rfind("\n", 0, offset) + 1)
 
 
-def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
-    """Returns the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
+def _named_sides(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> tuple[list[str], list[Edit]]:
+    """Returns the sides of a launch's block, and the edits of the constants that name them, `const int threads = 256;`.
 
-    The result is None unless the block is a constant that is defined once and used by this kernel alone.
+    There are no edits if the constants are already right. There are no sides unless one has a name, and each name is a
+    constant that is defined once and, if it changes, is used by this kernel alone.
     """
-    text, name = kernel.unit.text, kernel.unit.text[slice(*site.block_span)].strip()
-    if not name.isidentifier() or len(new.block) != 1 or not new.block[0].isdigit():
-        return None
-    given = list(re.finditer(rf"(?:\b(?:int|unsigned|size_t|auto)[ \t]+{name}[ \t]*=[ \t]*|#[ \t]*define[ \t]+{name}[ \t]+)(\d+)", text))  # fmt: skip
-    if len(given) != 1 or re.search(rf"\b{name}\s*(?:[-+*/]?=[^=]|\+\+|--)", text[given[0].end() :]):
-        return None
-    own = [given[0].span(), site.block_span, site.grid_span, (kernel.start, kernel.end)]
+    text = _code(kernel.unit.text)
+    (start, end), declared = site.block_span, side_declared(text, text[slice(*site.block_span)].strip(), site.start)
+    if declared is not None and declared.vector:
+        start, end = declared.start, declared.end
+    elif (inline := re.match(r"\s*dim3\s*\((.*)\)\s*$", text[start:end], re.DOTALL)) is not None:
+        start, end = start + inline.start(1), start + inline.end(1)
+    sides = [one.strip() for one in text[start:end].split(",")]
+    named = [one for one in sides if not one.isdigit()]
+    if not named or len(sides) != len(new.block) or len(old.block) != len(new.block):
+        return [], []
+    own = [(start, end), site.block_span, site.grid_span, (kernel.start, kernel.end)]
     own += [site.shared_span] if site.shared_span is not None else []
-    grid = side_declared(text, text[slice(*site.grid_span)].strip())
+    grid = side_declared(text, text[slice(*site.grid_span)].strip(), site.start)
     own += [(grid.start, grid.end)] if grid is not None else []
-    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
-    if given[0][1] == new.block[0]:
-        return []
-    alone = all(any(start <= use < end for start, end in own) for use in uses)
-    return [(*given[0].span(1), new.block[0])] if alone and [given[0][1]] == list(old.block) else None
+    edits = set[Edit]()
+    for name, was, now in zip(sides, old.block, new.block, strict=True):
+        found = constant_edit(text, site.start, name, was, now, own)
+        if found is None:
+            return [], []
+        edits |= {*found}
+    return ([], []) if len({edit[:2] for edit in edits}) < len(edits) else (sides, sorted(edits))
 
 
-def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> bool:
-    """Returns True if the grid changes only with the block, through the block's name in the launch."""
-    text = kernel.unit.text
-    name, grid = re.escape(text[slice(*site.block_span)].strip()), text[slice(*site.grid_span)]
-    declared = side_declared(text, grid.strip())
-    grid = grid if declared is None else text[declared.start : declared.end]
-    return old.grid == new.grid and re.search(rf"\b{name}\b", grid) is not None
+def _by_name(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> Contract:
+    """Returns the contract, in whose grid the number of threads has its name if it has that in the old launch's grid."""
+    grid = _grid_text(_code(kernel.unit.text), site)
+    if (
+        len(sides) != 1
+        or not re.search(rf"\b{sides[0]}\b", grid)
+        or not any(re.search(r"\b\d+\b", one) for one in old.grid)
+    ):
+        return new
+    count = int(new.block[0])
+
+    def named(number: re.Match[str]) -> str:
+        times, rest = divmod(int(number[0]), count)
+        return number[0] if rest or not times else "block" if times == 1 else f"block * {times}"
+
+    return replace(new, grid=tuple(re.sub(r"(?<=, )\d+(?=\)$)", named, one) for one in new.grid))
+
+
+def _grid_text(text: str, site: LaunchSite) -> str:
+    """Returns the grid of a launch, or what the variable that holds it is declared with, in a text without comments."""
+    grid = text[slice(*site.grid_span)]
+    declared = side_declared(text, grid.strip(), site.start)
+    return grid if declared is None else text[declared.start : declared.end]
+
+
+def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract, sides: Sequence[str]) -> bool:
+    """Returns True if the grid changes only with the block, through its name in the launch or the names of its sides."""
+    text = _code(kernel.unit.text)
+    name, words = text[slice(*site.block_span)].strip(), {*re.findall(r"[A-Za-z_]\w*", _grid_text(text, site))}
+    values = block_names(old.block)
+    before, after = (
+        [re.sub(r"\bblock(?:_[xyz])?\b", lambda found: values[found[0]], one) for one in contract.grid]
+        for contract in (old, new)
+    )
+    return before == after and ({name} <= words or (bool(sides) and {*sides} <= words))
 
 
 _CAPPED = re.compile(r"min\((.+), (\d+)\)")
@@ -452,14 +447,14 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
     for argument, (start, end) in zip(contract.parameters, launch.arguments, strict=False):
         if argument is not None and argument.shape is None and argument.value is None:
             names[argument.name] = kernel.unit.text[start:end]
+    names |= held_at(_code(kernel.unit.text), site.start)
     return names | block_names([to_host(side, names) for side in contract.block])
 
 
 def _sides_by_size(kernel: Kernel, site: LaunchSite, old: Contract) -> dict[str, str]:
     """Returns the host's variables by the sizes that are whole sides of the old grid."""
     text = kernel.unit.text
-    declared = side_declared(text, text[slice(*site.grid_span)].strip())
-    grid = text[slice(*site.grid_span)] if declared is None else text[declared.start : declared.end]
+    grid = _grid_text(text, site)
     sides = [one.strip() for one in re.sub(r"^\s*dim3\((.*)\)\s*$", r"\1", grid, flags=re.DOTALL).split(",")]
     if len(sides) != len(old.grid):
         return {}
@@ -480,7 +475,7 @@ def _product(sides: Sequence[str]) -> str:
         for side in sides:
             result *= int(side)
         return str(result)
-    return sides[0] if len(sides) == 1 else " * ".join(f"({side})" for side in sides)
+    return sides[0] if len(sides) == 1 else " * ".join(side if side.isalnum() else f"({side})" for side in sides)
 
 
 def _host_sides(texts: Sequence[str], names: Mapping[str, str]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.records import Kernel
+from kernelmate.source.host_code import DIVIDED, function_around
 from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
@@ -191,15 +193,40 @@ def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
         declarator = inner
 
 
+_VALUE = re.compile(r"\w+")
+"""A number, or a name."""
+
+
 def launch_numbers(text: str) -> frozenset[str]:
-    """Returns the names of constants such as `const int threads = 256;` that only launches use."""
+    """Returns the names of constants such as `const int threads = 256;` that only launches use.
+
+    The value is a number, or the name of another constant.
+    """
     outside = list(words_of(text))
     given = {
         name
         for name, sign, number in zip(outside, outside[1:], outside[2:], strict=False)
-        if sign == "=" and number.isdigit()
+        if sign == "=" and _VALUE.fullmatch(number)
     }
     return frozenset(name for name in given if outside.count(name) == 1)
+
+
+def without_numbers_of_launches(text: str) -> str:
+    """Returns a text without variables that only the launches of their function use.
+
+    Such a variable is an integer, given by arithmetic, or a `dim3`.
+    """
+    while True:
+        for found in _LOCAL.finditer(text):
+            name, value = found[1] or found[3], found[2] or found[4]
+            start, end = function_around(text, found.start())
+            outside = [*words_of(text[start:end])].count(name)
+            named = [token.text for token in lex(text[start:end]).tokens].count(name)
+            if outside == 1 < named and _is_arithmetic([*words_of(DIVIDED.sub("(", value))]):
+                text = text[: found.start()] + text[found.end() :]
+                break
+        else:
+            return text
 
 
 def launch_effects(text: str, *, declared: bool) -> frozenset[str]:
@@ -227,7 +254,7 @@ def _declares_integer(tokens: Sequence[Token], index: int) -> bool:
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yields the words of a text without comments, layout, launch parameters and initialisers of their variables.
 
-    Integers assigned to the constants `numbers` are left out, too; `launch_numbers` finds such constants.
+    Numbers and names assigned to the constants `numbers` are left out, too; `launch_numbers` finds such constants.
     """
     tokens = lex(text).tokens
     sides = _sides_of_launches(tokens)
@@ -242,7 +269,7 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
             yield tokens[index].text
             index = sides[index]
         named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
-        if not (named and tokens[index].text.isdigit()):
+        if not (named and _VALUE.fullmatch(tokens[index].text) and tokens[index + 1].text == ";"):
             yield tokens[index].text
         index += 1
 
@@ -261,29 +288,56 @@ def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
         for index in range(2, len(words))
         if words[index - 2] == "," and (_closes_launch(tokens, index) or words[index] == ",")
     }
-    outside, launching = list[str](), False
-    for index, word in enumerate(words):
-        launching = word == "<<<" or (launching and not _closes_launch(tokens, index))
-        outside += [] if launching else [word]
-    alone = {name for name in launched if outside.count(name) == 1}
+    alone = _alone(words, launched, tokens)
     found: dict[int, int] = {}
     within = False
     for index, word in enumerate(words):
         within = word == "dim3" or (within and word != ";")
-        if within and word in launched and words[index + 1 : index + 2] == ["("]:
+        if within and word in launched and words[index + 1 : index + 2] in (["("], ["{"]):
             stop = closing(tokens, index + 1)
             if stop is not None and _is_arithmetic(words[index + 2 : stop]):
                 found[index + 1] = stop
-        if word in alone and words[index + 1 : index + 2] == ["="] and words[index - 1] in _INTEGRAL:
-            stop = words.index(";", index) if ";" in words[index:] else index
-            inside = words[index + 2 : stop]
-            if inside and "," not in inside and _is_arithmetic(inside):
-                found[index + 1] = stop
+        if word in alone and (stop := _integer_end(words, index, tokens)):
+            found[index + 1] = stop
     return found
+
+
+def _alone(words: Sequence[str], launched: Collection[str], tokens: Sequence[Token]) -> frozenset[str]:
+    """Returns the integers of launches that nothing else uses than launches and the values of such integers."""
+    outside, launching = list[tuple[int, str]](), False
+    for index, word in enumerate(words):
+        launching = word == "<<<" or (launching and not _closes_launch(tokens, index))
+        outside += [] if launching else [(index, word)]
+    alone = frozenset[str]()
+    while True:
+        values = [range(index + 2, _integer_end(words, index, tokens)) for index, word in outside if word in alone]
+        used = Counter(word for index, word in outside if not any(index in one for one in values))
+        found = frozenset(name for name in launched if used[name] == 1)
+        if found == alone:
+            return alone
+        alone = found
+
+
+def _integer_end(words: Sequence[str], index: int, tokens: Sequence[Token]) -> int:
+    """Returns the index of the semicolon after the declaration of an integer whose value is arithmetic; else 0."""
+    if words[index + 1 : index + 2] != ["="] or words[index - 1] not in _INTEGRAL or ";" not in words[index:]:
+        return 0
+    stop = words.index(";", index)
+    inside = words[index + 2 : stop]
+    if DIVIDED.match("".join(inside[:2])) and closing(tokens, index + 3) == stop - 1:  # a division of the user's
+        return stop if _is_arithmetic(inside[2:-1]) else 0
+    return stop if inside and "," not in inside and _is_arithmetic(inside) else 0
 
 
 _INTEGRAL = frozenset({"int", "unsigned", "long", "auto", "size_t", "int32_t", "uint32_t", "int64_t", "uint64_t"})
 """Last words of the types of integers that hold a launch's grid or block."""
+
+_LOCAL = re.compile(
+    rf"^[ \t]+(?:const(?:expr)? )?(?:\w+ )*?(?:(?:{'|'.join(sorted(_INTEGRAL))}) (\w+) = ((?:\w+\([^;{{}}()]*\))|[^;{{}},]*)"
+    r"|dim3 (?:const )?(\w+)(?: = dim3)?[({]((?:[^;{}()]|\((?:[^;{}()]|\([^;{}()]*\))*\))*)[)}]);",
+    re.MULTILINE,
+)
+"""The declaration of one integer, or of one `dim3`, in a function."""
 
 _CAST = re.compile(rf"(?:\(|\bstatic_cast <) (?:(?:std|::|{'|'.join(sorted(_INTEGRAL))}) )+[)>] (?=\()")
 _EFFECT = re.compile(

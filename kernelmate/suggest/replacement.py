@@ -233,6 +233,9 @@ def _in_launches(kernel: Kernel, name: str) -> bool:
     return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>|\bdim3\b[^;]*;", kernel.unit.text, re.DOTALL))
 
 
+_EMPTY = re.compile(r"^[ \t]*namespace\b[^\n{};]*\{\s*\}[^\n]*\n", re.MULTILINE)
+
+
 def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
     text = kernel.unit.text
     gone: list[tuple[int, int, bool]] = []
@@ -254,9 +257,19 @@ def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:
         gone.append((first, after, header))
     edits: list[Edit] = []
     for first, after, header in gone:
-        blank = text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] == "\n\n")
+        blank = text[after : after + 1] == "\n" and (header or text[max(first - 2, 0) : first] in ("\n\n", "{\n"))
         edits.append((first, after + blank, ""))
-    return apply_edits(kernel, edits) if edits else kernel
+    return _without_empty_namespaces(kernel, apply_edits(kernel, edits)) if edits else kernel
+
+
+def _without_empty_namespaces(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the changed file without namespaces that have lost all their parts."""
+    edits: list[Edit] = []
+    for found in _EMPTY.finditer(new.unit.text):
+        start, end = found.span()
+        blank = new.unit.text[max(start - 2, 0) : start] == "\n\n" and new.unit.text[end : end + 1] == "\n"
+        edits += [(start, end + blank, "")] * (found[0] not in old.unit.text)
+    return apply_edits(new, edits) if edits else new
 
 
 def _tells_of(kernel: Kernel, comment: str) -> bool:

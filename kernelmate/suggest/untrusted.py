@@ -42,6 +42,7 @@ from kernelmate.suggest.pieces import (
     own_numbers,
     pieces_of,
     without_kernel,
+    without_numbers_of_launches,
     words_of,
 )
 
@@ -138,7 +139,7 @@ def screen(
         check_words(candidate.unit.text, baseline.unit.text, baseline.source)
         if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
             raise ForbiddenText("The text holds a contract of its own.")
-        texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
+        texts = [without_numbers_of_launches(without_kernel(kernel)) for kernel in (baseline, candidate)]
         numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
         before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
         given = {name for piece in before for kind, name in names_of(piece.node) if kind == "function"}

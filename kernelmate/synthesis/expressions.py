@@ -223,11 +223,17 @@ class Expressions(Operations):
         if name == "sum" and any(self._viewed(one).data[:1] == ("multiply",) for one in node.args):
             return "affine"  # `sum` would read as one of the kernel's reductions
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
-            summed = self._viewed(node.args[0])
-            of = re.match(r"sum_(?!sq\b)(\w+) /", text)
-            if summed.op == "reduce":
-                return "mean_square" if self.squares(summed) else f"mean_{of[1]}" if of is not None else "mean"
+            return self._name_of_quotient(self._viewed(node.args[0]), text) or name
         return name
+
+    def _name_of_quotient(self, reduced: Node, text: str) -> str:
+        """Returns the name of a reduction divided by a number; empty if another value is divided."""
+        if reduced.op != "reduce":
+            return ""
+        if reduced.data[0] in ("max", "min"):
+            return "scale"
+        of = re.match(r"sum_(?!sq\b)(\w+) /", text)
+        return "mean_square" if self.squares(reduced) else f"mean_{of[1]}" if of is not None else "mean"
 
     def _said(self, key: Key) -> str:
         """Returns the reference's name for a value if it is usable for a local; else an empty string."""

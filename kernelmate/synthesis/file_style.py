@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Kernel
@@ -12,7 +12,10 @@ from kernelmate.synthesis.names import RESERVED, indent_of, without_comments, wo
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|#include[^\n]*')
 _CAST = re.compile(r"\b(?:static|reinterpret)_cast<")
-_C_CAST = re.compile(r"\((?:const )?(?:unsigned |long )*(?:size_t|int|long|float|double|\w+_t|\w+ ?\*)\)(?=[\w(])")
+_C_CAST = re.compile(
+    r"\((?:const )?(?:unsigned |long )*(?:size_t|int|long|float|double|unsigned|u?char|u?short|uint|half|\w+_t|\w+ ?\*)\)(?=[\w(])"
+)
+_CONST = re.compile(r"\bconst ((?:unsigned |long )*[A-Za-z_][\w:]*(?:<[\w, ]+>)?)(?=[*&]| [\w*&(])")
 _OPERAND = re.compile(r"[\w.]+(?:\[[^\[\]]*\]|\([^()]*\))*")
 _CONTROL = re.compile(r"\b(?:for|while|if) ?\(")
 _ONE_STATEMENT = re.compile(r"\{\s*(?!\s|for\b|while\b|if\b|do\b)[^;{}]*;\s*\}")
@@ -29,8 +32,11 @@ class FileStyle:
 
     Attributes:
         c_casts: True if casts are written as in C.
+        const_right: True if `const` stands behind the type that it belongs to.
         star_right: True if the `*` of a pointer stands beside its name.
         bare: `beside` or `below` if single statements have no braces, by their place; else empty.
+        exits: `beside`, `below` or `braced`, as early exits are written; empty without any.
+        apart: `below` or `braced` if no statement of the file stands beside its condition; else empty.
         capitals: True if constants are written in capitals.
         camel: True if locals are written in camel case.
         functions: `camel` or `pascal` if functions are written so; else empty.
@@ -40,8 +46,11 @@ class FileStyle:
     """
 
     c_casts: bool
+    const_right: bool
     star_right: bool
     bare: str
+    exits: str
+    apart: str
     capitals: bool
     camel: bool
     functions: str
@@ -55,14 +64,17 @@ class FileStyle:
         text = without_comments(kernel.unit.text)
         constants = {*_CONSTANT.findall(text)}
         words = {*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", without_comments(kernel.source))}
-        own = {one for one in words - constants - _KNOWN if not _FOREIGN.fullmatch(one) and one != kernel.name}
-        snake = sum(re.search(r"[a-z0-9]_[a-z]", one) is not None for one in own)
-        camel = sum(re.fullmatch(r"(?!k[A-Z])[a-z]+[A-Z][a-z]\w*", one) is not None for one in own)
+        snake, camel = _cases(words - constants - {kernel.name})
+        if not snake and not camel:
+            snake, camel = _cases({*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", text)} - constants)
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
             c_casts=_CAST.search(text) is None and _C_CAST.search(text) is not None,
+            const_right=len(re.findall(r"\w const(?=[*& ])", text)) > len(re.findall(r"\bconst [\w:]", text)),
             star_right=right > left,
             bare=_bare_statements(text),
+            exits=_exits(text),
+            apart=_statements_apart(text),
             capitals=any(one.isupper() and len(one) > 1 for one in constants)
             and not any(re.match(r"k[A-Z]", one) for one in constants),
             camel=camel > snake,
@@ -73,11 +85,45 @@ class FileStyle:
         )
 
 
+def _cases(words: Iterable[str]) -> tuple[int, int]:
+    """Returns how many words are in snake case and in camel case."""
+    own = [one for one in words if one not in _KNOWN and not _FOREIGN.fullmatch(one)]
+    snake, camel = (sum(re.match(case, one) is not None for one in own) for case in (r"\w*[a-z0-9]_[a-z]", r"(?!k[A-Z])[a-z]+[A-Z][a-z]\w*$"))  # fmt: skip
+    return snake, camel
+
+
+_EXIT = re.compile(
+    r"[ \t]*(\n\s*)?(?:return\b|continue\b|break\b)|\s*\{\s*(?:return\b|continue\b|break\b)[^;{}]*;\s*(\})"
+)
+
+
+def _exits(text: str) -> str:
+    """Returns how most early exits of a file are written: `beside` or `below` their condition, or `braced`; empty without any."""
+    places = {"beside": 0, "below": 0, "braced": 0}
+    for found in _CONTROL.finditer(text):
+        after = _EXIT.match(text, closing_bracket(text, found.end() - 1) + 1)
+        if after is not None:
+            places["braced" if after[2] else "below" if after[1] else "beside"] += 1
+    return max(places, key=lambda one: places[one]) if any(places.values()) else ""
+
+
+def _statements_apart(text: str) -> str:
+    """Returns how a file writes single statements, `below` their condition or `braced`; empty if one stands beside it."""
+    found = {"below": 0, "braced": 0}
+    for control in _CONTROL.finditer(text):
+        after = text[closing_bracket(text, control.end() - 1) + 1 :]
+        if re.match(r"[ \t]*\w", after):
+            return ""
+        found["braced"] += re.match(r"\s*\{", after) is not None
+        found["below"] += re.match(r"[ \t]*\n\s*\w", after) is not None
+    return "below" if found["below"] else "braced" if found["braced"] else ""
+
+
 def _bare_statements(text: str) -> str:
     """Returns where a file has single statements without braces: `beside` the condition or `below` it; empty if nowhere."""
     braced, places = 0, [0, 0]
     for found in _CONTROL.finditer(text):
-        end = _closing(text, found.end() - 1) + 1
+        end = closing_bracket(text, found.end() - 1) + 1
         if re.match(r"\s*\{", text[end:]):
             braced += _ONE_STATEMENT.match(text[end:].lstrip()) is not None
         elif (bare := _BARE.match(text[end:])) is not None:
@@ -100,7 +146,7 @@ def _case_of_functions(text: str) -> str:
 def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
     """Returns generated functions in a file's style; names that occur in several of them are changed alike."""
     names = _names_in_style(style, texts)
-    return tuple("\n".join(_without_braces(style, _restyled(style, names, text))) for text in texts)
+    return tuple("\n".join(_apart(style, _without_braces(style, _restyled(style, names, text)))) for text in texts)
 
 
 def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator[str]:
@@ -113,6 +159,7 @@ def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator
         code, mark, comment = joined.partition("//")
         changed = _renamed(code, names)
         changed = _with_c_casts(changed) if style.c_casts else changed
+        changed = _CONST.sub(r"\1 const", changed) if style.const_right else changed
         changed = _with_stars_right(changed) if style.star_right else changed
         changed += mark + _renamed(comment, names)
         if changed == joined and (len(lines) > 1 or code.strip()):
@@ -154,7 +201,7 @@ def _wrapped(style: FileStyle, line: str) -> list[str]:
     """Returns a statement or the head of a function over as many lines as it needs."""
     head = re.fullmatch(r"(\S[^()]*\()(.*)\)( \{)?", line)
     if head is not None and not line.startswith(("//", "struct")):
-        return f"{wrapped(head[1], _parts(head[2]), style.width)}{head[3] or ''}".split("\n")
+        return f"{wrapped(head[1], parts_of(head[2]), style.width)}{head[3] or ''}".split("\n")
     lead = len(line) - len(line.lstrip())
     levels = lead // len(style.indent)
     pieces = folded("  " * levels + line.lstrip(), style.width - (len(style.indent) - 2) * levels)
@@ -162,7 +209,7 @@ def _wrapped(style: FileStyle, line: str) -> list[str]:
     return [own + piece[2 * levels :] for piece in pieces]
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
     """Returns the parameters of a list, separated by commas outside brackets."""
     parts, depth, start = list[str](), 0, 0
     for place, letter in enumerate(text):
@@ -187,7 +234,7 @@ def _without_braces(style: FileStyle, lines: Iterator[str]) -> list[str]:
             kept[-5:] = [kept[-5].removesuffix(" {"), kept[-4], f"{indent}else", kept[-2]]
             continue
         begun = re.fullmatch(rf"{indent}((?:for|while|if) \(.*\)) \{{", head)
-        only = re.fullmatch(rf"{indent}[ \t]+((?!for\b|while\b|if\b|do\b|const\b|#)(?!.*//).*;)", body)
+        only = re.fullmatch(rf"{indent}[ \t]+((?!\s|for\b|while\b|if\b|do\b|const\b|#)(?!.*//).*;)", body)
         if begun is None or only is None:
             continue
         beside = f"{indent}{begun[1]} {only[1]}"
@@ -198,13 +245,35 @@ def _without_braces(style: FileStyle, lines: Iterator[str]) -> list[str]:
     return kept
 
 
+def _apart(style: FileStyle, lines: Sequence[str]) -> Iterator[str]:
+    """Yields the lines with statements that stand beside their condition below it or in braces, if that is the style."""
+    for number, line in enumerate(lines):
+        head = re.match(r"([ \t]*)(?:if|for|while) \(", line)
+        end = 0 if head is None else closing_bracket(line, head.end() - 1) + 1
+        only = re.fullmatch(r" ((?!if\b|for\b)[^{}\"]*;)(  //.*)?", line[end:])
+        goes_on = number + 1 < len(lines) and lines[number + 1].lstrip().startswith("else")
+        if head is None or only is None or goes_on:
+            yield line
+            continue
+        leaves = re.match(r"return\b|continue\b|break\b", only[1]) is not None
+        place = (style.exits or style.apart) if leaves else style.apart
+        if place not in ("below", "braced"):
+            yield line
+            continue
+        yield line[:end] + " {" * (place == "braced")
+        yield f"{head[1]}{style.indent}{only[1]}{only[2] or ''}"
+        yield from [f"{head[1]}}}"] * (place == "braced")
+
+
 def _with_c_casts(code: str) -> str:
     """Returns code with `(size_t)x` for `static_cast<size_t>(x)`."""
     while (found := _CAST.search(code)) is not None:
-        kind_end = _closing(code, found.end() - 1)
-        end = _closing(code, kind_end + 1)
+        kind_end = closing_bracket(code, found.end() - 1)
+        end = closing_bracket(code, kind_end + 1)
         kind, operand = code[found.end() : kind_end], code[kind_end + 2 : end]
-        text = f"({kind}){operand if _OPERAND.fullmatch(operand) else f'({operand})'}"
+        call = re.match(r"\w+(?=\()", operand)
+        alone = _OPERAND.fullmatch(operand) or (call and closing_bracket(operand, call.end()) == len(operand) - 1)
+        text = f"({kind}){operand if alone else f'({operand})'}"
         if code[end + 1 : end + 2] in ("[", ".") or code[end + 1 : end + 3] == "->":
             text = f"({text})"
         code = code[: found.start()] + text + code[end + 1 :]
@@ -215,7 +284,7 @@ def _with_stars_right(code: str) -> str:
     return re.sub(r"(?<=[\w>])([*&]+)(?: (?=[\w(])|(?=>\(|\)[\w(&]))", lambda found: f" {found[1]}", code)
 
 
-def _closing(text: str, start: int) -> int:
+def closing_bracket(text: str, start: int) -> int:
     """Returns the offset of the bracket that closes the one at an offset."""
     pairs = {"(": ")", "<": ">", "{": "}"}
     opening, closing, depth = text[start], pairs[text[start]], 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from kernelmate.synthesis.graph import Graph
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.plan import sorted_graph
 
 _OF_DTYPE = {
     "bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
@@ -125,3 +130,59 @@ def _mapped(name: str, ranges: list[Range]) -> Range | None:
         case "bitwise_and" if min(low, least) >= 0:
             return 0, min(high, most)
     return None
+
+
+_WRAPPING = frozenset({"add", "subtract", "multiply", "negative"})
+"""Operations whose lower 32 bits depend on those of the operands alone."""
+
+
+def in_32_bits(graph: Graph, dtypes: Mapping[int, str], source: str) -> Graph:
+    """Returns the graph with sums of integers in 32 bits, if the results have no more and the old kernel had none wider.
+
+    NumPy sums integers of 32 bits in 64.
+
+    Args:
+        graph: the graph.
+        dtypes: the dtype of the array that each output is stored in, by the output's node.
+        source: the old kernel's text.
+    """
+    if re.search(r"\blong\b|int64|size_t \w+ = 0", source) or not re.search(r"\bint\b|int32_t", source):
+        return graph
+    nodes, found = list(graph.nodes), set[int]()
+    stack = [one for one in graph.outputs if dtypes[one] == "int32" and nodes[one].dtype == "int64"]
+    while stack:
+        index = stack.pop()
+        if index in found:
+            continue
+        if not _wraps(graph, nodes[index]):
+            return graph
+        found.add(index)
+        stack += [one for one in nodes[index].args if nodes[one].dtype == "int64"]
+    sums = any(nodes[one].op in ("scan", "reduce") for one in found)
+    shared = any(one in found and index not in found for index, node in enumerate(nodes) for one in node.args)
+    if not sums or shared or any(one in found and dtypes[one] != "int32" for one in graph.outputs):
+        return graph
+    for index in found:
+        nodes[index] = replace(nodes[index], dtype="int32")
+    plain = {index: nodes[index].args[0] for index in found if _is_plain(nodes, index)}
+    nodes = [replace(node, args=tuple(plain.get(one, one) for one in node.args)) for node in nodes]
+    return sorted_graph(nodes, [plain.get(one, one) for one in graph.outputs])
+
+
+def _wraps(graph: Graph, node: Node) -> bool:
+    """Returns True for an operation that may be computed in 32 bits if only the lower 32 bits of its result are needed."""
+    match node.op:
+        case "map":
+            return node.data[0] in _WRAPPING
+        case "scan" | "reduce":
+            return node.data[0] == "sum"
+        case "cast":
+            return graph.nodes[node.args[0]].dtype in ("int32", *_OF_DTYPE)
+        case "constant":
+            return isinstance(node.data[0], int) and _SIGNED[0] <= node.data[0] <= _SIGNED[1]
+    return node.op in ("view", "reshape")
+
+
+def _is_plain(nodes: list[Node], index: int) -> bool:
+    """Returns True for a conversion to the type that its operand has."""
+    return nodes[index].op == "cast" and nodes[nodes[index].args[0]].dtype == "int32"

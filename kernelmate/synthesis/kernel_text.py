@@ -13,6 +13,7 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal, divided_first, without_floors
 from kernelmate.synthesis.kept_text import file_constant, named_numbers, noted_parameters, parameter_notes
+from kernelmate.synthesis.layout import in_paragraphs, without_unused
 from kernelmate.synthesis.names import Names, base_name, indent_of, without_bodies, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import (
@@ -317,7 +318,8 @@ class KernelText:
                 text if kind.startswith("float") and self.real == "float" else f"static_cast<float>({text})"
             )
         wanted = self.element(name)
-        if floating and kind.startswith("float") and self.parameters[self.others.get(name, name)].base == self.real:
+        own = self.parameters[self.others.get(name, name)].base == self.real if floating else kind == dtype == "int32"
+        if own and (not floating or kind.startswith("float")):
             return text
         front = f"static_cast<{wanted}>("
         return text if text.startswith(front) and closes_last(text) else f"{front}{text})"
@@ -392,7 +394,7 @@ class KernelText:
         body = [plain_widening(line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
-        body = _without_unused(self._with_lanes(body))
+        body = in_paragraphs(without_unused(self._with_lanes(body)))
         lines = self.names.unnumbered("\n".join([opening, *indented(body), "}"])).split("\n")
         begins = opening.count("\n") + 1
         pieces = (piece for line in lines[begins:] for piece in self._styled_pieces(folded(line, self.width)))
@@ -453,17 +455,6 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
     """
     spelled = {name: name for name in wanted} | spelled
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
-
-
-def _without_unused(body: Sequence[str]) -> list[str]:
-    """Returns a function's lines without constants that no other line uses."""
-    named = [re.match(r"constexpr int (\w+) = [^,]+;(?:  //.*)?$", line) for line in body]
-    text = "\n".join(body)
-    return [
-        line
-        for line, found in zip(body, named, strict=True)
-        if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
-    ]
 
 
 def _written_type(parameter: Parameter) -> str:

@@ -11,12 +11,14 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
 from kernelmate.source.folding import folded, width_of
-from kernelmate.source.launch_edits import side_declared, with_launches_in_style
+from kernelmate.source.host_code import side_declared
+from kernelmate.source.launch_edits import with_launches_in_style
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names
 from kernelmate.synthesis.kernel_text import GUARD, WrittenKernel
 from kernelmate.synthesis.names import without_comments
+from kernelmate.synthesis.wide_sizes import with_wide_indices
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
@@ -28,6 +30,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
+    definition, helpers = with_wide_indices(kernel, definition, helpers)
     helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, written.definition)]
@@ -221,6 +224,9 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
             continue
         left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
         grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
+    divided = re.fullmatch(r"\w+\(.*, (\d+)\)", grid)
+    for name, value in left if divided is not None else ():
+        grid = re.sub(rf", {value}\)$", f", {name})", grid)
     for name, value in named:
         grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
     return grid
@@ -304,7 +310,9 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
             spans.add(site.block_span)
         elif given.isidentifier():
             form = rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]"
-            numbers = re.finditer(rf"{form}|\bdim3[ \t]+(?:\w+\([^;]*, )?{given}\(({block[0]})\)", text)
+            numbers = re.finditer(
+                rf"{form}|\bdim3[ \t]+(?:const[ \t]+)?(?:\w+\([^;]*, )?{given}[({{]({block[0]})[)}}]", text
+            )
             spans |= {found.span(found.lastindex or 0) for found in numbers if found.start() > kernel.end}
             grid_span = _initialiser_of(kernel, site.grid_span)
         grid = text[slice(*grid_span)]
@@ -323,7 +331,7 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
 
 def _initialiser_of(kernel: Kernel, span: tuple[int, int]) -> tuple[int, int]:
     """Returns the offsets of the initialiser of the variable that a launch has as a side, else the side's own."""
-    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip())
+    declared = side_declared(kernel.unit.text, kernel.unit.text[slice(*span)].strip(), span[0])
     return span if declared is None else (declared.start, declared.end)
 
 

@@ -175,6 +175,25 @@ def _check_uses(
             )
 
 
+_MOVED = frozenset({"float", "double", "half", "__half", "__nv_bfloat16"})
+"""Types of elements that no index has."""
+
+
+def for_every_type(template: Template | None, definition: str, helpers: str) -> str:
+    """Returns the definition of a kernel that only moves elements, for each type that its template is instantiated with.
+
+    The definition stays as it is if it has packs of elements, whose width depends on the type, or helpers with the type.
+    """
+    if template is None or len(template.types) != 1:
+        return definition
+    ((name, element),) = template.types.items()
+    guard = "".join(template.guard)
+    alone = template.condition == f"std::is_same_v<{name}, {element}>" and definition.count(guard) == 1
+    if not alone or element not in _MOVED or "Pack" in definition or re.search(rf"\b{element}\b", helpers):
+        return definition
+    return re.sub(rf"\b{element}\b", name, re.sub(rf"\n[ \t]*{re.escape(guard)}", "", definition))
+
+
 def template_head(front: str) -> tuple[str, str]:
     """Splits the text before a kernel's name after its template head and the line break or space that follows it."""
     end = front.rindex(">", 0, front.index("__global__")) + 1

@@ -15,6 +15,7 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import regrouped, with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.int_ranges import in_32_bits
 from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
@@ -62,6 +63,8 @@ from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
 from kernelmate.synthesis.stacked import spread_stacks
+from kernelmate.synthesis.templates import for_every_type
+from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
 
 
@@ -138,12 +141,15 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing:
         raise Refused("its contract has structs, pointers or variables")
-    graph = within_a_turn(graph)
+    graph = with_columns(within_a_turn(graph))
+    results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
+    graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)
     if any(one.direction == "scratch" for one in contract.args):
         yield total.in_scratch(graph, KernelText(kernel, contract))
         return
     assumed = RANKS_ASSUME if _takes_ranks(graph) else ""
     several = len(contract.grid) > 1
+    moves = {node.op for node in graph.nodes} <= {"input", "view", "reshape", "take", "gather"}
     ways: list[Callable[[], Iterator[WrittenKernel]]] = [
         partial(_kernels, graph, KernelText(kernel, contract), new=new),
         partial(_with_grid, graph, kernel, contract, new=new),
@@ -152,7 +158,9 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     for way in reversed(ways) if several else ways:  # a block for each row needs no number of rows
         try:
             for one in way():
-                yield with_searches(replace(one, why=one.why + assumed), KernelText(kernel, contract))
+                own = KernelText(kernel, contract)
+                text = for_every_type(own.template, one.definition, one.helpers) if moves else one.definition
+                yield with_searches(replace(one, why=one.why + assumed, definition=text), own)
             return
         except MissingSize as reason:
             missing = reason.__cause__ if isinstance(reason.__cause__, Refused) else missing or reason

@@ -9,6 +9,7 @@ import re
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, place_of_helpers
+from kernelmate.suggest.pieces import INCLUDED
 from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
 from kernelmate.suggest.syntax_loops import GuardedWork, guarded
@@ -190,13 +191,15 @@ class BlockReductions:
             *last,
         ]
         what = "sum" if function is None else "largest value" if "max" in function else "smallest value"
+        # In a header, each file that includes it has functions of its own.
+        linkage = "static " * self._tree.kernel.unit.path.endswith(INCLUDED)
         step, once = indent_step(self._tree), "" if again else "; a second call needs a barrier before it"
         return (
             f"// The {what} of a warp, in each of its lanes.\n"
-            f"__device__ {kind} {warp}({kind} value) {{\n"
+            f"{linkage}__device__ {kind} {warp}({kind} value) {{\n"
             f"{step}for (int offset = {half_warp(self._tree)}; offset > 0; offset /= 2) {join}\n{step}return value;\n}}\n\n"
             f"// The {what} of a block of whole warps, in each of its threads{once}.\n"
-            f"__device__ {kind} {block}({kind} value) {{\n"
+            f"{linkage}__device__ {kind} {block}({kind} value) {{\n"
             f"{step}__shared__ {kind} partial[{WARPS}];  // of each warp; a block has at most {WARPS}\n"
             + "".join(f"{step}{line}\n" for line in lines)
             + "}\n\n"

@@ -239,9 +239,11 @@ def _first_line(before: Sequence[str], last: str) -> str | None:
 
 
 def _own_lines(tree: Tree) -> bool:
-    """True if every opening brace of a block in the kernel begins its line; without any, the kernel's own brace counts."""
+    """True if every opening brace of a block in the kernel begins its line; without any, those of the file count, or its own."""
     blocks = [one for one in tree.walk("compound_statement") if one.parent is not None and one.parent.type in CONTROL]
     text = tree.kernel.unit.text
+    if not blocks and re.search(r"^[ \t]+(?:if|for|while) ?\(.*\) ?\{[ \t]*$", text, re.MULTILINE):
+        return False
     places = [tree.span(one)[0] for one in blocks or [tree.body]]
     return all(not text[text.rfind("\n", 0, place) + 1 : place].strip() for place in places)
 

@@ -240,7 +240,7 @@ class _Flat:
         total = " * ".join(plan.domain) or "1"
         return WrittenKernel(
             "pointwise",
-            _why(packs, "across the ends of rows" if plan.split else "") + kernel.promise(self.elements.inputs),
+            _why(packs, "all rows as one array" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join(self.above),
             (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
@@ -349,8 +349,7 @@ class _ByRows:
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",
-            _why(packs, "one block per row, whose index comes without a division")
-            + kernel.promise(self.elements.inputs),
+            _why(packs, "one block per row, so that no index needs a division") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (plan.row_count,),

@@ -19,6 +19,9 @@ MOST_KEPT = 64
 ALL_KEPT = 32768
 """Maximum number of a block's registers that hold elements of its row: half of a multiprocessor's."""
 
+COSTLY = frozenset({"divide", "exp", "log", "sqrt", "tanh", "power", "remainder"})
+"""Operations of many instructions, whose results are kept rather than computed in each pass."""
+
 
 class RowLoops(RowElements):
     """Loops of one team over a row's elements.
@@ -90,10 +93,13 @@ class RowLoops(RowElements):
             self.packs.locals[one] = f"{self.names.given}.{one}"
 
     def _derived(self, roots: Sequence[Key]) -> Key | None:
-        """Returns the value that replaces all kept arrays if passes use nothing else: a sum with a residual, say."""
+        """Returns the value that replaces all kept arrays if passes use nothing else: a sum with a residual, say.
+
+        A single array is replaced only by a value that is costly to compute in each pass.
+        """
         plan, bare = self.plan, self.expressions.bare
         kept = {*self.kept}
-        if len(kept) < 2 or self.kernel.real != "float" or "float" not in self.packs.types:
+        if self.kernel.real != "float" or "float" not in self.packs.types:
             return None
 
         def reaches(start: Sequence[Key], blocked: Key | None) -> set[str]:
@@ -112,6 +118,8 @@ class RowLoops(RowElements):
         for key in reversed([bare(one) for one in walk(plan)]):  # the last one first
             node = plan.node(key)
             if node.op != "map" or not node.dtype.startswith("float") or reaches([key], None) != kept:
+                continue
+            if len(kept) == 1 and node.data[0] not in COSTLY:
                 continue
             depends = any(plan.node(one).op == "reduce" for one in self._below(key))
             if not depends and not reaches(roots, key) & kept:

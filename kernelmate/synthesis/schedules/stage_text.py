@@ -217,7 +217,10 @@ class StageText(PositionTexts):
             store = f"{self.block.arrays[stage.target]}[{self.flat}] = {text};"
             self.block.type_of(stage)
         else:
-            wanted = {"divide": "mean", "sqrt": "norm"}.get(str(node.data[0]) if node.op == "map" else "", "total")
+            divided = node.data == ("divide",) and stage.graph.nodes[node.args[0]].data[:1] in (("max",), ("min",))
+            wanted = {"divide": "scale" if divided else "mean", "sqrt": "norm"}.get(
+                str(node.data[0]) if node.op == "map" else "", "total"
+            )
             self.block.numbers[stage.target] = self.expressions.named(self.output, lines, wanted)
             return lines
         if not condition:

@@ -148,7 +148,9 @@ class _Total(Passes):
         single = [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if not self.is_whole(pair[0])]
         self._refuse_dependent({name for _, name in single})
         for key, name in single:
-            if self._added(key, name) is None or self.kernel.arguments[name].dtype not in ("float32", "float64"):
+            added, dtype = self._added(key, name), self.kernel.arguments[name].dtype
+            whole = added is not None and dtype == self.plan.node(added).dtype == "int32"
+            if added is None or not (whole or dtype in ("float32", "float64")):
                 raise Refused(f"blocks cannot each add their part to {name}")
 
     def _refuse_dependent(self, totals: set[str]) -> None:
@@ -176,8 +178,13 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns the sum that an output adds to its earlier contents; None for anything else."""
+        """Returns what an output adds to its earlier contents, a sum or a multiple of one; None for anything else.
+
+        An output that is zero before each launch, and to which the old kernel adds, may be the sum alone.
+        """
         node = self.plan.node(key)
+        if self._is_cleared(name) and self._is_multiple(key):
+            return key
         if node.op in ("view", "cast"):
             return self._added(self.plan.operands(key)[0], name)
         if node.op != "map" or node.data[0] != "add":
@@ -188,6 +195,25 @@ class _Total(Passes):
             if was.op == "input" and was.data[0] == name and sums.op == "reduce" and sums.data[0] == "sum":
                 return new
         return None
+
+    def _is_cleared(self, name: str) -> bool:
+        argument = self.kernel.arguments[name]
+        return argument.direction == "inout" and argument.distribution == "zeros" and self.kernel.adds_atomically
+
+    def _is_multiple(self, key: Key) -> bool:
+        """Returns True for a sum, or for its product with or quotient by a number that no array has."""
+        node = self.plan.node(key)
+        if node.op in ("view", "cast", "reshape"):
+            return self._is_multiple(self.plan.operands(key)[0])
+        if node.op == "reduce":
+            return node.data[0] == "sum"
+        if node.op != "map" or node.data[0] not in ("multiply", "divide"):
+            return False
+        first, second = self.plan.operands(key)
+        numbers = [self.plan.node(one).op in ("constant", "size", "scalar") for one in (first, second)]
+        return (numbers[1] and self._is_multiple(first)) or (
+            node.data[0] == "multiply" and numbers[0] and self._is_multiple(second)
+        )
 
     def _behind(self, key: Key) -> Key:
         node = self.plan.node(key)
@@ -339,13 +365,14 @@ class _Total(Passes):
 
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        lines: list[str] = []
         if self.how == "atomic":
             sums = {name: self._added(key, name) for key, name in pairs if not self.is_whole(key)}
-            adds = [
-                f"atomicAdd({name}, {self.expressions.known[key]});" for name, key in sums.items() if key is not None
-            ]
-            return block_of("if (threadIdx.x == 0)", adds)
-        lines: list[str] = []
+            for name, key in sums.items():
+                if key is not None:
+                    (text,) = self.expressions.locals_for([key], lines)
+                    lines.append(f"atomicAdd({name}, {text});")
+            return block_of("if (threadIdx.x == 0)", lines)
         single = [(key, name) for key, name in pairs if not self.is_whole(key)]
         if single:
             known = dict(self.expressions.known)

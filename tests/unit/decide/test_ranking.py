@@ -84,6 +84,41 @@ def test_within_noise_a_second_copy_of_the_kernel_comes_after_one_body(timed: Ma
     assert ranked(copied, many) == [many, copied]
 
 
+WORK = """\
+__global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float v = x[i] + 1.0f;
+        y[i] = v > 0.0f ? v : 0.5f * v;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "again"),
+    [
+        (
+            "float v = a.at[k] + 1.0f;\n a.at[k] = v > 0.0f ? v : 0.5f * v;\n float v = x[j] + 1.0f;\n y[j] = v > 0.0f ? v : 0.5f * v;",
+            True,
+        ),
+        (
+            "float v = a.x + 1.0f;\n a.x = v > 0.0f ? v : 0.5f * v;\n float v = x[j] + 1.0f;\n y[j] = v > 0.0f ? v : 0.5f * v;",
+            True,
+        ),
+        ("float v = x[j] + 1.0f;\n y[j] = v > 0.0f ? v : 0.5f * v;", False),
+        ("a.at[k] = work(a.at[k]);\n y[j] = work(x[j]);", False),
+    ],
+)
+def test_work_that_stands_twice_for_vectors_and_elements_is_a_second_copy(body: str, again: bool) -> None:
+    kernel = kernel_of(WORK)
+    text = f"__global__ void scale(const float* x, float* y, int n) {{\n{body}\n}}\n"
+    assert (
+        complexity(Judged(Candidate("recipe:test", "Because.", kernel_of(text), CONTRACT), None), kernel, CONTRACT)[1]
+        is again
+    )  # type: ignore[arg-type]
+
+
 def test_a_body_that_stands_twice_is_a_second_copy_under_any_name(timed: Make) -> None:
     body = BASELINE.source[BASELINE.source.index("{") :]
     other = SCALE.replace(

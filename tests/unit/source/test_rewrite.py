@@ -226,6 +226,22 @@ def test_numbers_that_only_the_old_launch_used_go() -> None:
     assert "int all" in change_launch(kernel_of(used), grid="n").unit.text
 
 
+@pytest.mark.parametrize(
+    ("given", "grid"),
+    [
+        ("int all = count * 3;", "(all + 1023) / 1024"),
+        ("const size_t all = (count * 3);", "(all + 1023) / 1024"),
+        ("int all = count * 3; count -= 1;", "(count * 3 + 1023) / 1024"),
+        ("{ int all = count * 3; use(all); }", "(count * 3 + 1023) / 1024"),
+        ("int all = count * 3; all += 2;", "(count * 3 + 1023) / 1024"),
+    ],
+)
+def test_a_product_that_the_host_code_holds_is_named_in_the_new_grid(given: str, grid: str) -> None:
+    text = BLOCK + KERNEL + f"void run(float* p, int count) {{\n  {given}\n  k<<<f(all), 256>>>(p, count, 3);\n}}\n"
+    changed = change_launch(kernel_of(text), grid="cdiv(n * m, 1024)").unit.text
+    assert f"  {given}\n  k<<<{grid}, 256>>>" in changed
+
+
 def test_a_size_that_only_the_grid_has_is_taken_from_it() -> None:
     block = BLOCK.replace('"cdiv(n, block)"', '["q", "n"]').replace("{ n", "{ q = 4, n")
     text = block + KERNEL + "void run(float* p, int parts, int n) {\n  k<<<dim3(parts, n), 256>>>(p, n, 3);\n}\n"
@@ -261,7 +277,7 @@ def test_a_kernel_without_a_block_follows_the_contract_it_is_given() -> None:
     ("launch", "becomes"),
     [
         ("k<<<(count + threads - 1) / threads, threads>>>(p, count, 3)",) * 2,
-        ("k<<<4, threads>>>(p, count, 3)", "k<<<(count + 63) / 64, threads>>>(p, count, 3)"),
+        ("k<<<4, threads>>>(p, count, 3)", "k<<<(count + threads - 1) / threads, threads>>>(p, count, 3)"),
     ],
 )
 @pytest.mark.parametrize(
@@ -289,6 +305,75 @@ def test_a_name_that_serves_others_too_is_left(given: str) -> None:
     changed = change_launch(kernel_of(text), block="64").unit.text
     assert given in changed
     assert "k<<<(count + 63) / 64, 64>>>" in changed
+
+
+SIDES = BLOCK.replace('"cdiv(n, block)"', '["cdiv(n, 32)", "cdiv(m, 4)"]').replace("block = 256", "block = [32, 4]")
+
+
+@pytest.mark.parametrize(
+    ("above", "block", "grid", "changed"),
+    [
+        ("#define BX 32\n#define BY 4\n", "BX, BY", "(count + BX - 1) / BX, (3 + BY - 1) / BY", "#define BY 8"),
+        ("#define BX 32\nconst int BY = 4;\n", "BX, BY", "up(count, BX), up(3, BY)", "const int BY = 8;"),
+        ("", "32, 4", "(count + block.x - 1) / block.x, (3 + block.y - 1) / block.y", "dim3 block(32, 8);"),
+    ],
+)
+@pytest.mark.parametrize("side", ["cdiv(m, block_y)", "cdiv(m, 8)"])
+def test_the_names_of_a_blocks_sides_are_kept(above: str, block: str, grid: str, changed: str, side: str) -> None:
+    launch = f"dim3 block({block}); dim3 grid({grid}); k<<<grid, block>>>(p, count, 3)"
+    text = above + SIDES + KERNEL + host(launch)
+    result = change_launch(kernel_of(text), grid=["cdiv(n, 32)", side], block=["32", "8"]).unit.text
+    assert changed in result
+    assert side != "cdiv(m, block_y)" or f"dim3 grid({grid}); k<<<grid, block>>>(p" in result
+    assert "BX" not in above or "dim3 block(BX, BY)" in result
+
+
+@pytest.mark.parametrize(
+    ("grid", "becomes"),
+    [
+        ("cdiv(n * m * 32, 256)", "(count * 3 * 32 + kThreads - 1) / kThreads"),
+        ("cdiv(n, 1024)", "(count + kThreads * 4 - 1) / (kThreads * 4)"),
+        ("cdiv(n, 1000)", "(count + 999) / 1000"),
+    ],
+)
+def test_the_name_of_the_threads_stays_in_a_new_grid(grid: str, becomes: str) -> None:
+    launch = "k<<<(count + kThreads - 1) / kThreads, kThreads>>>(p, count, 3)"
+    block = BLOCK.replace('"cdiv(n, block)"', '"cdiv(n, 256)"')
+    text = "constexpr int kThreads = 256;\n" + block + KERNEL + host(launch)
+    assert f"k<<<{becomes}, kThreads>>>" in change_launch(kernel_of(text), grid=grid).unit.text
+
+
+@pytest.mark.parametrize(
+    ("body", "becomes"),
+    [
+        (
+            "const int size = 256; const int blocks = CEIL_DIV(count, size); k<<<blocks, size>>>(p, count, 3);",
+            "const int size = 64; const int blocks = CEIL_DIV(count, 16); k<<<blocks, size>>>(p, count, 3);",
+        ),
+        (
+            "dim3 const size{256}; dim3 const blocks{static_cast<uint32_t>((count + 255) / 256)}; k<<<blocks, size>>>(p, count, 3);",
+            "dim3 const size{64}; dim3 const blocks{static_cast<uint32_t>((count + 15) / 16)}; k<<<blocks, size>>>(p, count, 3);",
+        ),
+        (
+            "dim3 size{256}; dim3 blocks{9}; k<<<blocks, size>>>(p, count, 3);",
+            "dim3 size{64}; dim3 blocks{static_cast<unsigned>((count + 15) / 16)}; k<<<blocks, size>>>(p, count, 3);",
+        ),
+    ],
+)
+def test_variables_of_one_launcher_follow_beside_those_of_another(body: str, becomes: str) -> None:
+    other = "void other(int count) {\n  const int size = 256; const int blocks = CEIL_DIV(count, size); o<<<blocks, size>>>(count);\n}\n"
+    text = BLOCK + KERNEL + other + f"void run(float* p, int count) {{\n  {body}\n}}\n"
+    changed = change_launch(kernel_of(text), grid="cdiv(n, 16)", block="64").unit.text
+    assert changed.endswith(f"{other}void run(float* p, int count) {{\n  {becomes}\n}}\n")
+
+
+def test_a_side_that_other_code_uses_keeps_its_value() -> None:
+    text = (
+        "#define BX 32\n#define BY 4\n" + SIDES + KERNEL + host("k<<<dim3(9, 9), dim3(BX, BY)>>>(p, count, 3); use(BY)")
+    )
+    result = change_launch(kernel_of(text), block=["32", "8"]).unit.text
+    assert "#define BY 4" in result
+    assert "dim3(32, 8)>>>" in result
 
 
 def test_a_count_of_blocks_in_a_variable_follows_in_its_declaration() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -374,6 +375,42 @@ def host_of(body: str) -> Kernel:
 def test_a_number_that_launches_alone_name_may_change_with_them(body: str, allowed: bool) -> None:
     found = screen(host_of(body), host_of(body.replace("256", "512")))
     assert (found is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("more", "after", "allowed"),
+    [
+        ("", "int threads = 512; int blocks = n / 32;", True),
+        ("", "int threads = K_THREADS; int blocks = (n + threads - 1) / threads;", True),
+        ("", "int threads = kThreads; int blocks = (n + threads - 1) / threads;", True),
+        ("", "int threads = f(n); int blocks = n / 32;", False),
+        (" use(blocks);", "int threads = 256; int blocks = n / 32;", False),
+        (" use(blocks);", "int threads = 512; int blocks = (n + threads - 1) / threads;", False),
+        (" use(threads);", "int threads = 512; int blocks = n / 32;", False),
+    ],
+)
+def test_a_number_that_the_number_of_blocks_used_may_change(more: str, after: str, allowed: bool) -> None:
+    before = "int threads = 256; int blocks = (n + threads - 1) / threads;"
+    old, new = (host_of(f"{one} scale<<<blocks, threads>>>(x, n);{more}") for one in (before, after))
+    assert (screen(old, new) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("body", "allowed"),
+    [
+        ("  int all = n * 3;\n  scale<<<all / 256, 256>>>(x, n);", True),
+        ("  int all = n * 3;\n  int blocks = all / 256;\n  scale<<<blocks, 256>>>(x, n);", True),
+        ("  dim3 all(256, 1);\n  scale<<<n, all>>>(x, n);", True),
+        ("  int all = count(n);\n  scale<<<all / 256, 256>>>(x, n);", False),
+        ("  int all = n * 3;\n  use(all);\n  scale<<<all / 256, 256>>>(x, n);", False),
+        ("  int all = n * 3;\n  scale<<<n, 256>>>(x, n);", False),
+        ("  float all = n * 3;\n  scale<<<all / 256, 256>>>(x, n);", False),
+    ],
+)
+def test_a_number_that_launches_alone_used_may_go(body: str, allowed: bool) -> None:
+    before = f"\n{body}\n"
+    after = re.sub(r"  \w+ all.*\n|  use.*\n", "", before).replace("all / 256", "n / 9").replace("all>>>", "256>>>")
+    assert (screen(host_of(before), host_of(after)) is None) is allowed
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,13 @@ def test_helpers_of_helpers_and_constants_go_with_the_comments_above_them() -> N
     assert anew(f"// A file.\n\n{CONSTANT}\n{HELPERS}{KERNEL}") == f"// A file.\n\n{ANEW}"
 
 
+@pytest.mark.parametrize("rest", ["", "__global__ void other(float* x) {}\n"])
+def test_a_namespace_goes_with_all_that_it_had(rest: str) -> None:
+    text = f"#include <cstdio>\n\nnamespace {{\n{HELPERS.strip()}\n{rest}}}  // namespace\n\n{KERNEL}"
+    left = f"namespace {{\n{rest}}}  // namespace\n\n" if rest else ""
+    assert anew(text) == f"#include <cstdio>\n\n{left}{ANEW}"
+
+
 def test_the_comment_at_the_top_of_a_file_stays() -> None:
     assert anew(f"// What this file is about.\n{CONSTANT}\n{HELPERS}{KERNEL}").startswith(
         "// What this file is about.\n"

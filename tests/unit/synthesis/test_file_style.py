@@ -51,6 +51,18 @@ def test_the_star_of_pointers_stands_where_the_file_has_it(make: Any, tmp_path: 
     assert "const float* x_row = " in made(make, tmp_path, "const float* row = x + 1; y[0] = row[0];")
 
 
+def test_const_stands_where_the_file_has_it(make: Any, tmp_path: Path) -> None:
+    body = "float const* row = x + 1; int const first = 0; float const* more = row; y[first] = more[0];"
+    parameters = "float const* x, float* y, int rows, int cols"
+    kernel, contract = make(ROWS, NORMED, sizes=LONG, body=body, parameters=parameters)
+    own = text_of(kernel, contract, tmp_path)
+    assert "float const* __restrict__ x" in own
+    assert "float const* x_row = " in own
+    assert "int const lane = " in own or "int const tid = " in own
+    assert not re.search(r"\bconst (?:int|float|size_t|Pack)\b", own)
+    assert "const float* x_row = " in made(make, tmp_path, "const float* row = x + 1; y[0] = row[0];")
+
+
 @pytest.mark.parametrize(
     ("body", "braced"),
     [
@@ -65,6 +77,43 @@ def test_braces_of_single_statements_are_those_of_the_file(body: str, braced: bo
     text = " ".join(made(make, tmp_path, body).replace("\n", "@").split())
     between = " {@ " if braced else "@ " if "\n" in body else " "
     assert f"{head}{between}{addition}" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "exit_text", "statement"),
+    [
+        ("if (cols < 1) return;\n  y[0] = x[0];", "{} return;", "{} partial"),
+        ("if (cols < 1)\n    return;\n  y[0] = x[0];", "{}@ return;", "{}@ partial"),
+        ("if (cols < 1) {\n    return;\n  }\n  y[0] = x[0];", "{} {{@ return;", "{} {{@ partial"),
+        (
+            "if (cols < 1) return;\n  for (int c = 0; c < cols; ++c) {\n    y[c] = x[c];\n  }",
+            "{} return;",
+            "{} partial",
+        ),
+        ("if (cols < 1)\n    return;\n  if (cols < 2) y[0] = x[0];", "{}@ return;", "{} partial"),
+    ],
+)
+def test_early_exits_and_statements_beside_conditions_are_as_in_the_file(
+    body: str, exit_text: str, statement: str, make: Any, tmp_path: Path
+) -> None:
+    kernel, contract = make({**ROWS}, NORMED, sizes=LONG, body=body, grid="rows + 1")
+    text = " ".join(text_of(kernel, contract, tmp_path).replace("\n", "@").split())
+    assert exit_text.format("if (row >= rows)") in text
+    assert statement.format("if (threadIdx.x % kWarpSize == 0)") in text
+
+
+def test_no_two_blanks_are_left_where_braces_were(make: Any, tmp_path: Path) -> None:
+    args = {
+        "a": "in float32[m, k]",
+        "b": "in float32[k, n]",
+        "c": "out float32[m, n]",
+        "m": "int32",
+        "n": "int32",
+        "k": "int32",
+    }
+    body = "for (int p = 0; p < k; ++p) c[p] = a[p];"
+    text = text_of(*make(args, "a @ b", sizes="{ m = 64, n = 64, k = 64 }", body=body, grid="m"), tmp_path)
+    assert not re.search(r"\)  if", text)
 
 
 def test_names_are_cased_as_in_the_file(make: Any, tmp_path: Path) -> None:

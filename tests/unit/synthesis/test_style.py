@@ -601,3 +601,66 @@ def test_an_element_of_a_pack_is_not_called_after_its_row(make: Any, tmp_path: P
     args = {"x": "in float32[rows, 2 * cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
     reference = "def reference(x):\n    n = x.shape[1] // 2\n    g = x[:, n:]\n    return x[:, :n] * g * np.tanh(g)"
     assert "row_x" not in first(*make(args, reference), tmp_path).helpers
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("uint64", "size_t"), ("int64", "long long")])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_along_64_bit_sizes_have_the_type_of_these(
+    dtype: str, kind: str, axis: int, make: Any, tmp_path: Path
+) -> None:
+    args = {"x": "in float32[rows, cols]", "y": f"out float32[{('cols', 'rows')[axis]}]", "rows": dtype, "cols": dtype}
+    reference = f"def reference(x):\n    return x.var(axis={axis})"
+    parameters = f"const float* x, float* y, {kind} rows, {kind} cols"
+    kernel, contract = make(args, reference, sizes=LONG, parameters=parameters)
+    text = file_of(kernel, contract, tmp_path).unit.text
+    size = ("rows", "cols")[axis]
+    assert re.search(rf"\b{kind} (\w+) = [^;]*;\s[^;]*\b\1 < {size}\b", text)
+    assert not re.search(rf"\bint (\w+)\b[^;]*; \1 < {size}", text)
+    assert not re.search(rf"min\(\w+, [^()]*\b{size}\b", text)
+
+
+def test_the_largest_of_a_row_over_a_number_is_no_mean(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    return x / (np.abs(x).max(axis=1, keepdims=True) / 127.0)"
+    text = first(*make(NORM, reference, sizes=LONG), tmp_path)
+    assert "mean" not in text.definition + text.helpers
+
+
+def test_long_functions_have_blank_lines_between_their_parts(make: Any, tmp_path: Path) -> None:
+    args = {
+        "a": "in float32[m, k]",
+        "b": "in float32[k, n]",
+        "c": "out float32[m, n]",
+        "m": "int32",
+        "n": "int32",
+        "k": "int32",
+    }
+    long = first(*make(args, "a @ b", sizes="{ m = 64, n = 64, k = 64 }", grid="m"), tmp_path).definition
+    assert re.search(r"\n  float sums[^\n]*\n\n(?:  //[^\n]*\n)+  for \(", long)
+    assert re.search(r"\n  \}\n\n#pragma unroll\n  for \(", long)
+    assert "\n\n\n" not in long
+    assert "{\n\n" not in long
+    short = first(*make(MAP, "x * 3"), tmp_path).definition
+    assert "\n\n" not in short
+
+
+def test_a_template_that_only_moves_elements_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.cu"
+    block = '// /// kernelmate\n// sizes = [{ n = 100, m = 60 }]\n// grid = "cdiv(n * m, 256)"\n// block = 256\n// instances = ["turn<float>"]\n// reference = "REFERENCE"\n// [args]\n// x = "in float32[n, m]"\n// y = "out float32[m, n]"\n// n = "int32"\n// m = "int32"\n// ///\n'
+    head = "template <typename T>\n__global__ void turn(const T* x, T* y, int n, int m) {\n}\n"
+    for reference, general in (("x.T", True), ("2 * x.T", False)):
+        path.write_text(block.replace("REFERENCE", reference) + head)
+        kernel = load_kernel(path)
+        text = file_of(kernel, contract_for(kernel), tmp_path).unit.text
+        assert ("static_assert" not in text) is general
+        assert ("__shared__ T tile" in text) is general
+
+
+@pytest.mark.parametrize(("operation", "kept"), [("x / t", "z_packs"), ("x + t", "x_packs")])
+def test_costly_values_of_a_row_are_kept_in_place_of_its_elements(
+    operation: str, kept: str, make: Any, tmp_path: Path
+) -> None:
+    args = {**NORM, "t": "float32 = 0.7"}
+    reference = f"def reference(x, t):\n    z = {operation}\n    e = np.exp(z - z.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True)"
+    text = first(*make(args, reference, sizes=LONG, grid="rows"), tmp_path).helpers
+    assert f" {kept}[" in text
+    assert text.count(" / t") == (operation == "x / t")

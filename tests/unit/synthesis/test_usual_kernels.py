@@ -23,7 +23,7 @@ from kernelmate.synthesis.schedules import sweeps
 from kernelmate.synthesis.size_text import size_text
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import judged_right, schedules_for
 
 CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
     "a blur with weights": (
@@ -256,3 +256,52 @@ def test_a_dictionary_as_result_is_refused_by_name(tmp_path: Path, session: Sess
     request = KernelRequest(function, read_examples(function, "", {}), tmp_path / "named.cu", "named")
     with pytest.raises(ReferenceFailed, match="returned a dict"):
         write_kernel(session, request)
+
+
+@pytest.mark.parametrize(
+    ("reference", "value"),
+    [
+        ("np.array([x.sum()])", "x[i]"),
+        ("np.array([(x * x).mean()])", "x[i] * x[i] / n"),
+        ("np.array([0.5 * np.abs(x).sum()])", "0.5f * fabsf(x[i])"),
+        ("y + x.sum()", "x[i]"),
+        ("np.array([np.sqrt((x * x).sum())])", ""),
+        ("np.array([x.sum() + 1])", ""),
+    ],
+)
+def test_blocks_add_to_an_output_that_is_cleared(reference: str, value: str, make: Any, session: Session) -> None:
+    args = {"x": "in float32[n]", "y": "inout float32[1] ~ zeros", "n": "int32"}
+    body = f"  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) atomicAdd(y, {value or 'x[i]'});"
+    kernel, contract = make(args, reference, sizes="{ n = 40000 }, { n = 7 }", body=body, grid="cdiv(n, 128)")
+    found = schedules_for(kernel, contract, Path(kernel.unit.path).parent)
+    assert ("total-atomic" in found) is bool(value)
+    if value:
+        judged_right(session, kernel)
+
+
+def test_blocks_count_in_32_bits(make: Any, session: Session) -> None:
+    args = {"x": "in float32[n]", "y": "inout int32[1] ~ zeros", "n": "int32"}
+    body = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n && x[i] > 0) atomicAdd(y, 1);"
+    sizes = "{ n = 40000 }, { n = 7 }"
+    kernel, contract = make(args, "np.array([(x > 0).sum()])", sizes=sizes, body=body, grid="cdiv(n, 128)")
+    text = next(kernels_for(trace(contract, Path(kernel.unit.path).parent), kernel, contract))
+    assert text.schedule == "total-atomic"
+    assert "long long value" not in text.helpers
+    judged_right(session, kernel)
+
+
+@pytest.mark.parametrize(
+    ("reference", "step"),
+    [
+        ("x.T @ w", "s += x[i * n + j] * w[i]"),
+        ("(x.T * w).sum(axis=1)", "s += x[i * n + j] * w[i]"),
+        ("np.abs(x.T - w).max(axis=1) / 127", "s = fmaxf(s, fabsf(x[i * n + j] - w[i]) / 127)"),
+    ],
+)
+def test_rows_of_a_transposed_array_are_read_as_columns(reference: str, step: str, make: Any, session: Session) -> None:
+    args = {"x": "in float32[m, n]", "w": "in float32[m]", "y": "out float32[n]", "m": "int32", "n": "int32"}
+    body = f"  int j = blockIdx.x * blockDim.x + threadIdx.x;\n  if (j >= n) return;\n  float s = 0;\n  for (int i = 0; i < m; i++) {step};\n  y[j] = s;"
+    sizes = "{ m = 300, n = 90 }, { m = 7, n = 1 }"
+    kernel, contract = make(args, reference, sizes=sizes, body=body, grid="cdiv(n, 128)")
+    assert schedules_for(kernel, contract, Path(kernel.unit.path).parent) == ["columns"]
+    judged_right(session, kernel)

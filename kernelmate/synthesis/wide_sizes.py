@@ -1,0 +1,69 @@
+"""Indices of generated text along 64-bit sizes: they have the type of the size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from kernelmate.records import Kernel
+from kernelmate.synthesis.file_style import closing_bracket, parts_of
+from kernelmate.synthesis.names import without_comments
+
+
+def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
+    """Returns a generated kernel and its helpers, whose indices along the user's 64-bit sizes have the type of these.
+
+    An index of type `int` would not reach the end of what such a size counts, and `min` takes arguments of one type.
+    """
+    given = [one for one in kernel.signature.parameters if not one.pointer and one.dtype in ("int64", "uint64")]
+    wide = {one.name: re.sub(r"\bconst\b ?", "", one.type) for one in given}
+    texts = [helpers, definition]
+    while wide:
+        found = _compared(without_comments("\n".join(texts)), wide)
+        if not found:
+            break
+        wide |= found
+        for name, kind in found.items():
+            texts = [re.sub(rf"(?<![\w<])int (?={name}(?: =|,|\)))", f"{kind} ", text) for text in texts]
+    helpers, definition = (_with_equal_types(text, wide) if wide else text for text in texts)
+    return definition, helpers
+
+
+def _compared(code: str, wide: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables of type `int` that are compared with a wide one, or receive one in a call, with its type."""
+    found: dict[str, str] = {}
+    passed = dict(_passed(code))
+    for name in dict.fromkeys(re.findall(r"(?<![\w<])int (\w+)(?= =|,|\))", code)):
+        for size, kind in wide.items():
+            over = rf"\b{name}(?: \+ \w+)? (?:<|<=|>=) {size}\b|\b{size} (?:>|<=|<) {name}\b|\bint {name} = [^;]*[?:] {size};"
+            if passed.get(name) == size or re.search(over, code):
+                found[name] = kind
+    return found
+
+
+def _passed(code: str) -> Iterator[tuple[str, str]]:
+    """Yields the parameters of generated functions, each with an argument that it receives."""
+    for head in re.finditer(r"^static __device__ [^(]*?\b(\w+)\(", code, re.MULTILINE):
+        end = closing_bracket(code, head.end() - 1)
+        names = [one.rpartition(" ")[2] for one in parts_of(code[head.end() : end])]
+        for call in re.finditer(rf"\b{head[1]}(?:<\w+>)?\(", code[end:]):
+            start = end + call.end()
+            arguments = parts_of(code[start : closing_bracket(code, start - 1)])
+            yield from zip(names, arguments, strict=False)
+
+
+def _with_equal_types(text: str, wide: Mapping[str, str]) -> str:
+    """Returns a text in which calls of `min` and `max` with one wide argument convert the other, without needless conversions."""
+    at = 0
+    while (call := re.compile(r"\b(?:min|max)\(").search(text, at)) is not None:
+        at = call.end()
+        end = closing_bracket(text, at - 1)
+        parts = parts_of(text[at:end])
+        kinds = [next((wide[one] for one in re.findall(r"\w+", part) if one in wide), "") for part in parts]
+        if any(kinds) and not all(kinds):
+            kind = max(kinds)
+            new = ", ".join(part if has else f"static_cast<{kind}>({part})" for part, has in zip(parts, kinds, strict=True))  # fmt: skip
+            text = text[:at] + new + text[end:]
+    return re.sub(
+        r"static_cast<(\w+)>\((\w+)\)", lambda cast: cast[2] if wide.get(cast[2]) == cast[1] else cast[0], text
+    )
