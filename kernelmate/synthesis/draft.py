@@ -46,6 +46,7 @@ class KernelRequest:
         sizes: sizes to list, the headline first; a prime size and a small one are added to a single size.
         require: conditions of the contract.
         results: pairs of result name and dtype, for dtypes that are given.
+        dtypes: those of all results in order, where their names are not known; None for one that follows from the reference.
     """
 
     function: PythonFunction
@@ -55,6 +56,7 @@ class KernelRequest:
     sizes: tuple[Size, ...] = ()
     require: tuple[str, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
+    dtypes: tuple[str | None, ...] = ()
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
@@ -96,9 +98,10 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
     graph = Graph.of(results.graph or "")
     names = _result_names(asked, contract, len(graph.outputs))
     outputs = []
-    for index, name, dtype in zip(graph.outputs, names, results.dtypes, strict=True):
+    given = asked.dtypes if len(asked.dtypes) == len(names) else (None,) * len(names)
+    for index, name, own, dtype in zip(graph.outputs, names, given, results.dtypes, strict=True):
         shape = tuple(_bare(side) for side in graph.nodes[index].shape) or ("1",)
-        dtype = dict(asked.results).get(name) or _result_dtype(contract, dtype)
+        dtype = dict(asked.results).get(name) or own or _result_dtype(contract, dtype)
         if dtype not in C_TYPES:
             raise UsageError(
                 f"No kernels are written for {dtype}, which {name} has.",

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelmate_torch.nesting import PLAIN, Parameters, leaf_texts, leaves, parameters_of
 from kernelmate_torch.program import ModelProgram, ModuleFailure
 
 MOST_BYTES = 64 << 20
@@ -98,14 +99,14 @@ def _bytes(make: Callable[[], Any] | None) -> int | None:
     given = _fakes(make)
     if given is None:
         return None
-    sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in given if torch.is_tensor(one)]
+    sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in leaves(given) if torch.is_tensor(one)]
     return sum(sizes)
 
 
 def _shapes(make: Callable[[], Any] | None) -> list[tuple[int, ...]] | None:
     """Returns the shapes of the inputs, () for what is not a tensor; None if they cannot be told."""
     given = _fakes(make)
-    return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in given]
+    return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in leaves(given)]
 
 
 def _fakes(make: Callable[[], Any] | None) -> list[Any] | None:
@@ -146,7 +147,7 @@ class LoadedModule:
         path: its file.
         model: the module, in eval mode; a function is wrapped.
         inputs: example inputs, positional.
-        names: forward's parameters that they are for.
+        parameters: those of forward.
         initial: arguments of its class.
         smaller: numbers of the file that were made smaller, so that the inputs fit into memory.
     """
@@ -154,9 +155,14 @@ class LoadedModule:
     path: Path
     model: torch.nn.Module
     inputs: tuple[Any, ...]
-    names: tuple[str, ...]
+    parameters: Parameters
     initial: tuple[Any, ...]
     smaller: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the texts of forward's parameters that the inputs are for."""
+        return self.parameters.names
 
 
 class FunctionModule(torch.nn.Module):
@@ -218,19 +224,25 @@ def load(
         model = FunctionModule(found)
     if not isinstance(model, torch.nn.Module):
         raise Refusal(f"{name} is not a torch.nn.Module.", file=str(path), hint="Give a module's class, or a function.")
-    signature = inspect.signature(getattr(found, "forward", found))
-    names = [one for one in signature.parameters if one != "self"]
+    forward = getattr(found, "forward", found)
+    names = [
+        one.name
+        for one in inspect.signature(forward).parameters.values()
+        if one.name != "self" and one.kind is not one.VAR_KEYWORD
+    ]
     torch.manual_seed(seed)
     given = _inputs(path, file, names, inputs)
-    if len(given) > len(names):
+    parameters = parameters_of(forward, len(given))
+    if len(given) > len(parameters.names):
         raise Refusal(
-            f"{name} takes {len(names)} inputs, and {len(given)} are given.",
+            f"{name} takes {len(parameters.names)} positional inputs, and {len(given)} are given.",
             file=str(path),
             hint="Correct get_inputs or --inputs.",
         )
     model.eval()
-    _check_tensors(path, model, given, names)
-    return LoadedModule(path, model, given, tuple(names[: len(given)]), initial, smaller)
+    _detach(model)
+    _check_tensors(path, model, leaves(given), leaf_texts(parameters.names, given))
+    return LoadedModule(path, model, given, parameters, initial, smaller)
 
 
 def _portable(value: Any) -> bool:
@@ -286,7 +298,14 @@ def _inputs(path: Path, file: Any, names: Sequence[str], described: str) -> tupl
             file=str(path),
             hint=f'Add --inputs "{", ".join(f"{name}=float32[64, 128]" for name in names) or "x=float32[64, 128]"}".',
         )
-    return tuple(_called(path, "get_inputs", made_by))
+    made = _called(path, "get_inputs", made_by)
+    if isinstance(made, dict) or torch.is_tensor(made):
+        raise Refusal(
+            f"get_inputs returns a {'dictionary' if isinstance(made, dict) else 'tensor'}.",
+            file=str(path),
+            hint="Return a list of forward's positional inputs, as [x] or [batch].",
+        )
+    return tuple(made)
 
 
 def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
@@ -331,13 +350,28 @@ def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(found[name] for name in names[: last + 1])
 
 
+def _detach(model: torch.nn.Module) -> None:
+    """Detaches tensors that a module computed from its parameters, as in `torch.nn.utils.weight_norm`, so that it can be copied."""
+    for module in model.modules():
+        for name, held in vars(module).items():
+            if torch.is_tensor(held) and not held.is_leaf:
+                vars(module)[name] = held.detach()
+
+
 def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], names: Sequence[str]) -> None:
     """Refuses tensors for which there are no kernels.
 
     Raises:
-        Refusal: one is complex, sparse, nested, quantized or empty, or they are on several devices.
+        Refusal: one is sparse, nested, quantized or empty, they are on several devices, or another input is no number.
     """
-    tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=False) if torch.is_tensor(one)]
+    for name, one in zip(names, given, strict=True):
+        if not (torch.is_tensor(one) or isinstance(one, PLAIN)):
+            raise Refusal(
+                f"The input {name} is of type {type(one).__name__}.",
+                file=str(path),
+                hint="Give tensors, numbers and texts, in tuples, lists and dictionaries.",
+            )
+    tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=True) if torch.is_tensor(one)]
     if not tensors:
         raise Refusal(
             "None of the inputs is a tensor.", file=str(path), hint="Give at least one tensor as example input."
@@ -355,12 +389,6 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
             raise Refusal(f"{_capital(what)} is {kind}.", file=str(path), hint=hint)
         if one.layout != torch.strided:
             raise Refusal(f"{_capital(what)} is sparse.", file=str(path), hint="Pass it dense (Tensor.to_dense).")
-        if one.dtype.is_complex:
-            raise Refusal(
-                f"{_capital(what)} is complex.",
-                file=str(path),
-                hint="Pass real and imaginary part as two tensors (torch.view_as_real).",
-            )
         if one.numel() == 0 and what.startswith("the input"):
             raise Refusal(
                 f"{_capital(what)} has no elements: its shape is {list(one.shape)}.",
