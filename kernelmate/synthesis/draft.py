@@ -27,6 +27,16 @@ C_TYPES = {
 
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
+CPP_WORDS = frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+    co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+    operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq""".split()
+)
+"""Words that C++ reserves (ISO C++20, [lex.key]), which name no parameter."""
+
 PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
 """Prime sizes, which no block or pack divides, by the number of names; the example's sizes limit them."""
 
@@ -76,6 +86,10 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
             raise UsageError(
                 f"No kernels are written for {one.dtype}, which {one.name} has.",
                 hint=f"Known are {', '.join(C_TYPES)}.",
+            )
+        if one.name in CPP_WORDS:
+            raise UsageError(
+                f"{one.name} is a word of C++, which names no parameter of a kernel.", hint="Rename it in the function."
             )
     _, colon, function = asked.function.spec.rpartition(":")
     beside = os.path.relpath(asked.function.path.resolve(), asked.path.resolve().parent).replace(os.sep, "/")
@@ -194,7 +208,8 @@ def _bare(side: str) -> str:
 def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[str]:
     """Returns the names of the results: those in the function's text if valid, else `out`, `out2`, ..."""
     taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
-    own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
+    refused = taken | CPP_WORDS
+    own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in refused]
     if len(set(own)) == count:
         return own
     usual = [one for one in ("out", *(f"out{number}" for number in range(2, count + 9))) if one not in taken]
