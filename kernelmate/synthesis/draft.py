@@ -27,14 +27,14 @@ C_TYPES = {
 
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
-CPP_WORDS = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
     co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
     else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
     operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
     static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-    volatile wchar_t while xor xor_eq""".split()
-)
+    volatile wchar_t while xor xor_eq"""
+
+CPP_WORDS = frozenset(_CPP.split())
 """Words that C++ reserves (ISO C++20, [lex.key]), which name no parameter."""
 
 PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
