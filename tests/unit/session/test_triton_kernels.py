@@ -106,6 +106,17 @@ def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path
     assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
 
 
+def test_an_error_far_down_a_chain_of_calls_is_told_soon(tmp_path: Path, session: Session) -> None:
+    path = Path(shutil.copy(SAMPLES / "elements.py", tmp_path))
+    calls = "".join(f"@triton.jit\ndef step{n}(x):\n    return step{n + 1}(x)\n\n\n" for n in range(40))
+    last = '@triton.jit\ndef step40(x):\n    tl.static_assert(False, "never")\n    return x\n\n\n'
+    text = path.read_text().replace("tl.exp2(-x * LOG2E)", "step0(-x * LOG2E)")
+    path.write_text(text.replace("@triton.jit\n", f"{calls}{last}@triton.jit\n", 1))
+    (verdict,) = session.check(load_kernel(f"{path}::silu_and_mul"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message == "never"
+
+
 IMPORTING = """import triton
 import triton.language as tl
 
