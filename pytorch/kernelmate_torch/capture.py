@@ -20,7 +20,9 @@ from kernelmate_torch.program import GraphNode, ModelProgram, TensorSpec
 LITERAL_ELEMENTS = 64
 """Constant tensors of up to this many elements are written into the new module's text."""
 
-WHOLE = frozenset(f"aten.{one}" for one in ("roll.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"))
+WHOLE = frozenset(
+    f"aten.{one}" for one in ("roll.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+)
 """Operations without translation that stay whole: what they are made of takes more launches."""
 
 IN_TRAINING = frozenset({"aten.dropout.default", "aten.batch_norm.default", "aten.native_dropout.default"})
