@@ -36,7 +36,9 @@ SMALLEST = 16
 """Smallest number that a size is halved to."""
 
 
-def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> dict[str, int]:
+def made_smaller(
+    file: Any, limit: int, kept: frozenset[str] = frozenset(), *, together: bool = False
+) -> dict[str, Any]:
     """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
@@ -44,6 +46,7 @@ def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> d
             module's parameters follow from the others.
         limit: bytes that the inputs may take.
         kept: numbers that are not replaced.
+        together: halve equal numbers together, those in tuples of the file too, for a module that needs equal sizes.
 
     Returns:
         The replaced numbers, by name; empty where the inputs fit, or their size cannot be told without making them.
@@ -52,14 +55,17 @@ def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> d
     size = _bytes(make)
     if not callable(make) or size is None or size <= limit:
         return {}
-    used, others = _numbers(file, make) - kept, _numbers(file, getattr(file, "get_init_inputs", None))
+    used = _numbers(file, make, tuples=together) - kept
+    others = _numbers(file, getattr(file, "get_init_inputs", None), tuples=together)
     before = {name: getattr(file, name) for name in sorted(used)}
     for names in (used - others, used):
         while size is not None and size > limit:
-            name = max(sorted(names), key=lambda one: int(getattr(file, one)), default="")
-            if not name or getattr(file, name) < 2 * SMALLEST:
+            largest = max((one for name in names for one in _several(getattr(file, name))), default=0)
+            if largest < 2 * SMALLEST:
                 break
-            setattr(file, name, getattr(file, name) // 2)
+            chosen = [name for name in sorted(names) if largest in _several(getattr(file, name))]
+            for name in chosen if together else chosen[:1]:
+                setattr(file, name, _scaled(getattr(file, name), largest, largest // 2))
             size = _bytes(make)
     return {name: getattr(file, name) for name, value in before.items() if getattr(file, name) != value}
 
@@ -78,7 +84,7 @@ def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> froze
     }
     found = set()
     for name, value in loaded.smaller.items():
-        setattr(file, name, 2 * value)
+        setattr(file, name, tuple(2 * one for one in value) if isinstance(value, tuple) else 2 * value)
         shapes = _shapes(make) or ()
         setattr(file, name, value)
         for held, shape in zip(program.inputs, shapes, strict=False):
@@ -87,11 +93,26 @@ def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> froze
     return frozenset(found)
 
 
-def _numbers(file: Any, function: Any) -> set[str]:
-    """Returns the names of the file's whole numbers that a function uses."""
+def _several(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _scaled(value: int | tuple[int, ...], before: int, after: int) -> int | tuple[int, ...]:
+    """Returns a number, or a tuple of numbers, with another one in place of one of them."""
+    if isinstance(value, tuple):
+        return tuple(after if one == before else one for one in value)
+    return after
+
+
+def _numbers(file: Any, function: Any, *, tuples: bool) -> set[str]:
+    """Returns the names of the file's whole numbers, and of its tuples of whole numbers, that a function uses."""
     code = getattr(function, "__code__", None)
-    names = () if code is None else code.co_names
-    return {name for name in names if type(vars(file).get(name)) is int}
+    held = {name: vars(file).get(name) for name in (() if code is None else code.co_names)}
+    return {
+        name
+        for name, value in held.items()
+        if type(value) is int or (tuples and type(value) is tuple and value and all(type(one) is int for one in value))
+    }
 
 
 def _bytes(make: Callable[[], Any] | None) -> int | None:
@@ -157,7 +178,7 @@ class LoadedModule:
     inputs: tuple[Any, ...]
     parameters: Parameters
     initial: tuple[Any, ...]
-    smaller: Mapping[str, int] = field(default_factory=dict)
+    smaller: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -186,6 +207,7 @@ def load(
     real_sizes: bool = False,
     limit: int | None = None,
     kept: frozenset[str] = frozenset(),
+    together: bool = False,
 ) -> LoadedModule:
     """Load a file and make its module and example inputs.
 
@@ -197,6 +219,7 @@ def load(
         real_sizes: keep the sizes of large inputs as long as they fit into memory.
         limit: bytes that the inputs may take, in place of what `real_sizes` says.
         kept: numbers of the file that are not made smaller.
+        together: make equal numbers smaller together.
 
     Raises:
         Refusal: the file, the module or its inputs need a change.
@@ -213,7 +236,7 @@ def load(
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
     most = most_bytes(real_sizes=real_sizes) if limit is None else limit
-    smaller = {} if inputs else made_smaller(file, most, kept)
+    smaller = {} if inputs else made_smaller(file, most, kept, together=together)
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):

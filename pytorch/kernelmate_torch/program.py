@@ -83,7 +83,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
     fixed: dict[str, str] = {}
     written: dict[str, str] = {}
     same_in_training: bool = True
-    smaller: dict[str, int] = {}
+    smaller: dict[str, int | tuple[int, ...]] = {}
     notes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
 

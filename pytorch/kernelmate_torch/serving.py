@@ -65,17 +65,24 @@ class ModuleServer:
             return refusal.failure
 
     def _export(self, request: Mapping[str, Any]) -> ModelProgram:
-        """Loads and exports the module, again where it holds for one value of a size that was made smaller."""
+        """Loads and exports the module, again where it holds for one value of a size that was made smaller, or needs equal sizes."""
         kept: frozenset[str] = frozenset()
+        together = False
         while True:
             self._loaded = load(
                 Path(request["path"]), request["name"], request["inputs"], request["seed"],
-                real_sizes=request["real_sizes"], kept=kept,
+                real_sizes=request["real_sizes"], kept=kept, together=together,
             )  # fmt: skip
             self._graphs = []
             if request["backward"]:
                 refuse_without_gradient(self._loaded)
-            self._captured = capture(self._loaded)
+            try:
+                self._captured = capture(self._loaded)
+            except Refusal:
+                if together or not self._loaded.smaller:
+                    raise
+                together = True
+                continue
             fixed = numbers_of_fixed_sizes(self._loaded, self._captured.program)
             if not fixed:
                 return replace(self._captured.program, smaller=dict(self._loaded.smaller))
