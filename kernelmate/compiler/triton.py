@@ -24,7 +24,7 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.compiler.ptx_text import parameter_bytes
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompilerUnavailable, CompileTimeout, SourceError
-from kernelmate.records import Compiled, Contract, Diagnostic, Kernel, Passed, Target
+from kernelmate.records import Argument, Compiled, Contract, Diagnostic, Kernel, Member, Passed, Target
 from kernelmate.source.launch import scalar_values
 from kernelmate.source.triton import SETTINGS, function_of
 from kernelmate.source.triton_contract import ALIGNED, is_divisible, is_one, values_of
@@ -41,6 +41,9 @@ _FORMAT = 5
 """Version of the format of cached replies; a change discards older entries."""
 
 EMULATED_ARCH = "sm_80"
+
+SCRATCH_ALIGN = 128
+"""Alignment of scratch memory in bytes, that of a map of a tensor (triton/backends/nvidia/driver.py)."""
 
 COMPILER = CompilerProcess(1, "kernelmate.compiler.triton_child", "'kernelmate[triton]'")
 """The Triton compiler of this program, started on first use."""
@@ -99,15 +102,25 @@ def compile_triton(
 def with_launch_facts(contract: Contract, compiled: Compiled) -> Contract:
     """Returns a Triton kernel's contract with the shared memory and scratch parameters of its compiled code.
 
-    The last parameters are addresses of scratch buffers in global memory, which these kernels do not use.
+    The last parameters are addresses of scratch buffers in global memory. The first one holds the compiler's own data of each
+    block, if there are any; the others are not used.
     """
     if not compiled.ok:
         return contract
     assert compiled.resources is not None
     shared = str(compiled.resources.dynamic_shared_bytes)
     missing = len(parameter_bytes(compiled.ptx, compiled.lowered_name)) - len(contract.passing)
-    scratch = tuple(Passed(f"scratch {number}", "null") for number in range(missing))
-    return replace(contract, shared=shared, passing=(*contract.passing, *scratch))
+    scratch = [Passed(f"scratch {number}", "null") for number in range(missing)]
+    args = contract.args
+    if compiled.scratch_bytes and scratch:
+        name = scratch[0].name.replace(" ", "_")
+        blocks = " * ".join(f"({side})" for side in contract.grid)
+        args = (
+            *args,
+            Argument(name, "scratch", "uint8", (f"{compiled.scratch_bytes} * {blocks}",), align=SCRATCH_ALIGN),
+        )
+        scratch[0] = Passed(name, "argument", (Member(name, 0),))
+    return replace(contract, shared=shared, args=args, passing=(*contract.passing, *scratch))
 
 
 def _version() -> str:
@@ -206,8 +219,8 @@ def _compiled(
 ) -> Compiled:
     place = (kernel.unit.path, kernel.line, kernel.column)
     facts = json.loads(output.log)
-    if facts.get("global_scratch_size") or facts.get("profile_scratch_size"):
-        text = f"{kernel.name} asks for scratch memory of its own, which is not supported here"
+    if facts.get("profile_scratch_size"):
+        text = f"{kernel.name} asks for memory for Triton's profiler, which is not supported here"
         note = Diagnostic("note", text, *place, "not-supported")
         return Compiled(kernel.name, None, "", target.arch, version, False, (note,))
     shared, notes = facts["shared"], remarks
@@ -220,8 +233,9 @@ def _compiled(
     resources = replace(read_resources(output.cubin, symbol, "", target.capability), dynamic_shared_bytes=shared)
     binary = "sha256:" + hashlib.sha256(output.cubin).hexdigest()
     return Compiled(
-        kernel.name, None, symbol, target.arch, version, True, notes, output.ptx, output.cubin, binary, resources
-    )
+        kernel.name, None, symbol, target.arch, version, True, notes, output.ptx, output.cubin, binary, resources,
+        scratch_bytes=facts.get("global_scratch_size") or 0,
+    )  # fmt: skip
 
 
 def _ambiguous(modules: Sequence[TritonModule], chosen: Sequence[tuple[int, str, str]]) -> tuple[Diagnostic, ...]:

@@ -71,8 +71,10 @@ def _compile(job: CompileJob) -> CompileOutput:
 def _compiled(function: Any, given: Mapping[str, Any], capability: int) -> CompileOutput:
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+    from triton.compiler import ASTSource, compiler
 
+    # It visits an error's cause twice, 2^n times at the n-th call, to shorten a traceback that nothing here prints.
+    compiler.filter_traceback = lambda error: None
     names = [parameter.name for parameter in function.params]
     constants = {
         name: getattr(triton.language, value["tl"]) if isinstance(value, dict) else value

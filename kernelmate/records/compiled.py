@@ -86,6 +86,8 @@ class Compiled:
             a Triton kernel. None when compilation failed.
         headers: the user's headers: the name that the compiler reports for each, and its file.
         rejected: lines of host types that the compiler rejects and that are left out, each with its header's name or None.
+        scratch_bytes: bytes of global memory that the compiler's own data takes in each block, as maps of tensors that a Triton
+            kernel describes.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Compiled:
     resources: Resources | None = None
     headers: tuple[tuple[str, str], ...] = ()
     rejected: tuple[tuple[str | None, int], ...] = ()
+    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

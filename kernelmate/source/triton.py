@@ -55,7 +55,7 @@ class TritonFunction:
         column: column of its name, from 1.
         configurations: the constants of each `triton.Config` of its `autotune` decorator, settings included.
         accesses: parameters whose values are addresses, by the function's text, each with `read` or `written`.
-        presence: constants that say by a `heuristics` decorator if a parameter is None: constant, parameter, value if it is not.
+        derived: constants that a `heuristics` decorator sets by a lambda, each with its expression: `k % BLOCK == 0`.
         flags: parameters that are tested as truth values.
     """
 
@@ -67,7 +67,7 @@ class TritonFunction:
     column: int
     configurations: tuple[tuple[tuple[str, str], ...], ...]
     accesses: frozenset[tuple[str, str]]
-    presence: tuple[tuple[str, str, bool], ...]
+    derived: tuple[tuple[str, str], ...]
     flags: frozenset[str]
 
     @property
@@ -189,7 +189,7 @@ def _function(
     column = node.col_offset + len("def ") + 1
     return TritonFunction(
         node.name, parameters, starts[first - 1], end, node.lineno, column, _configurations(node, lists), accesses,
-        _presence(node), _flags(node) & {one.name for one in parameters if one.constexpr},
+        _derived(node), _flags(node) & {one.name for one in parameters if one.constexpr},
     )  # fmt: skip
 
 
@@ -315,11 +315,8 @@ def _configuration(call: ast.Call, values: Mapping[str, ast.expr]) -> tuple[tupl
     return tuple(found.items())
 
 
-def _presence(node: ast.FunctionDef) -> tuple[tuple[str, str, bool], ...]:
-    """Returns the constants that a `heuristics` decorator sets by `lambda args: args["bias"] is not None`.
-
-    Each has the parameter, and the value if that is given.
-    """
+def _derived(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
+    """Returns the constants that `heuristics` set by `lambda args: args["k"] % args["BLOCK"] == 0`, each with `k % BLOCK == 0`."""
     found = []
     for key, value in (
         pair
@@ -328,18 +325,10 @@ def _presence(node: ast.FunctionDef) -> tuple[tuple[str, str, bool], ...]:
         if isinstance(table, ast.Dict)
         for pair in zip(table.keys, table.values, strict=True)
     ):
-        test = value.body if isinstance(value, ast.Lambda) else None
-        if not (isinstance(key, ast.Constant) and isinstance(test, ast.Compare) and len(test.ops) == 1):
-            continue
-        given, none = test.left, test.comparators[0]
-        if (
-            isinstance(test.ops[0], ast.Is | ast.IsNot)
-            and isinstance(given, ast.Subscript)
-            and isinstance(given.slice, ast.Constant)
-            and isinstance(none, ast.Constant)
-            and none.value is None
-        ):
-            found.append((str(key.value), str(given.slice.value), isinstance(test.ops[0], ast.IsNot)))
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Lambda):
+            argument = next((one.arg for one in value.args.args), "")
+            text = re.sub(rf"\b{argument}\[(['\"])([^\W\d]\w*)\1\]", r"\2", ast.unparse(value.body))
+            found.append((str(key.value), text))
     return tuple(found)
 
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Kernel, Member, Passed
 from kernelmate.source.document import Document
-from kernelmate.source.expressions import nearest_hint
+from kernelmate.source.expressions import evaluate, nearest_hint
 from kernelmate.source.triton import DEFAULTS, SETTINGS, function_of
 
 WARP = 32
@@ -36,7 +37,7 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
     """Returns `NAME=value` for every constexpr parameter, for `num_warps` and `num_stages`, and for parameters that are None.
 
     Values come from the contract's `options`, else from the first configuration of an `autotune` decorator, else from the
-    parameter's default, else from a `heuristics` decorator that asks if a parameter is None.
+    parameter's default, else from a `heuristics` decorator that asks if a parameter is None, or computes it from other constants.
 
     Raises:
         ContractError: an entry is not a value of a constant, or a constant has none.
@@ -61,15 +62,35 @@ def read_options(document: Document, kernel: Kernel) -> tuple[str, ...]:
             message = f"{match['value']!r} is not a number, text, truth value or type of triton.language."
             document.fail(path, message, f"Write {match['name']}=128, or {match['name']}=tl.float32.")
         found[match["name"]] = match["value"].strip()
-    for name, parameter, value in function.presence:
-        if name in names and name not in found:
-            found[name] = str(value is (found.get(parameter) != "None"))
+    for name, text in function.derived:
+        value = _derived(text, found) if name in names and name not in found else None
+        found |= {} if value is None else {name: value}
     missing = next((name for name in names if name not in found), None)
+    text = dict(function.derived).get(missing or "")
+    if text is not None:
+        message = (
+            f"The constant {missing} of {kernel.name} is {text} at each launch, and the contract judges one value."
+        )
+        example = "False" if re.search(r"==|<|>|!=|\bnot\b|\bin\b", text) else "128"
+        hint = f'Write it: options = ["{missing}={example}"], and what it demands of the sizes in require.'
+        document.fail(("options",), message, hint, key=True)
     if missing is not None:
         hint = f'Add it to the contract: options = ["{missing}=128"].'
         document.fail(("options",), f"The constant {missing} of {kernel.name} has no value.", hint, key=True)
     _check_settings(document, found)
     return tuple(f"{name}={found[name]}" for name in (*names, *SETTINGS) if name in found)
+
+
+def _derived(text: str, values: Mapping[str, str]) -> str | None:
+    """Returns the value that an expression of a `heuristics` decorator has for other constants; None if it needs more."""
+    asked = re.fullmatch(r"(\w+) is (not )?None", text)
+    if asked is not None:
+        return str(bool(asked[2]) is (values.get(asked[1]) != "None"))
+    numbers = {name: int(value) for name, value in values.items() if re.fullmatch(r"-?\d+", value)}
+    try:
+        return str(evaluate(text, numbers))
+    except ContractError:
+        return None
 
 
 def _check_settings(document: Document, found: Mapping[str, str]) -> None:
@@ -109,7 +130,8 @@ def skeleton(kernel: Kernel) -> str:
     strides = [name for name in scalars if "stride" in name.lower()]
     sizes = [name for name in scalars if name not in (*fractions, *strides)] or ["n"]
     defaults = function.defaults()
-    derived = {name for name, *_ in function.presence}
+    known = {one.name: "128" for one in function.parameters if one.constexpr}
+    derived = {name for name, text in function.derived if _derived(text, known) is not None}
     constants = [one.name for one in function.parameters if one.constexpr and one.name not in {*defaults, *derived}]
     blocks = [name for name in (*constants, *defaults) if "BLOCK" in name.upper()]
     lines = [

@@ -27,6 +27,16 @@ C_TYPES = {
 
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
+_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
+    co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+    operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq"""
+
+CPP_WORDS = frozenset(_CPP.split())
+"""Words that C++ reserves (ISO C++20, [lex.key]), which name no parameter."""
+
 PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
 """Prime sizes, which no block or pack divides, by the number of names; the example's sizes limit them."""
 
@@ -46,6 +56,7 @@ class KernelRequest:
         sizes: sizes to list, the headline first; a prime size and a small one are added to a single size.
         require: conditions of the contract.
         results: pairs of result name and dtype, for dtypes that are given.
+        dtypes: those of all results in order, where their names are not known; None for one that follows from the reference.
         planned: the size that schedules are chosen for where the examples are too large to be judged; empty for the headline.
     """
 
@@ -56,6 +67,7 @@ class KernelRequest:
     sizes: tuple[Size, ...] = ()
     require: tuple[str, ...] = ()
     results: tuple[tuple[str, str], ...] = ()
+    dtypes: tuple[str | None, ...] = ()
     planned: Size = field(default_factory=dict)
 
 
@@ -76,6 +88,10 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
             raise UsageError(
                 f"No kernels are written for {one.dtype}, which {one.name} has.",
                 hint=f"Known are {', '.join(C_TYPES)}.",
+            )
+        if one.name in CPP_WORDS:
+            raise UsageError(
+                f"{one.name} is a word of C++, which names no parameter of a kernel.", hint="Rename it in the function."
             )
     _, colon, function = asked.function.spec.rpartition(":")
     beside = os.path.relpath(asked.function.path.resolve(), asked.path.resolve().parent).replace(os.sep, "/")
@@ -98,9 +114,10 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
     graph = Graph.of(results.graph or "")
     names = _result_names(asked, contract, len(graph.outputs))
     outputs = []
-    for index, name, dtype in zip(graph.outputs, names, results.dtypes, strict=True):
+    given = asked.dtypes if len(asked.dtypes) == len(names) else (None,) * len(names)
+    for index, name, own, dtype in zip(graph.outputs, names, given, results.dtypes, strict=True):
         shape = tuple(_bare(side) for side in graph.nodes[index].shape) or ("1",)
-        dtype = dict(asked.results).get(name) or _result_dtype(contract, dtype)
+        dtype = dict(asked.results).get(name) or own or _result_dtype(contract, dtype)
         if dtype not in C_TYPES:
             raise UsageError(
                 f"No kernels are written for {dtype}, which {name} has.",
@@ -200,7 +217,8 @@ def _bare(side: str) -> str:
 def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[str]:
     """Returns the names of the results: those in the function's text if valid, else `out`, `out2`, ..."""
     taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
-    own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
+    refused = taken | CPP_WORDS
+    own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in refused]
     if len(set(own)) == count:
         return own
     usual = [one for one in ("out", *(f"out{number}" for number in range(2, count + 9))) if one not in taken]

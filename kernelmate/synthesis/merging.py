@@ -92,7 +92,7 @@ class _Merging:
             return place if place >= 0 else None  # an axis of length 1 stands for both as for one
         if sides != list(node.shape[pair : pair + 2]):
             raise _CannotMerge
-        return place
+        return place if place >= 0 else None  # it lacks the first axis, which has length 1
 
     def _viewed(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
         first, second = node.data[pair : pair + 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from kernelmate.source.examples import UNNAMED
 from kernelmate_torch.numpy_text import substituted
 from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.porting import PortedPart
-from kernelmate_torch.program import GraphNode, ModelProgram
+from kernelmate_torch.program import SYMBOL, GraphNode, ModelProgram
 
 _OWN = {"self", "torch", "kernels", "Path", "HERE", "operator", "super", "ctx"}
 
@@ -100,12 +99,12 @@ class BodyWriter:
         node = part.nodes[0]
         operation = node.target.removeprefix("python.").removeprefix("aten.").split(".")[0]
         if node.target == "python.getitem":
-            yield f"{self.value(node.name)} = {self._text(node.args[0])}[{self._text(node.args[1])}]"
+            yield f"{self.value(node.name)} = {self.text(node.args[0])}[{self.text(node.args[1])}]"
             return
         if node.target.startswith("python.") or operation.startswith(("sym_", "_assert")):
             return  # sizes stand in the text as expressions
-        given = [self._text(one) for one in node.args]
-        given += [f"{name}={self._text(one)}" for name, one in node.kwargs.items() if not (name in ("device", "layout", "pin_memory", "memory_format") and one is None)]  # fmt: skip
+        given = [self.text(one) for one in node.args]
+        given += [f"{name}={self.text(one)}" for name, one in node.kwargs.items() if not (name in ("device", "layout", "pin_memory", "memory_format") and one is None)]  # fmt: skip
         called = METHODS.get(node.target)
         if called is not None and not node.kwargs:
             yield f"{self.value(node.name)} = {given[0]}.{called}({', '.join(given[1:])})"
@@ -113,9 +112,10 @@ class BodyWriter:
             name, bracket, place = node.target.partition("[")
             yield f"{self.value(node.name)} = torch.ops.{name}({', '.join(given)}){bracket}{place}"
 
-    def _text(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
+        """Returns the text of an argument of an operation."""
         if isinstance(value, list | tuple):
-            return f"[{', '.join(self._text(one) for one in value)}]"
+            return f"[{', '.join(self.text(one) for one in value)}]"
         if not isinstance(value, dict):
             return repr(value)
         if "node" in value:
@@ -130,7 +130,7 @@ class BodyWriter:
         return text
 
     def _expression(self, text: str) -> str:
-        return substituted(text, {symbol: self._symbol(symbol) for symbol in re.findall(r"[A-Za-z_]\w*", text)})[0]
+        return substituted(text, {symbol: self._symbol(symbol) for symbol in SYMBOL.findall(text)})[0]
 
     def _symbol(self, symbol: str) -> str:
         if symbol not in self.symbols:
@@ -149,18 +149,17 @@ class BodyWriter:
     def _name_values(self) -> None:
         for node in self.program.nodes:
             if node.kind == "input":
-                self.names[node.name] = node.target
+                self.names[node.name] = node.target if node.target.isidentifier() else self._free(node.name)
         for node in self.program.nodes:
             if node.kind == "call":
-                wanted = node.name
-                while (
-                    keyword.iskeyword(wanted)
-                    or wanted in _OWN
-                    or wanted in self.names.values()
-                    or wanted.endswith("_kernel")
-                ):
-                    wanted += "_"
-                self.names[node.name] = wanted
+                self.names[node.name] = self._free(node.name)
+
+    def _free(self, wanted: str) -> str:
+        """Returns a name for a value, with underscores behind it where it is taken."""
+        taken = {*_OWN, *self.names.values(), *self.program.arguments}
+        while keyword.iskeyword(wanted) or wanted in taken or wanted.endswith("_kernel"):
+            wanted += "_"
+        return wanted
 
 
 def _is_random(node: GraphNode) -> bool:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils._sympy.printers import PythonPrinter
 
 from kernelmate_torch.comparing import copies
-from kernelmate_torch.loading import LoadedModule, Refusal, refusal_of
+from kernelmate_torch.loading import MODULE_NAME, LoadedModule, Refusal, refusal_of
+from kernelmate_torch.nesting import PLAIN, containers, leaf_texts, leaves, mapped
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.program import GraphNode, ModelProgram, TensorSpec
 
 LITERAL_ELEMENTS = 64
 """Constant tensors of up to this many elements are written into the new module's text."""
 
+WHOLE = frozenset(
+    f"aten.{one}" for one in ("roll.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+)
+"""Operations without translation that stay whole: what they are made of takes more launches."""
+
 IN_TRAINING = frozenset({"aten.dropout.default", "aten.batch_norm.default", "aten.native_dropout.default"})
 
-_DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "UserError")
+_DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
 
 
 class Captured:
@@ -44,18 +52,19 @@ def capture(loaded: LoadedModule) -> Captured:
     try:
         with torch.no_grad():
             model, inputs = copied(loaded)
-            model(*inputs)
+            returned = model(*inputs)
     except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
         raise refusal_of(error, loaded.path, "The module failed") from None
+    returned_record(loaded, returned, iter(leaves(returned)))  # refuses what cannot be exported
     try:
-        return _captured(loaded)
+        return _captured(loaded, returned)
     except Exception as error:
         if not _depends_on_values(error):
             raise
         raise _refused(loaded, error) from None
 
 
-def _captured(loaded: LoadedModule) -> Captured:
+def _captured(loaded: LoadedModule, returned: Any) -> Captured:
     """Returns the exported module; raises as `capture`, and what torch raises for a shape that depends on values."""
     raw = _exported(loaded, loaded.model)
     same = _same_in_training(loaded, raw)
@@ -69,7 +78,7 @@ def _captured(loaded: LoadedModule) -> Captured:
             line=_line_of_change(loaded) or None,
             hint="Compute a new tensor instead, as x = x + 1 in place of x += 1.",
         )
-    program = _described(loaded, exported, same_in_training=same)
+    program = _described(loaded, exported, returned, same_in_training=same)
     return Captured(exported, program)
 
 
@@ -81,7 +90,7 @@ def copied(loaded: LoadedModule) -> tuple[torch.nn.Module, tuple[Any, ...]]:
 def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.ExportedProgram:
     """Returns the program with free sizes, or with fixed ones if some of its operations need them."""
     auto = torch.export.Dim.AUTO
-    free = tuple(dict.fromkeys(range(one.dim()), auto) if torch.is_tensor(one) else None for one in loaded.inputs)
+    free = mapped(lambda one: dict.fromkeys(range(one.dim()), auto) if torch.is_tensor(one) else None, loaded.inputs)
     if isinstance(model, torch.nn.Module) and type(model).__name__ == "FunctionModule":
         shapes: Any = (free,)
     else:
@@ -112,18 +121,24 @@ def _refused(loaded: LoadedModule, error: Exception) -> Refusal:
 def _depends_on_values(error: Exception) -> bool:
     """Returns True for an error of torch.export that a choice or a shape by a tensor's values causes."""
     said = str(error).lower()
-    return type(error).__name__ in _DATA_DEPENDENT or "data-dependent" in said or "data dependent" in said
+    kind = getattr(getattr(error, "error_type", None), "name", "")
+    named = type(error).__name__ in _DATA_DEPENDENT or kind == "DYNAMIC_CONTROL_FLOW"
+    return named or "data-dependent" in said or "data dependent" in said
 
 
 def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Returns the program with operations that have no translation replaced by those that they are made of."""
     defaults = torch.export.default_decompositions()
-    used = {node.target for node in exported.graph.nodes if node.op == "call_function"}
-    table = {one: defaults[one] for one in used if str(one) not in OPERATIONS and one in defaults}
+    graphs = [one.graph for one in exported.graph_module.modules() if isinstance(one, torch.fx.GraphModule)]
+    used = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
+    known = {*OPERATIONS, *WHOLE}
+    table = {one: defaults[one] for one in used if str(one) not in known and one in defaults}
     table = {one: made for one, made in table.items() if f"{one}[0]" not in OPERATIONS}
-    if table or any(map(is_mutable, used)):  # it also makes operations in place plain ones
+    # It also makes operations in place plain ones, and blocks of autocast and no_grad a part of the graph.
+    if table or len(graphs) > 1 or any(map(is_mutable, used)):
         exported = exported.run_decompositions(table)
     _apart(exported.graph_module)
+    _name_eps(exported.graph_module)
     return exported
 
 
@@ -164,6 +179,16 @@ def _apart(module: torch.fx.GraphModule) -> None:
     module.recompile()
 
 
+def _name_eps(module: torch.fx.GraphModule) -> None:
+    """Writes the eps of root mean squares as a number where it follows from the dtype, which is another one in float64."""
+    for node in module.graph.nodes:
+        if str(node.target) == "aten.rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
+            computed = torch.float64 if node.args[0].meta["val"].dtype == torch.float64 else torch.float32
+            weight = node.args[2] if len(node.args) > 2 else None
+            node.args = (*node.args[:2], weight, torch.finfo(computed).eps)
+    module.recompile()
+
+
 def _inserted(module: torch.fx.GraphModule, before: torch.fx.Node, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:
     """Returns a new node with the shape that its operation gives for the arguments' shapes."""
     node = module.graph.call_function(target, args)
@@ -173,40 +198,60 @@ def _inserted(module: torch.fx.GraphModule, before: torch.fx.Node, target: Any, 
     return node
 
 
-def _described(loaded: LoadedModule, exported: torch.export.ExportedProgram, *, same_in_training: bool) -> ModelProgram:
+def _described(
+    loaded: LoadedModule, exported: torch.export.ExportedProgram, returned: Any, *, same_in_training: bool
+) -> ModelProgram:
     signature = exported.graph_signature
     symbols: dict[str, int] = {}
     nodes = list(_nodes(loaded, exported, symbols))
     returned_nodes = next(one for one in exported.graph.nodes if one.op == "output").args[0]
-    values = [_output(one) for one in returned_nodes]
     changes = len(signature.buffers_to_mutate)
-    written = {signature.buffers_to_mutate[name]: name for name in values[:changes] if name is not None}
-    given = dict(zip(loaded.names, loaded.inputs, strict=True))
-    fixed = {name: repr(one) for name, one in given.items() if not torch.is_tensor(one)}
-    with torch.no_grad():
-        returned = copy.deepcopy(loaded.model)(*copies(loaded.inputs))
-    several = isinstance(returned, tuple | list)
-    if not several and not torch.is_tensor(returned):
-        raise Refusal(
-            f"forward returns a {type(returned).__name__}.",
-            file=str(loaded.path),
-            hint="Return a tensor, or a tuple of tensors.",
-        )
-    for one in nodes:
-        if one.tensor is not None and one.tensor.dtype.startswith("complex"):
-            raise Refusal(
-                f"{one.target} computes complex numbers.",
-                file=str(loaded.path),
-                line=one.line or None,
-                hint="Compute with real and imaginary part as two tensors.",
-            )
+    written = dict(zip(signature.buffers_to_mutate.values(), (one.name for one in returned_nodes), strict=False))
+    outputs = [argument_record(one, symbols) for one in returned_nodes[changes:]]
+    names, inputs = leaf_texts(loaded.names, loaded.inputs), leaves(loaded.inputs)
+    fixed = {name: repr(one) for name, one in zip(names, inputs, strict=True) if not torch.is_tensor(one)}
     return ModelProgram(
-        tuple(nodes), tuple(values[changes:]), several, symbols, loaded.names, fixed, written, same_in_training
-    )  # fmt: skip
+        tuple(nodes),
+        tuple(one["node"] for one in outputs if isinstance(one, dict) and "node" in one),
+        symbols,
+        names,
+        returned_record(loaded, returned, iter(outputs)),
+        loaded.parameters.text,
+        loaded.parameters.passed,
+        {**loaded.parameters.more, **containers(loaded.names, loaded.inputs)},
+        fixed | loaded.parameters.defaults,
+        written,
+        same_in_training,
+    )
 
 
-def _output(one: Any) -> str | None:
-    return one.name if isinstance(one, torch.fx.Node) else None
+def returned_record(loaded: LoadedModule, returned: Any, records: Iterator[Any]) -> Any:
+    """Returns a module's result with records, in the order of `leaves`, in place of its tensors and numbers.
+
+    Raises:
+        Refusal: a part of it is of another kind.
+    """
+    file = sys.modules.get(MODULE_NAME)
+
+    def record(one: Any) -> Any:
+        kind = type(one)
+        if kind is dict and all(isinstance(key, str | int) for key in one):
+            return {"dict": [[repr(key), record(held)] for key, held in one.items()]}
+        if kind in (list, tuple):
+            return {kind.__name__: [record(held) for held in one]}
+        if getattr(torch.return_types, kind.__name__, None) is kind:
+            return {"call": f"torch.return_types.{kind.__name__}", "items": [{"tuple": [record(held) for held in one]}]}
+        if isinstance(one, tuple) and getattr(file, kind.__name__, None) is kind:
+            return {"call": kind.__name__, "items": [record(held) for held in one]}
+        if torch.is_tensor(one) or isinstance(one, PLAIN):
+            return next(records)
+        raise Refusal(
+            f"forward returns a {kind.__name__}.",
+            file=str(loaded.path),
+            hint="Return tensors, in tuples, lists, dictionaries and named tuples of this file.",
+        )
+
+    return record(returned)
 
 
 def _nodes(
@@ -215,7 +260,7 @@ def _nodes(
     signature = exported.graph_signature
     parameters, buffers = signature.inputs_to_parameters, signature.inputs_to_buffers
     constants = signature.inputs_to_lifted_tensor_constants
-    user = iter(loaded.names)
+    user = iter(leaf_texts(loaded.names, loaded.inputs))
     for node in exported.graph.nodes:
         tensor = tensor_spec(node.meta.get("val"), symbols)
         if node.op == "placeholder":
@@ -229,6 +274,8 @@ def _nodes(
                 yield GraphNode(node.name, "constant", constants[node.name], tensor=tensor, literal=literal)
             else:
                 yield GraphNode(node.name, "input", next(user), tensor=tensor)
+        elif node.op == "call_function" and tensor is None and node.users and all(map(translated_element, node.users)):
+            continue  # each of its results is an operation of its own
         elif node.op == "call_function" and translated_element(node) is not None:
             producer = node.args[0]
             yield GraphNode(
@@ -274,11 +321,13 @@ def _dim(dim: Any, symbols: dict[str, int]) -> int | str:
 
 
 def _expression(dim: Any, symbols: dict[str, int]) -> str:
+    """Returns a dimension as an expression of Python, which has `a % b` for sympy's `Mod(a, b)`."""
     node = dim.node
     for symbol in node.expr.free_symbols:
         symbols[str(symbol)] = _hint(node.shape_env, symbol)
-    symbols[str(dim)] = int(node.shape_env.size_hint(node.expr))
-    return str(dim)
+    text: str = PythonPrinter().doprint(node.expr)
+    symbols[text] = int(node.shape_env.size_hint(node.expr))
+    return text
 
 
 def _hint(shape_env: Any, symbol: Any) -> int:

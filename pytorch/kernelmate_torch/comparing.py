@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernelmate_torch.nesting import leaves, mapped, with_leaves
 from kernelmate_torch.program import ModelProgram, sizes_to_try
 
 DISTRIBUTIONS = ("own", "normal", "uniform", "wide")
@@ -32,7 +33,7 @@ def drawn_inputs(
     generator = torch.Generator().manual_seed(seed)
     specs = {one.target: one.tensor for one in program.nodes if one.kind == "input"}
     made = []
-    for name, example in zip(program.inputs, inputs, strict=True):
+    for name, example in zip(program.inputs, leaves(inputs), strict=True):
         spec = specs.get(name)
         if not torch.is_tensor(example) or spec is None:
             made.append(example)
@@ -42,7 +43,7 @@ def drawn_inputs(
             for dim, extent in zip(spec.shape, example.shape, strict=True)
         ]
         made.append(drawn(example, [int(one) for one in shape], distribution, generator))
-    return tuple(made)
+    return tuple(with_leaves(tuple(inputs), made))
 
 
 def drawn(example: torch.Tensor, shape: list[int], distribution: str, generator: torch.Generator) -> torch.Tensor:
@@ -79,17 +80,14 @@ def in_double(model: torch.nn.Module) -> torch.nn.Module:
 
 def doubled(inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Returns inputs with floating tensors in float64."""
-    return tuple(one.double() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs)
+    return tuple(
+        mapped(lambda one: one.double() if torch.is_tensor(one) and one.is_floating_point() else one, list(inputs))
+    )
 
 
 def copies(inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Returns inputs of which the tensors are copies."""
-    return tuple(one.detach().clone() if torch.is_tensor(one) else one for one in inputs)
-
-
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Returns a module's results as a tuple."""
-    return tuple(value) if isinstance(value, tuple | list) else (value,)
+    return tuple(mapped(lambda one: one.detach().clone() if torch.is_tensor(one) else one, list(inputs)))
 
 
 def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | None) -> tuple[float, str]:
@@ -104,6 +102,8 @@ def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | Non
         return float("inf"), f"has shape {list(made.shape)} in place of {list(exact.shape)}"
     if eager is not None and made.dtype != eager.dtype:
         return float("inf"), f"is {made.dtype} in place of {eager.dtype}"
+    if exact.is_complex():
+        return deviation(_real(made), _real(exact), None if eager is None else _real(eager))
     if not exact.is_floating_point():
         same = made == exact if eager is None else (made == exact) | (made == eager)
         return 0.0, "" if bool(same.all()) else f"differs in {int((~same).sum())} of {same.numel()} elements"
@@ -126,8 +126,15 @@ def deviation(made: torch.Tensor, exact: torch.Tensor, eager: torch.Tensor | Non
     return error / largest, wrong
 
 
+def _real(value: torch.Tensor) -> torch.Tensor:
+    """Returns complex numbers as pairs of real ones."""
+    return torch.view_as_real(value.resolve_conj())
+
+
 def is_unsteady(exact: torch.Tensor, eager: torch.Tensor) -> bool:
     """Returns True if eager's own deviation from float64 is too large for a comparison with it to show anything."""
+    if exact.is_complex():
+        exact, eager = _real(exact), _real(eager)
     if not exact.is_floating_point():
         return False
     want, own = exact.double(), eager.double()
@@ -181,12 +188,12 @@ def gradients_agree(
 def _gradients(model: torch.nn.Module, inputs: Sequence[Any], seed: int) -> dict[str, torch.Tensor | None]:
     """Returns the gradients of a module's floating parameters and inputs, by name."""
     inputs = copies(inputs)
-    named = {f"input {place}": one for place, one in enumerate(inputs)} | dict(model.named_parameters())
+    named = {f"input {place}": one for place, one in enumerate(leaves(inputs))} | dict(model.named_parameters())
     varying = {name: one for name, one in named.items() if torch.is_tensor(one) and one.is_floating_point()}
     for one in varying.values():
         one.requires_grad_()
     torch.manual_seed(seed)
-    results = [one for one in as_tuple(model(*inputs)) if torch.is_tensor(one) and one.requires_grad]
+    results = [one for one in leaves(model(*inputs)) if torch.is_tensor(one) and one.requires_grad]
     generator = torch.Generator().manual_seed(seed)
     into = [torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one.dtype) for one in results]
     if not results:

@@ -23,8 +23,8 @@ from kernelmate_torch.capture import (
     tensor_spec,
     translated_element,
 )
-from kernelmate_torch.comparing import as_tuple
 from kernelmate_torch.loading import LoadedModule, Refusal, refusal_of
+from kernelmate_torch.nesting import leaves
 from kernelmate_torch.operations import HEAVY, OPERATIONS, VIEWS
 from kernelmate_torch.program import DerivedGraph, GraphNode, ModelProgram, NamedValue, PartToDifferentiate, sizes_in
 
@@ -71,14 +71,16 @@ def refuse_without_gradient(loaded: LoadedModule) -> None:
             a tensor that requires a gradient.
     """
     model, inputs = copied(loaded)
-    tensors = [one for one in (*model.parameters(), *inputs) if torch.is_tensor(one) and one.is_floating_point()]
+    tensors = [
+        one for one in (*model.parameters(), *leaves(inputs)) if torch.is_tensor(one) and one.is_floating_point()
+    ]
     for one in tensors:
         one.requires_grad_()
     try:
         returned = model(*inputs)
     except Exception as error:  # noqa: BLE001 -- whatever the module raises is reported
         raise refusal_of(error, loaded.path, "The module failed with gradients") from None
-    results = [one for one in as_tuple(returned) if torch.is_tensor(one)]
+    results = [one for one in leaves(returned) if torch.is_tensor(one)]
     if not results or any(one.requires_grad for one in results):
         return  # `capture` refuses what is no tensor
     message = "No result of forward depends on an input or a parameter by operations that have a derivative."
@@ -340,7 +342,7 @@ class _BackwardBuilder:
             raise Refusal(f"its gradient needs the size {missing[0]}, which no saved tensor has", file=str(self.loaded.path))  # fmt: skip
         outputs = next(one for one in self.graph.nodes if one.op == "output").args[0]
         return ModelProgram(
-            tuple(nodes), tuple(None if one is None else one.name for one in outputs), True, symbols,
+            tuple(nodes), tuple(None if one is None else one.name for one in outputs), symbols,
             tuple(one.name for one in nodes if one.kind == "input"), starts=tuple(starts),
         )  # fmt: skip
 

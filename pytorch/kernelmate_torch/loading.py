@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from kernelmate_torch.nesting import PLAIN, Parameters, leaf_texts, leaves, parameters_of
 from kernelmate_torch.program import ModelProgram, ModuleFailure
 
 MOST_BYTES = 64 << 20
@@ -35,7 +36,9 @@ SMALLEST = 16
 """Smallest number that a size is halved to."""
 
 
-def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> dict[str, int]:
+def made_smaller(
+    file: Any, limit: int, kept: frozenset[str] = frozenset(), *, together: bool = False
+) -> dict[str, Any]:
     """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
@@ -43,6 +46,7 @@ def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> d
             module's parameters follow from the others.
         limit: bytes that the inputs may take.
         kept: numbers that are not replaced.
+        together: halve equal numbers together, those in tuples of the file too, for a module that needs equal sizes.
 
     Returns:
         The replaced numbers, by name; empty where the inputs fit, or their size cannot be told without making them.
@@ -51,14 +55,17 @@ def made_smaller(file: Any, limit: int, kept: frozenset[str] = frozenset()) -> d
     size = _bytes(make)
     if not callable(make) or size is None or size <= limit:
         return {}
-    used, others = _numbers(file, make) - kept, _numbers(file, getattr(file, "get_init_inputs", None))
+    used = _numbers(file, make, tuples=together) - kept
+    others = _numbers(file, getattr(file, "get_init_inputs", None), tuples=together)
     before = {name: getattr(file, name) for name in sorted(used)}
     for names in (used - others, used):
         while size is not None and size > limit:
-            name = max(sorted(names), key=lambda one: int(getattr(file, one)), default="")
-            if not name or getattr(file, name) < 2 * SMALLEST:
+            largest = max((one for name in names for one in _several(getattr(file, name))), default=0)
+            if largest < 2 * SMALLEST:
                 break
-            setattr(file, name, getattr(file, name) // 2)
+            chosen = [name for name in sorted(names) if largest in _several(getattr(file, name))]
+            for name in chosen if together else chosen[:1]:
+                setattr(file, name, _scaled(getattr(file, name), largest, largest // 2))
             size = _bytes(make)
     return {name: getattr(file, name) for name, value in before.items() if getattr(file, name) != value}
 
@@ -77,7 +84,7 @@ def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> froze
     }
     found = set()
     for name, value in loaded.smaller.items():
-        setattr(file, name, 2 * value)
+        setattr(file, name, tuple(2 * one for one in value) if isinstance(value, tuple) else 2 * value)
         shapes = _shapes(make) or ()
         setattr(file, name, value)
         for held, shape in zip(program.inputs, shapes, strict=False):
@@ -86,11 +93,26 @@ def numbers_of_fixed_sizes(loaded: LoadedModule, program: ModelProgram) -> froze
     return frozenset(found)
 
 
-def _numbers(file: Any, function: Any) -> set[str]:
-    """Returns the names of the file's whole numbers that a function uses."""
+def _several(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _scaled(value: int | tuple[int, ...], before: int, after: int) -> int | tuple[int, ...]:
+    """Returns a number, or a tuple of numbers, with another one in place of one of them."""
+    if isinstance(value, tuple):
+        return tuple(after if one == before else one for one in value)
+    return after
+
+
+def _numbers(file: Any, function: Any, *, tuples: bool) -> set[str]:
+    """Returns the names of the file's whole numbers, and of its tuples of whole numbers, that a function uses."""
     code = getattr(function, "__code__", None)
-    names = () if code is None else code.co_names
-    return {name for name in names if type(vars(file).get(name)) is int}
+    held = {name: vars(file).get(name) for name in (() if code is None else code.co_names)}
+    return {
+        name
+        for name, value in held.items()
+        if type(value) is int or (tuples and type(value) is tuple and value and all(type(one) is int for one in value))
+    }
 
 
 def _bytes(make: Callable[[], Any] | None) -> int | None:
@@ -98,14 +120,14 @@ def _bytes(make: Callable[[], Any] | None) -> int | None:
     given = _fakes(make)
     if given is None:
         return None
-    sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in given if torch.is_tensor(one)]
+    sizes: list[int] = [int(one.element_size()) * math.prod(one.shape) for one in leaves(given) if torch.is_tensor(one)]
     return sum(sizes)
 
 
 def _shapes(make: Callable[[], Any] | None) -> list[tuple[int, ...]] | None:
     """Returns the shapes of the inputs, () for what is not a tensor; None if they cannot be told."""
     given = _fakes(make)
-    return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in given]
+    return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in leaves(given)]
 
 
 def _fakes(make: Callable[[], Any] | None) -> list[Any] | None:
@@ -146,7 +168,7 @@ class LoadedModule:
         path: its file.
         model: the module, in eval mode; a function is wrapped.
         inputs: example inputs, positional.
-        names: forward's parameters that they are for.
+        parameters: those of forward.
         initial: arguments of its class.
         smaller: numbers of the file that were made smaller, so that the inputs fit into memory.
     """
@@ -154,9 +176,14 @@ class LoadedModule:
     path: Path
     model: torch.nn.Module
     inputs: tuple[Any, ...]
-    names: tuple[str, ...]
+    parameters: Parameters
     initial: tuple[Any, ...]
-    smaller: Mapping[str, int] = field(default_factory=dict)
+    smaller: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the texts of forward's parameters that the inputs are for."""
+        return self.parameters.names
 
 
 class FunctionModule(torch.nn.Module):
@@ -180,6 +207,7 @@ def load(
     real_sizes: bool = False,
     limit: int | None = None,
     kept: frozenset[str] = frozenset(),
+    together: bool = False,
 ) -> LoadedModule:
     """Load a file and make its module and example inputs.
 
@@ -191,6 +219,7 @@ def load(
         real_sizes: keep the sizes of large inputs as long as they fit into memory.
         limit: bytes that the inputs may take, in place of what `real_sizes` says.
         kept: numbers of the file that are not made smaller.
+        together: make equal numbers smaller together.
 
     Raises:
         Refusal: the file, the module or its inputs need a change.
@@ -207,7 +236,7 @@ def load(
             hint=f"Did you mean {path}:{near[0]}?" if near else there,
         )
     most = most_bytes(real_sizes=real_sizes) if limit is None else limit
-    smaller = {} if inputs else made_smaller(file, most, kept)
+    smaller = {} if inputs else made_smaller(file, most, kept, together=together)
     torch.manual_seed(seed)
     initial: tuple[Any, ...] = ()
     if isinstance(found, type):
@@ -218,19 +247,25 @@ def load(
         model = FunctionModule(found)
     if not isinstance(model, torch.nn.Module):
         raise Refusal(f"{name} is not a torch.nn.Module.", file=str(path), hint="Give a module's class, or a function.")
-    signature = inspect.signature(getattr(found, "forward", found))
-    names = [one for one in signature.parameters if one != "self"]
+    forward = getattr(found, "forward", found)
+    names = [
+        one.name
+        for one in inspect.signature(forward).parameters.values()
+        if one.name != "self" and one.kind is not one.VAR_KEYWORD
+    ]
     torch.manual_seed(seed)
     given = _inputs(path, file, names, inputs)
-    if len(given) > len(names):
+    parameters = parameters_of(forward, len(given))
+    if len(given) > len(parameters.names):
         raise Refusal(
-            f"{name} takes {len(names)} inputs, and {len(given)} are given.",
+            f"{name} takes {len(parameters.names)} positional inputs, and {len(given)} are given.",
             file=str(path),
             hint="Correct get_inputs or --inputs.",
         )
     model.eval()
-    _check_tensors(path, model, given, names)
-    return LoadedModule(path, model, given, tuple(names[: len(given)]), initial, smaller)
+    _detach(model)
+    _check_tensors(path, model, leaves(given), leaf_texts(parameters.names, given))
+    return LoadedModule(path, model, given, parameters, initial, smaller)
 
 
 def _portable(value: Any) -> bool:
@@ -286,7 +321,14 @@ def _inputs(path: Path, file: Any, names: Sequence[str], described: str) -> tupl
             file=str(path),
             hint=f'Add --inputs "{", ".join(f"{name}=float32[64, 128]" for name in names) or "x=float32[64, 128]"}".',
         )
-    return tuple(_called(path, "get_inputs", made_by))
+    made = _called(path, "get_inputs", made_by)
+    if isinstance(made, dict) or torch.is_tensor(made):
+        raise Refusal(
+            f"get_inputs returns a {'dictionary' if isinstance(made, dict) else 'tensor'}.",
+            file=str(path),
+            hint="Return a list of forward's positional inputs, as [x] or [batch].",
+        )
+    return tuple(made)
 
 
 def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
@@ -331,13 +373,28 @@ def described_inputs(text: str, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(found[name] for name in names[: last + 1])
 
 
+def _detach(model: torch.nn.Module) -> None:
+    """Detaches tensors that a module computed from its parameters, as in `torch.nn.utils.weight_norm`, so that it can be copied."""
+    for module in model.modules():
+        for name, held in vars(module).items():
+            if torch.is_tensor(held) and not held.is_leaf:
+                vars(module)[name] = held.detach()
+
+
 def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], names: Sequence[str]) -> None:
     """Refuses tensors for which there are no kernels.
 
     Raises:
-        Refusal: one is complex, sparse, nested, quantized or empty, or they are on several devices.
+        Refusal: one is sparse, nested, quantized or empty, they are on several devices, or another input is no number.
     """
-    tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=False) if torch.is_tensor(one)]
+    for name, one in zip(names, given, strict=True):
+        if not (torch.is_tensor(one) or isinstance(one, PLAIN)):
+            raise Refusal(
+                f"The input {name} is of type {type(one).__name__}.",
+                file=str(path),
+                hint="Give tensors, numbers and texts, in tuples, lists and dictionaries.",
+            )
+    tensors = [(f"the input {name}", one) for name, one in zip(names, given, strict=True) if torch.is_tensor(one)]
     if not tensors:
         raise Refusal(
             "None of the inputs is a tensor.", file=str(path), hint="Give at least one tensor as example input."
@@ -355,12 +412,6 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
             raise Refusal(f"{_capital(what)} is {kind}.", file=str(path), hint=hint)
         if one.layout != torch.strided:
             raise Refusal(f"{_capital(what)} is sparse.", file=str(path), hint="Pass it dense (Tensor.to_dense).")
-        if one.dtype.is_complex:
-            raise Refusal(
-                f"{_capital(what)} is complex.",
-                file=str(path),
-                hint="Pass real and imaginary part as two tensors (torch.view_as_real).",
-            )
         if one.numel() == 0 and what.startswith("the input"):
             raise Refusal(
                 f"{_capital(what)} has no elements: its shape is {list(one.shape)}.",

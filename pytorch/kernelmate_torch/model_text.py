@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelmate.errors import SourceError
 from kernelmate.session.torch_operator import GradientRegistration, gradient_registration, wrapped
@@ -214,7 +215,7 @@ class _ModelWriter:
             *(["from kernelmate_torch.launching import operator", ""] if kernels else []),
             "HERE = Path(__file__).resolve().parent",
             *(self._path_beside() if self.file.beside else []),
-            f"from {self.file.copy} import {', '.join(sorted({self.file.name, *self.file.helpers}))}  # noqa: E402, F401",
+            f"from {self.file.copy} import {', '.join(sorted({self.file.name, *self.file.helpers, *_classes(self.program.returned)}))}  # noqa: E402, F401",
             "",
             *(f'{name}_kernel = operator(HERE / "kernels" / "{name}.cu")' for name in (*kernels, *backward)),
             "",
@@ -223,8 +224,8 @@ class _ModelWriter:
             f"class ModelNew({self.file.name if self.file.is_class else 'torch.nn.Module'}):",
             f'    """{what}, with kernels for {", ".join(kernels) if kernels else "nothing"}."""',
             "",
-            f"    def forward(self, {', '.join(self.program.inputs)}):",
-            *(f"        {line}" for line in [*self._training(), *heads, *body]),
+            f"    def forward(self, {self.program.parameters}):",
+            *(f"        {line}" for line in [*self._training(), *self._nested(), *heads, *body]),
         ]
         return "\n".join(lines) + "\n"
 
@@ -244,7 +245,7 @@ class _ModelWriter:
         yield f'sys.path.append(str((HERE / "{place}").resolve()))  # for the modules that {self.file.path.name} imports'
 
     def _training(self) -> Iterator[str]:
-        given = ", ".join(self.program.inputs)
+        given = self.program.passed
         eager = f"super().forward({given})" if self.file.is_class else f"{self.file.name}({given})"
         if not self.program.same_in_training:
             yield "if self.training:  # it computes something else in training mode: statistics or random numbers"
@@ -253,22 +254,36 @@ class _ModelWriter:
             yield "if self.training and torch.is_grad_enabled():  # the kernels have no backward"
             yield f"    return {eager}"
 
+    def _nested(self) -> Iterator[str]:
+        """Yields checks of the inputs' containers, and names for the tensors in them."""
+        for name, held in self.program.containers.items():
+            if isinstance(held, int):
+                yield f"if len({name}) != {held}:"
+                yield f'    raise ValueError(f"{name} has to have {held} element{"" if held == 1 else "s"}, and it has {{len({name})}}.")'
+            else:
+                yield f"if set({name}) != {{{', '.join(held)}}}:" if held else f"if {name}:"
+                yield f"    raise ValueError(f\"{name} has to have the keys {', '.join(held)}, and it has {{', '.join(map(repr, {name}))}}.\")"
+        named = [
+            one for one in self.program.nodes if one.kind == "input" and one.tensor and not one.target.isidentifier()
+        ]
+        if named:
+            yield f"{', '.join(self.writer.value(one.name) for one in named)} = {', '.join(one.target for one in named)}"
+
     def _guards(self) -> Iterator[str]:
         """Yields checks of what the program takes for granted: numbers, fixed dimensions, dtypes."""
         for name, value in self.program.fixed.items():
-            yield f"if {name} != {value}:"
-            yield f'    raise ValueError(f"This module was ported for {name} = {value}, and it is {{{name}}}.")'
+            yield f"if {name} {'is not' if value in ('None', 'True', 'False') else '!='} {value}:"
+            said = f"This module was ported for {name} = {value}, and it is {{{name}}}."
+            yield f"    raise ValueError(f{_quoted(said)})"
         for node in self.program.nodes:
             if node.kind != "input" or node.tensor is None:
                 continue
-            spec = node.tensor
-            fixed = [
-                f"{node.target}.shape[{axis}] == {dim}" for axis, dim in enumerate(spec.shape) if isinstance(dim, int)
-            ]
-            met = [f"{node.target}.dim() == {len(spec.shape)}", f"{node.target}.dtype == torch.{spec.dtype}", *fixed]
+            spec, name = node.tensor, self.writer.value(node.name)
+            fixed = [f"{name}.shape[{axis}] == {dim}" for axis, dim in enumerate(spec.shape) if isinstance(dim, int)]
+            met = [f"{name}.dim() == {len(spec.shape)}", f"{name}.dtype == torch.{spec.dtype}", *fixed]
             shape = f"{spec.dtype}[{', '.join('any' if isinstance(one, str) else str(one) for one in spec.shape)}]"
             yield f"if not ({' and '.join(met)}):"
-            yield f'    raise ValueError(f"{node.target} has to be {shape}, and it is {{{node.target}.dtype}}{{list({node.target}.shape)}}.")'
+            yield f'    raise ValueError(f"{node.target} has to be {shape}, and it is {{{name}.dtype}}{{list({name}.shape)}}.")'
 
     def _body(self) -> Iterator[str]:
         """Yields the statements of `forward` after its checks."""
@@ -276,9 +291,19 @@ class _ModelWriter:
         yield from writer.statements(*(one for one in self.program.outputs if one), *self.program.written.values())
         for path, name in self.program.written.items():
             yield f"{self._attribute(path)}.copy_({writer.value(name)})"
-        values = ["None" if one is None else writer.value(one) for one in self.program.outputs]
-        several = f"({', '.join(values)}{',' if len(values) == 1 else ''})"
-        yield f"return {several if self.program.several else values[0]}"
+        yield f"return {self._returned(self.program.returned)}"
+
+    def _returned(self, record: Any) -> str:
+        """Returns the text of what forward returns."""
+        kind = next(iter(record)) if isinstance(record, dict) else ""
+        if kind == "dict":
+            return f"{{{', '.join(f'{key}: {self._returned(one)}' for key, one in record['dict'])}}}"
+        if kind not in ("tuple", "list", "call"):
+            return self.writer.text(record)
+        several = [self._returned(one) for one in record["items" if kind == "call" else kind]]
+        if kind == "tuple":
+            return f"({', '.join(several)}{',' if len(several) == 1 else ''})"
+        return f"[{', '.join(several)}]" if kind == "list" else f"{record['call']}({', '.join(several)})"
 
     def _outside(self, node: GraphNode) -> str:
         """Returns the text of a parameter, a buffer or a constant."""
@@ -299,6 +324,21 @@ class _ModelWriter:
         if all(one.isidentifier() or one.isdigit() for one in steps):
             return "self" + "".join(f"[{one}]" if one.isdigit() else f".{one}" for one in steps)
         return f"dict([*self.named_parameters(), *self.named_buffers()])[{path!r}]"
+
+
+def _quoted(text: str) -> str:
+    """Returns a text as a literal of Python, in double quotes where it contains none."""
+    return repr(text) if '"' in text or "\\" in text else f'"{text}"'
+
+
+def _classes(record: Any) -> list[str]:
+    """Returns the classes of what forward returns."""
+    if isinstance(record, dict):
+        return [
+            *([record["call"]] if "call" in record and record["call"].isidentifier() else []),
+            *(name for one in record.values() for name in _classes(one)),
+        ]
+    return [name for one in record for name in _classes(one)] if isinstance(record, list) else []
 
 
 def _test_text(file: PortedFile, program: ModelProgram, *, backward: bool) -> str:

@@ -37,11 +37,8 @@ def _rms_norm(
     sizes: SizeTexts, out: TensorSpec, x: NumpyValue, shape: Sequence[Any], weight: Any = None, eps: Any = None
 ) -> str:
     axes = axis_text(list(range(-len(shape), 0)), x.rank)
-    eps = (
-        eps
-        if eps is not None
-        else {"float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(x.spec.dtype, 2.0**-23)
-    )
+    if eps is None:
+        raise Untranslated("a root mean square without a number for eps, which then follows from the dtype")
     return _affine(f"{x} / np.sqrt(({x} ** 2).mean(axis={axes}, keepdims=True) + {eps})", weight, None)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from kernelmate_torch.program import Dim, TensorSpec
+from kernelmate_torch.program import SYMBOL, Dim, TensorSpec
 
 
 class Untranslated(Exception):
@@ -109,8 +110,6 @@ class SizeTexts:
 
 def substituted(expression: str, names: dict[str, str]) -> tuple[str, bool]:
     """Returns an expression with symbols replaced by names, and True if one has no name."""
-    import re
-
     missing = False
 
     def replace(match: re.Match[str]) -> str:
@@ -119,7 +118,7 @@ def substituted(expression: str, names: dict[str, str]) -> tuple[str, bool]:
             missing = True
         return names.get(match[0], match[0])
 
-    return re.sub(r"[A-Za-z_]\w*", replace, expression), missing
+    return SYMBOL.sub(replace, expression), missing
 
 
 def number_text(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelmate.records import Argument
 from kernelmate.source.examples import LITERAL, UNNAMED
+from kernelmate.synthesis.draft import CPP_WORDS
 from kernelmate_torch.numpy_text import HELPERS, NumpyValue, SizeTexts, Untranslated, substituted
 from kernelmate_torch.operations import OPERATIONS
 from kernelmate_torch.program import Dim, GraphNode, ModelProgram, TensorSpec, nodes_in
@@ -26,7 +27,7 @@ INDICES = {
 MOST_PRODUCT = 1 << 18
 """Largest product of a part's sizes at which kernels are judged in the emulator; larger examples are halved."""
 
-_RESERVED = {"np", "math", "block", "grid", "cdiv", "min", "max", *HELPERS, "normalised"}
+_RESERVED = {"np", "math", "block", "grid", "cdiv", "min", "max", *HELPERS, "normalised", *CPP_WORDS}
 
 SHORT = {
     "scaled_dot_product_attention": "attention",

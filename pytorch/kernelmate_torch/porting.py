@@ -180,6 +180,8 @@ class Porter:
             return NOT_TENSOR
         if node.tensor is None:
             return VIEW if node.target in VIEWS else f"{name} gives several values"
+        if self._is_complex(node):
+            return VIEW if node.target in VIEWS else f"{name} computes complex numbers"
         if node.target not in OPERATIONS:
             if any(one in name for one in RANDOM):
                 return f"{name} draws random numbers, whose sequence stays PyTorch's"
@@ -194,6 +196,11 @@ class Porter:
             random = " (its sequence stays PyTorch's)" if "random" in str(reason) else ""
             return f"{reason}{random}"
         return ""
+
+    def _is_complex(self, node: GraphNode) -> bool:
+        """Returns True for an operation of complex numbers, which kernels do not take."""
+        named = (self.program.node(name).tensor for name in nodes_in([*node.args, *node.kwargs.values()]))
+        return any(one is not None and one.dtype.startswith("complex") for one in (node.tensor, *named))
 
     def _alone(self, node: GraphNode) -> ModelProgram:
         """Returns a program in which the node's result is used, so that it can be translated by itself."""
@@ -334,18 +341,14 @@ class Porter:
         size = judged_size(function, gpu=self.request.real_sizes)
         target = self.request.folder / "kernels" / f"{function.name}.cu"
         return KernelRequest(
-            found, Examples(function.arguments, size), target, function.name, require=function.require, planned=function.size,
-            results=() if self.graph is None else self._dtypes(function, found.results),
+            found, Examples(function.arguments, size), target, function.name, require=function.require,
+            dtypes=self._dtypes(function), planned=function.size,
         )  # fmt: skip
 
-    def _dtypes(self, function: PartFunction, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        """Returns the dtypes of results of the backward graph, which computes in float32 where its inputs are shorter."""
-        names = names or ["out"]
-        taken = {one.name for one in function.arguments} | {function.name}
+    def _dtypes(self, function: PartFunction) -> tuple[str | None, ...]:
+        """Returns the dtypes of floating results: the program may convert them, or compute in float32 where inputs are shorter."""
         specs = [self.program.node(name).tensor for name in function.outputs]
-        if len(names) != len(specs) or taken & set(names):
-            return ()
-        return tuple((name, one.dtype) for name, one in zip(names, specs, strict=True) if one and "float" in one.dtype)
+        return tuple(one.dtype if one is not None and "float" in one.dtype else None for one in specs)
 
 
 @contextlib.contextmanager

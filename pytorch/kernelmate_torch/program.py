@@ -14,6 +14,9 @@ import msgspec
 Dim: TypeAlias = int | str
 """A dimension's number, or an expression over the program's symbols."""
 
+SYMBOL = re.compile(r"[A-Za-z_]\w*\b(?!\()")
+"""A symbol in the text of a dimension; `max(` and `min(` are functions."""
+
 NodeKind: TypeAlias = Literal["input", "parameter", "buffer", "constant", "call"]
 
 
@@ -53,11 +56,15 @@ class ModelProgram(msgspec.Struct, frozen=True):
 
     Attributes:
         nodes: in order of execution.
-        outputs: names of what it returns, None for a returned None; one entry for each element of a returned tuple.
-        several: True if it returns a tuple or list, although of one element.
+        outputs: names of the tensors that it returns; of a backward graph, None for a gradient that there is not.
         symbols: the number that each symbol, and each expression over them, had in the example inputs.
-        inputs: names of forward's parameters, in order.
-        fixed: parameters that are not tensors, with their values' text: the program holds for these values alone.
+        inputs: texts of what forward is given, in order: `x`, `state[0]`, `batch['x']`.
+        returned: what it returns, as arguments of operations are: `{"tuple": [...]}`, `{"list": [...]}`, `{"dict": [[key, one], ...]}` and
+            `{"call": name of a class, "items": [...]}` for what is nested.
+        parameters: text of forward's parameter list.
+        passed: text of the arguments by which a call is passed on.
+        containers: inputs that are nested, with the texts of their keys, or their length.
+        fixed: inputs that are not tensors, with their values' text: the program holds for these values alone.
         written: for a buffer that forward changes, its attribute path and the node with its new value.
         same_in_training: True if training mode computes the same.
         smaller: numbers of the module's file that were made smaller, so that its example inputs fit into memory.
@@ -67,15 +74,23 @@ class ModelProgram(msgspec.Struct, frozen=True):
 
     nodes: tuple[GraphNode, ...]
     outputs: tuple[str | None, ...]
-    several: bool
     symbols: dict[str, int]
     inputs: tuple[str, ...]
+    returned: Any = None
+    parameters: str = ""
+    passed: str = ""
+    containers: dict[str, tuple[str, ...] | int] = {}
     fixed: dict[str, str] = {}
     written: dict[str, str] = {}
     same_in_training: bool = True
-    smaller: dict[str, int] = {}
+    smaller: dict[str, int | tuple[int, ...]] = {}
     notes: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> set[str]:
+        """Returns the names of forward's parameters."""
+        return set(re.findall(r"[A-Za-z_]\w*", self.passed))
 
     def node(self, name: str) -> GraphNode:
         """Returns the node of a name."""
@@ -189,7 +204,7 @@ def nodes_in(value: Any) -> list[str]:
 def sizes_in(value: Any) -> list[str]:
     """Returns the symbols of sizes that an argument, or nested arguments, contain."""
     if isinstance(value, dict):
-        return re.findall(r"[A-Za-z_]\w*", value["size"]) if "size" in value else []
+        return SYMBOL.findall(value["size"]) if "size" in value else []
     if isinstance(value, list | tuple):
         return [name for one in value for name in sizes_in(one)]
     return []

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from kernelmate_torch.capture import Captured, capture
 from kernelmate_torch.comparing import (
-    as_tuple,
     cases,
     copies,
     deviation,
@@ -27,6 +26,7 @@ from kernelmate_torch.comparing import (
 )
 from kernelmate_torch.gradients import BackwardGraph, differentiate, refuse_without_gradient
 from kernelmate_torch.loading import LoadedModule, Refusal, load, module_of, numbers_of_fixed_sizes, refusal_of
+from kernelmate_torch.nesting import leaves, places
 from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.part_timing import time_part
 from kernelmate_torch.program import Agreement, DerivedGraph, ModelProgram, PartToDifferentiate, PartToTime
@@ -65,17 +65,24 @@ class ModuleServer:
             return refusal.failure
 
     def _export(self, request: Mapping[str, Any]) -> ModelProgram:
-        """Loads and exports the module, again where it holds for one value of a size that was made smaller."""
+        """Loads and exports the module, again where it holds for one value of a size that was made smaller, or needs equal sizes."""
         kept: frozenset[str] = frozenset()
+        together = False
         while True:
             self._loaded = load(
                 Path(request["path"]), request["name"], request["inputs"], request["seed"],
-                real_sizes=request["real_sizes"], kept=kept,
+                real_sizes=request["real_sizes"], kept=kept, together=together,
             )  # fmt: skip
             self._graphs = []
             if request["backward"]:
                 refuse_without_gradient(self._loaded)
-            self._captured = capture(self._loaded)
+            try:
+                self._captured = capture(self._loaded)
+            except Refusal:
+                if together or not self._loaded.smaller:
+                    raise
+                together = True
+                continue
             fixed = numbers_of_fixed_sizes(self._loaded, self._captured.program)
             if not fixed:
                 return replace(self._captured.program, smaller=dict(self._loaded.smaller))
@@ -166,27 +173,36 @@ def _verified(
     with torch.no_grad():
         try:
             torch.manual_seed(seed)
-            exact = as_tuple(exact_model(*(copies(inputs) if random else doubled(copies(inputs)))))
+            exact = leaves(exact_model(*(copies(inputs) if random else doubled(copies(inputs)))))
             torch.manual_seed(seed)
-            eager = as_tuple(old(*copies(inputs)))
+            returned = old(*copies(inputs))
         except Exception:  # noqa: BLE001 -- the module itself does not take such inputs
             return None, ""
         try:
             torch.manual_seed(seed)
-            made = as_tuple(new(*copies(inputs)))
+            made = new(*copies(inputs))
         except Exception as error:  # noqa: BLE001 -- whatever it is, the new module is wrong
             return 0.0, f"the new module raised {type(error).__name__}: {error}"
+    if places(made) != places(returned):
+        return 0.0, f"the new module returns {_described(made)} in place of {_described(returned)}"
     most, steady = 0.0, True
-    pairs = [(f"result {place}", *three) for place, three in enumerate(zip(made, exact, eager, strict=True))]
+    results = zip(places(made), leaves(made), exact, leaves(returned), strict=True)
+    pairs = [(f"result {place or 0}", *three) for place, *three in results]
     states = zip(new.state_dict().items(), exact_model.state_dict().values(), old.state_dict().values(), strict=True)
     pairs += [(f"the state {name}", one, exact_one, eager_one) for (name, one), exact_one, eager_one in states]
     for name, one, exact_one, eager_one in pairs:
+        if torch.is_tensor(one) != torch.is_tensor(eager_one) or not (torch.is_tensor(one) or one == eager_one):
+            return most, f"{name} is {one!r} in place of {eager_one!r}"
         if torch.is_tensor(one):
             relative, wrong = deviation(one, exact_one, eager_one)
             if wrong:
                 return most, f"{name} {wrong}"
             most, steady = max(most, relative), steady and not is_unsteady(exact_one, eager_one)
     return most if steady else None, ""
+
+
+def _described(value: Any) -> str:
+    return ", ".join(places(value)) or "one value"
 
 
 class _Recorder(torch.fx.Interpreter):
@@ -222,7 +238,7 @@ def _values(captured: Captured, model: torch.nn.Module, inputs: tuple[Any, ...])
     state = dict(model.state_dict(keep_vars=True))
     state |= dict(model.named_buffers())
     signature = exported.graph_signature
-    user = iter(one for one in inputs)
+    user = iter(leaves(inputs))
     given: list[Any] = []
     for spec in signature.input_specs:
         kind = spec.kind.name

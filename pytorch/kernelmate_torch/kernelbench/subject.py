@@ -20,9 +20,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_flatten
 
-from kernelmate_torch.comparing import as_tuple, drawn
+from kernelmate_torch.comparing import drawn
 from kernelmate_torch.kernelbench.tape import Change, Tape, Watcher, record
 from kernelmate_torch.loading import MODULE_NAME, LoadedModule, Refusal, load, refusal_of
+from kernelmate_torch.nesting import leaves
 
 RUN_S = 0.04
 """Estimated seconds of one call on the CPU to which sizes are halved, since the audit makes hundreds of calls."""
@@ -89,7 +90,7 @@ def size_facts(path: Path, seed: int, limit: int | None) -> SizeFacts:
             Exception
         ):  # what depends on values has no such tape; it is recorded with values below
             tape, returned = record(loaded.model.train(), loaded.inputs, path)
-            results = [one for one in as_tuple(returned) if torch.is_tensor(one)]
+            results = [one for one in leaves(returned) if torch.is_tensor(one)]
         inputs = [one for one in loaded.inputs if torch.is_tensor(one)]
         state = [*loaded.model.parameters(), *loaded.model.buffers()]
         return SizeFacts(tape, _bytes(inputs), _bytes([*inputs, *state, *results]), loaded.smaller)

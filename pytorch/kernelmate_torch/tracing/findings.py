@@ -125,6 +125,8 @@ def _given_away(view: TraceView, key: str, kernel: Mapping[str, Any]) -> Iterato
         own = one["file"], one["guard_line"] or one["line"]
         file, line = own if guard else _assignment(view, one["name"].rpartition(".")[2]) or own
         by = f" by `{guard}`" if guard else ""
+        if one.get("objects"):
+            by = f" in {one['objects']} object{'' if one['objects'] == 1 else 's'} of the class"
         message = f"{one['name']} ({file_name(one['file'])}:{one['line']}) stands for {without_folders(one['stands_for'])}{by}"
         cause = cause_of(guard, ()) if guard else "a name with another value"
         yield TraceFinding("rebound", (kernel["name"],), file, line, message, 0, guard, cause)

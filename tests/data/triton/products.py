@@ -167,3 +167,29 @@ def average_pool(x, y, columns, BLOCK: tl.constexpr):
         for across in tl.static_range(2):
             acc += tl.load(x + (2 * row + down) * columns + 2 * j + across, mask=j < half, other=0.0)
     tl.store(y + row * half + j, acc * 0.25, mask=j < half)
+
+
+# /// kernelmate
+# sizes = [{ M = 40, N = 48, K = 72 }, { M = 3, N = 8, K = 16 }]
+# require = ["N % 8 == 0", "K % 8 == 0"]
+# grid = ["cdiv(M, BLOCK)", "cdiv(N, BLOCK)"]
+# options = ["BLOCK=32"]
+# reference = "a.astype(np.float32) @ b"
+# [args]
+# a = "in float16[M, K]"
+# b = "in float16[K, N]"
+# c = "out float32[M, N]"
+# M = "int32"
+# N = "int32"
+# K = "int32"
+# ///
+@triton.jit
+def described_matmul(a, b, c, M, N, K, BLOCK: tl.constexpr):
+    left = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BLOCK, BLOCK])
+    right = tl.make_tensor_descriptor(b, shape=[K, N], strides=[N, 1], block_shape=[BLOCK, BLOCK])
+    result = tl.make_tensor_descriptor(c, shape=[M, N], strides=[N, 1], block_shape=[BLOCK, BLOCK])
+    i, j = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        acc = tl.dot(left.load([i, k]), right.load([k, j]), acc)
+    result.store([i, j], acc)

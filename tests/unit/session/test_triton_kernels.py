@@ -15,6 +15,7 @@ from kernelmate.records import FindingCode, Kernel
 from kernelmate.session import Session
 from kernelmate.session.authors import SearchOptions, authors
 from kernelmate.source import contract_for, load_kernel, load_kernels
+from kernelmate.source.launch import argument_shapes
 from kernelmate.source.triton import function_of, same_elsewhere
 from kernelmate.source.triton_contract import values_of
 from kernelmate.suggest.triton import TritonRecipes
@@ -69,6 +70,8 @@ FAULTS = {
     "variance by squares": ("layer_norm_backward", "tl.where(inside, value - mean, 0.0)", "value - mean", None),
     "a table read at the token": ("embedding", "row * width + i", "token * width + i", None),
     "a label left out": ("cross_entropy", "+ top - own", "+ top", None),
+    "the last tile of a description left out": ("described_matmul", "range(0, K, BLOCK)", "range(0, K - BLOCK + 1, BLOCK)", None),
+    "a description of too many rows": ("described_matmul", "(c, shape=[M, N]", "(c, shape=[M + 1, N]", FindingCode.OUT_OF_BOUNDS_WRITE),
     "a scan in another order": ("linear_recurrence", "(decay, value), 0, first_order", "(value, decay), 0, first_order", None),
     "a tap left out": ("max_pool", "tl.static_range(TAPS)", "tl.static_range(TAPS - 1)", None),
 }  # fmt: skip
@@ -101,6 +104,17 @@ def test_an_error_in_a_function_that_is_called_is_told_in_that_function(tmp_path
     (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
     assert error.message == "missing is not defined"
     assert "missing" in path.read_text().split("\n")[(error.line or 0) - 1]
+
+
+def test_an_error_far_down_a_chain_of_calls_is_told_soon(tmp_path: Path, session: Session) -> None:
+    path = Path(shutil.copy(SAMPLES / "elements.py", tmp_path))
+    calls = "".join(f"@triton.jit\ndef step{n}(x):\n    return step{n + 1}(x)\n\n\n" for n in range(40))
+    last = '@triton.jit\ndef step40(x):\n    tl.static_assert(False, "never")\n    return x\n\n\n'
+    text = path.read_text().replace("tl.exp2(-x * LOG2E)", "step0(-x * LOG2E)")
+    path.write_text(text.replace("@triton.jit\n", f"{calls}{last}@triton.jit\n", 1))
+    (verdict,) = session.check(load_kernel(f"{path}::silu_and_mul"))
+    (error,) = [one for one in verdict.diagnostics if one.severity == "error"]
+    assert error.message == "never"
 
 
 IMPORTING = """import triton
@@ -273,6 +287,16 @@ def test_code_for_new_instructions_is_emulated_as_older_code(tmp_path: Path, ses
     (verdict,) = session.check(load_kernel(f"{path}::matmul"))
     assert verdict.compiled
     assert any("code for sm_80 runs instead" in one.message for one in verdict.diagnostics)
+
+
+def test_data_that_the_compiler_keeps_for_each_block_get_memory(session: Session) -> None:
+    """Hopper's code for a description makes a map of 128 bytes in each block; sm_80's loads by addresses."""
+    prepared = session.prepare(KERNELS["described_matmul"])[0]
+    assert prepared.compiled.scratch_bytes == 3 * 128
+    assert prepared.contract is not None
+    own = prepared.contract.args[-1]
+    assert (own.direction, own.align) == ("scratch", 128)
+    assert argument_shapes(prepared.contract, prepared.contract.sizes[0])[own.name] == (3 * 128 * 4,)
 
 
 def test_constants_and_configurations_are_searched(session: Session) -> None:

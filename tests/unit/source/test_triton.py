@@ -101,6 +101,18 @@ def test_a_constant_follows_from_a_parameter_that_heuristics_compare_with_none(
     assert f"HAS_BIAS={value}" in contract_for(kernel).options
 
 
+def test_a_constant_that_heuristics_compute_from_others_follows_and_one_of_sizes_is_asked_for(tmp_path: Path) -> None:
+    tables = "@triton.heuristics({'HALF': lambda args: args['BLOCK'] // 2, 'WIDE': lambda a: a['BLOCK'] > 64})\n"
+    kernel = KERNEL.replace("n, BLOCK", "n, HALF: tl.constexpr, WIDE: tl.constexpr, BLOCK")
+    options = contract_for(kernel_of(tmp_path, HEAD + CONTRACT + tables + kernel)).options
+    assert {"HALF=64", "WIDE=True"} <= {*options}
+    even = "@triton.heuristics({'EVEN': lambda args: args['n'] % args['BLOCK'] == 0})\n"
+    kernel = KERNEL.replace("n, BLOCK", "n, EVEN: tl.constexpr, BLOCK")
+    with pytest.raises(ContractError, match=r"EVEN of .* is n % BLOCK == 0 at each launch") as caught:
+        contract_for(kernel_of(tmp_path, HEAD + CONTRACT + even + kernel))
+    assert "EVEN=False" in (caught.value.hint or "")
+
+
 def test_the_contract_to_complete_has_truth_values_for_flags(tmp_path: Path) -> None:
     flagged = (
         KERNEL.replace("n, BLOCK", "n, CAUSAL: tl.constexpr, BLOCK") + "    if not CAUSAL and n > 1:\n        return\n"

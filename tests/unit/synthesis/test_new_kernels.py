@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.errors import ReferenceFailed
+from kernelmate.errors import ReferenceFailed, UsageError
 from kernelmate.session import Session
 from kernelmate.session.writing import write_kernel
 from kernelmate.source import load_kernel
@@ -56,6 +56,19 @@ def test_a_function_that_raises_whatever_divides_its_sizes_is_refused(tmp_path: 
     (tmp_path / "odd.py").write_text("def odd(x: 'float32[n=96]'):\n    assert len(x) == 96\n    return x\n")
     with pytest.raises(ReferenceFailed, match="at the example's size it does not"):
         write_kernel(session, request_for(tmp_path / "odd.py", "odd", tmp_path))
+
+
+def test_words_of_cpp_name_no_parameter_and_an_axis_of_one_may_be_missing(tmp_path: Path, session: Session) -> None:
+    """The result is named new, and z lacks the first axis of the product that it is added to."""
+    arrays = "i: 'float32[1, rows=4, 8]', c: 'float32[1, rows, 8]', w: 'float32[32, 8]', z: 'float32[rows, 32]'"
+    text = "    new = np.tanh(i) * c\n    return new, new @ w.T + z\n"
+    (tmp_path / "cell.py").write_text(f"import numpy as np\n\n\ndef cell({arrays}):\n{text}")
+    outcome = write_kernel(session, request_for(tmp_path / "cell.py", "cell", tmp_path), most=1)
+    assert outcome.best is not None, outcome.notes
+    assert "new" not in [one.name for one in outcome.best.contract.args]
+    (tmp_path / "named.py").write_text("def named(register: 'float32[rows=96]'):\n    return register * 2\n")
+    with pytest.raises(UsageError, match="register is a word of C"):
+        write_kernel(session, request_for(tmp_path / "named.py", "named", tmp_path))
 
 
 TOTALS = """import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from kernelmate_torch import operations, porting
 from kernelmate_torch.module_process import ModuleProcess
 from kernelmate_torch.porting import Porter, PortRequest
 from kernelmate_torch.program import Agreement
-from tests.unit.torch.ported_modules import DATA, eager, first_kernel, module_file, port_command, ported
+from tests.unit.torch.ported_modules import DATA, HEAD, eager, first_kernel, module_file, port_command, ported
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
 
@@ -102,20 +103,34 @@ def test_the_command_writes_a_module_whose_kernels_are_judged_right(
 def test_the_written_test_passes_and_a_second_run_refuses_to_overwrite(run: Callable[..., Result], tmp_path: Path):
     (tmp_path / "model.py").write_text((DATA / "buffers.py").read_text())
     assert run("model.py", "--quiet").exit_code == 0
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", "model_new"]  # fmt: skip
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**_environment(), "PYTHONPATH": f"{root}:{root}/pytorch"},
-    )
+    done = written_test(tmp_path, "model_new")
     assert done.returncode == 0, done.stdout + done.stderr
     before = (tmp_path / "model_new" / "model_new.py").read_bytes()
     again = run("model.py")
     assert again.exit_code == 2
     assert (tmp_path / "model_new" / "model_new.py").read_bytes() == before
+
+
+def written_test(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Returns the run of the test that was written into a folder."""
+    root = Path(__file__).resolve().parents[3]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        ".",
+        name,
+    ]
+    paths = f"{root}:{root}/pytorch"
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env={**_environment(), "PYTHONPATH": paths}
+    )
 
 
 def _environment() -> dict[str, str]:
@@ -235,6 +250,123 @@ def test_a_function_is_ported_with_described_inputs(
     assert [one.function.name for one in parts if one.function] == ["mul_sigmoid_mul"]
 
 
+NESTED = """
+from typing import NamedTuple
+
+
+class Gated(NamedTuple):
+    value: torch.Tensor
+    rows: int
+
+
+class Model(nn.Module):
+    def forward(self, batch, state, *more, scale=2.0, mask=None):
+        x, y = batch["x"], batch["y"]
+        gate = torch.sigmoid(x + state[0]) * scale + more[0]
+        if mask is not None:
+            gate = gate * mask
+        return Gated(gate * y, x.shape[0]), {"gate": [gate, None, batch["kind"]]}
+
+
+def get_inputs():
+    batch = {"x": torch.randn(4, 6), "y": torch.randn(4, 6), "kind": "gate"}
+    return [batch, (torch.randn(4, 6), torch.randn(6)), torch.randn(6)]
+"""
+
+
+def test_nested_inputs_and_results_keep_their_structure_and_forward_its_parameters(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "nested.py"
+    path.write_text(HEAD.replace("class Model(nn.Module):\n", "") + NESTED)
+    program, _, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, agreement.compared) == ("", 8)
+    assert program.inputs == ("batch['x']", "batch['y']", "batch['kind']", "state[0]", "state[1]", "more[0]")
+    monkeypatch.syspath_prepend(tmp_path / "new")
+    new = _loading.module_of(tmp_path / "new" / "model_new.py", "nested_model_new")
+    inputs = new.get_inputs()
+    (value, rows), results = new.ModelNew().eval()(*inputs, scale=2.0)
+    assert (value.shape, rows, results["gate"][1:]) == ((4, 6), 4, [None, "gate"])
+    for said, given, named in (
+        ("more has to have 1 element, and it has 2", (*inputs, torch.randn(6)), {}),
+        ("the keys 'x', 'y', 'kind', and it has 'x', 'y', 'kind', 'z'", ({**inputs[0], "z": 1}, *inputs[1:]), {}),
+        ("ported for scale = 2.0, and it is 3.0", inputs, {"scale": 3.0}),
+        ("ported for mask = None", inputs, {"mask": torch.ones(6)}),
+        ("ported for batch['kind'] = 'gate', and it is up", ({**inputs[0], "kind": "up"}, *inputs[1:]), {}),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            new.ModelNew().eval()(*given, **named)
+    done = written_test(tmp_path, "new")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_operations_of_complex_numbers_stay_eager(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path,
+        "y = torch.fft.rfft(x) * self.w\nreturn torch.tanh(y.abs() * 2) + 1, y",
+        init="self.w = nn.Parameter(torch.randn(4, dtype=torch.complex64))",
+    )
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, eager(parts)) == ("", ["_fft_r2c", "mul", "abs"])
+
+
+def test_an_eps_that_follows_from_the_dtype_is_the_module_s(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    """In float64, where parts are compared, `nn.RMSNorm` without eps would have another one."""
+    path = module_file(
+        tmp_path, "return self.norm(x), self.short(x.bfloat16())", init="self.norm, self.short = nn.RMSNorm(6), nn.RMSNorm(6).bfloat16()"
+    )  # fmt: skip
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, eager(parts)) == ("", [])
+
+
+def test_blocks_of_autocast_and_no_grad_are_ported_with_the_casts_that_they_make(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path,
+        "with torch.no_grad():\n    y = torch.tanh(x)\n"
+        'with torch.autocast("cpu", dtype=torch.bfloat16):\n    y = self.norm(F.silu(self.fc(x)) + y)\nreturn y',
+        init="self.fc, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)",
+    )
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, eager(parts)) == ("", [])
+
+
+def test_results_keep_the_dtypes_that_the_module_converts_them_to(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(tmp_path, "z = x.bfloat16() * 2\nreturn z, z.half() + 1, x.double().mean(-1) * 2, x.max(-1)")
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, eager(parts)) == ("", [])
+
+
+def test_a_module_that_keeps_tensors_computed_from_its_parameters_is_ported(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    """`torch.nn.utils.weight_norm` keeps such a weight, of which torch makes no copy."""
+    path = module_file(
+        tmp_path, "return torch.tanh(self.fc(x)) * 2", init="self.fc = torch.nn.utils.weight_norm(nn.Linear(6, 5))"
+    )
+    _, _, agreement = ported(process, session, path, tmp_path)
+    assert agreement.wrong == ""
+
+
+def test_a_rotation_stays_whole_and_remainders_of_sizes_are_python(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path, "return torch.roll(x.exp() + 1, 2, 0), torch.relu(x).repeat(2, 1)[: x.shape[0] % 3 + 1]"
+    )
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert agreement.wrong == ""
+    assert "roll" in eager(parts)
+    assert "rows % 3" in (tmp_path / "new" / "model_new.py").read_text()
+
+
 def test_described_inputs_are_normal_uniform_or_whole() -> None:
     described = "x=float32[400], p=float32[400] ~ uniform(0.25, 0.75), ids=int64[400] ~ integers(3, 5), scale=-1e-3"
     x, p, ids, scale = _loading.described_inputs(described, ["x", "p", "ids", "scale"])
@@ -271,13 +403,13 @@ ERRORS = {
         None,
     ),
     "an input in place": ("x += 1\nreturn x * 2", "torch.randn(4, 6)", "changes its input x in place", 8),
-    "a complex input": ("return x.abs()", "torch.randn(4, 6, dtype=torch.complex64)", "complex", None),
-    "complex numbers inside": ("return torch.fft.fft(x).abs()", "torch.randn(4, 6)", "complex", 8),
     "a sparse input": ("return x + x", "torch.eye(6).to_sparse()", "sparse", None),
     "no elements": ("return x + 1", "torch.randn(0, 6)", "no elements", None),
     "two devices": ("return x + y", 'torch.randn(4, 6), torch.randn(4, 6, device="meta")', "several devices", None),
     "an exception": ("return x @ x", "torch.randn(4, 6)", "RuntimeError: mat1 and mat2", 8),
-    "a dictionary": ('return {"x": x}', "torch.randn(4, 6)", "returns a dict", None),
+    "a set": ("return {x, x + 1}", "torch.randn(4, 6)", "returns a set", None),
+    "an input too many": ("return x", "torch.randn(4, 6), 3, 4", "takes 2 positional inputs, and 3", None),
+    "an object in a list": ("return x[0]", "[torch.randn(4, 6), object()]", "input x\\[1\\] is of type object", None),
     "no tensor": ("return x + 1", "3", "None of the inputs is a tensor", None),
 }
 

@@ -353,7 +353,7 @@ OWN_BACKWARD = """class Twice(torch.autograd.Function):
 REFUSALS = {
     "whole numbers": ("return x.argmax(1)", "forward returns int64, which has no gradient", None),
     "a detached result": ("return torch.exp(x.detach())", "have a derivative", None),
-    "a dictionary": ("return {'y': torch.exp(x)}", "forward returns a dict", None),
+    "a set": ("return {x * self.weight}", "returns a set", None),
     "no gradients": ("with torch.no_grad():\n    return torch.exp(x)", "have a derivative", None),
     "a leaf changed in place": (
         "self.weight.add_(1)\nreturn x * self.weight",

@@ -25,7 +25,7 @@ def call(name: str, target: str, *args: object, shape: tuple[Dim, ...], dtype: s
 
 def program(*nodes: GraphNode, symbols: dict[str, int] | None = None) -> ModelProgram:
     inputs = tuple(one.target for one in nodes if one.kind == "input")
-    return ModelProgram(nodes, (nodes[-1].name,), False, symbols or {}, inputs)
+    return ModelProgram(nodes, (nodes[-1].name,), symbols or {}, inputs)
 
 
 def function(made: ModelProgram, *, literal: bool = False) -> PartFunction:

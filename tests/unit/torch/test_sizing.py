@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: make train-tools")
 
 from kernelmate_torch.loading import made_smaller
+from kernelmate_torch.module_process import ModuleProcess
 
 LARGE = """
 import torch
@@ -69,3 +70,25 @@ def test_a_file_whose_inputs_take_terabytes_is_ported_at_smaller_ones(tmp_path: 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "ported and compared with batch = " in " ".join(ran.stdout.split())
     assert "model_36_Norm__eager.batch = " in (tmp_path / "new" / "test_model_new.py").read_text()
+
+
+EQUAL = """
+import torch
+
+rows, shape = 32768, (32768,)
+
+class Model(torch.nn.Module):
+    def forward(self, x, target):
+        return torch.relu(1 - x * target).mean()
+
+def get_inputs():
+    return [torch.rand(rows, *shape), torch.rand(rows)]
+"""
+
+
+def test_a_module_that_needs_equal_sizes_is_exported_with_numbers_halved_together(tmp_path: Path) -> None:
+    assert made_smaller(file_of(EQUAL), 1 << 22, together=True) == {"rows": 512, "shape": (512,)}
+    (tmp_path / "hinge.py").write_text(EQUAL)
+    with ModuleProcess(tmp_path, 100) as process:
+        program = process.export(tmp_path / "hinge.py", "Model", "", 0)
+    assert program.smaller == {"rows": 2048, "shape": (2048,)}

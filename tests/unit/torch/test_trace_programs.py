@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ FALLBACKS = {
     "odd_columns": ("guard", "shape", 3),
     "overridden": ("replaced", "a later registration", 3),
     "patched_name": ("rebound", "a name with another value", 2),
+    "replaced_method": ("rebound", "a name with another value", 0),
     "strides": ("guard", "strides or alignment", 3),
     "subset_of_layers": ("guard", "a condition", 4),
     "suppressed_error": ("except", "an error that is caught", 2),
@@ -47,7 +49,10 @@ SOUND = sorted(one.stem for one in (DATA / "sound").glob("*.py"))
 
 def traced(program: Path) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KERNELMATE_")}
-    environment |= {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "pytorch", DATA))), "OMP_NUM_THREADS": "1"}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(map(str, (program.parent, ROOT, ROOT / "pytorch", DATA))),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-m", "kernelmate", "trace", "--json", "--", sys.executable, str(program)]
     done = subprocess.run(command, cwd=DATA, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
@@ -72,6 +77,15 @@ def test_a_silent_fallback_is_found_with_its_place_and_cause(name: str) -> None:
     (process,) = document["processes"]
     found = [(one["file"], one["line"], one["kind"], one["cause"], one["count"]) for one in process["findings"]]
     assert found == [(str(program), here, *FALLBACKS[name])]
+
+
+def test_a_program_in_a_folder_named_like_a_library_is_the_user_s(tmp_path: Path) -> None:
+    folder = tmp_path / "torch" / "fallbacks"
+    folder.mkdir(parents=True)
+    for name in ("operators.py", "fallbacks/patched_name.py"):
+        shutil.copy(DATA / name, folder)
+    (process,) = traced(folder / "patched_name.py")["processes"]
+    assert [one["kind"] for one in process["findings"]] == ["rebound"]
 
 
 @pytest.mark.exhaustive(share=0.25)

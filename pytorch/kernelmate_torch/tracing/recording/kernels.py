@@ -28,11 +28,11 @@ _LIBRARIES = tuple(
         if (path := sysconfig.get_path(name))
     }
 )
-_REGISTRARS = ("/torch/", "/triton/", "/cupy/")
-"""Folders of the libraries that register kernels for others."""
+_REGISTRARS = ("torch", "triton", "cupy")
+"""Libraries that register kernels for others."""
 
-_LIBRARY = ("/torch/library.py", "/torch/_library/", "/torch/_custom_op/", "/torch/_ops.py")
-"""Files by which `torch.library` registers what others define."""
+_LIBRARY = ("library.py", "_library", "_custom_op", "_ops.py")
+"""Files and folders of PyTorch by which `torch.library` registers what others define."""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 
@@ -64,6 +64,12 @@ def _is_user_file(name: str) -> bool:
     )
 
 
+def place_in(library: str, file: str) -> str:
+    """Returns the path of a file within a package that is imported; empty for a file outside, also in a folder of that name."""
+    root = os.path.dirname(getattr(sys.modules.get(library), "__file__", None) or "") + os.sep
+    return file[len(root) :] if root != os.sep and file.startswith(root) else ""
+
+
 def nearest_user_frame(frame: FrameType | None) -> FrameType | None:
     """Returns the innermost frame of the user's program, from a frame outwards; None if there is none."""
     for _ in range(_STACK):
@@ -79,7 +85,7 @@ def registering_frame(frame: FrameType | None) -> FrameType | None:
     """Returns the frame that registers an operator: the innermost outside PyTorch, Triton, the standard library and this package."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_user_file(file) or ("-packages" in file and not any(one in file for one in _REGISTRARS)):
+        if is_user_file(file) or ("-packages" in file and not any(place_in(one, file) for one in _REGISTRARS)):
             return frame
         if file.startswith("<frozen"):
             return None
@@ -90,10 +96,11 @@ def registering_frame(frame: FrameType | None) -> FrameType | None:
 def is_by_torch(frame: FrameType | None) -> bool:
     """Returns True where PyTorch registers an operator of its own: the innermost frame outside `torch.library` is of PyTorch."""
     while frame is not None and (
-        frame.f_code.co_filename.startswith(_OWN) or any(one in frame.f_code.co_filename for one in _LIBRARY)
+        frame.f_code.co_filename.startswith(_OWN)
+        or place_in("torch", frame.f_code.co_filename).split(os.sep)[0] in _LIBRARY
     ):
         frame = frame.f_back
-    return frame is not None and "/torch/" in frame.f_code.co_filename and not is_user_file(frame.f_code.co_filename)
+    return frame is not None and bool(place_in("torch", frame.f_code.co_filename))
 
 
 def code_hash(text: str | bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
@@ -16,6 +17,7 @@ from .kernels import (
     is_by_torch,
     is_user_file,
     nearest_user_frame,
+    place_in,
     registering_frame,
 )
 
@@ -110,13 +112,19 @@ def _creating(init: Callable[..., None]) -> Callable[..., None]:
 def user_function(function: Any) -> Any:
     """Returns the function that the program gave to `triton_op`, which wraps it without saying so; another one as it is."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_filename.endswith("/torch/_library/triton.py") or "fn" not in code.co_freevars:
+    if (
+        code is None
+        or place_in("torch", code.co_filename) != os.path.join("_library", "triton.py")
+        or "fn" not in code.co_freevars
+    ):
         return function
     return function.__closure__[code.co_freevars.index("fn")].cell_contents
 
 
 def _is_torchs(namespace: str, function: Any) -> bool:
-    return namespace in _TORCH or "/torch/" in getattr(getattr(function, "__code__", None), "co_filename", "")
+    return namespace in _TORCH or bool(
+        place_in("torch", getattr(getattr(function, "__code__", None), "co_filename", ""))
+    )
 
 
 def _describe(kernel: LaunchableKernel, function: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -35,7 +36,7 @@ def record_of(compilations: Compilations, times: Times, *, ended: bool) -> dict[
             "limits": compilations.limits, "decompositions": _decompositions(),
         },
         "caches": list(_caches()) if ended else [],
-        "rebound": list(_rebound()) if ended else [],
+        "rebound": [*_rebound(), *_rebound_in_objects()] if ended else [],
         "times": vars(times),
     }  # fmt: skip
 
@@ -129,6 +130,36 @@ def _rebound() -> Iterator[dict[str, Any]]:
                 yield {"kernels": sorted(keys), "name": f"{owner}.{node.name}".lstrip("."), "file": module.__file__, "line": node.lineno,
                        "stands_for": described(value), "guard": ast.unparse(guards[-1].test) if guards else "",
                        "guard_line": guards[-1].lineno if guards else 0}  # fmt: skip
+
+
+def _rebound_in_objects() -> Iterator[dict[str, Any]]:
+    """Yields methods that lead to kernels, in whose place objects of the program hold something that does not."""
+    kinds: dict[type, dict[str, FunctionType]] = {}
+    found: dict[tuple[type, str, str], dict[str, Any]] = {}
+    for one in gc.get_objects():
+        kind = type(one)
+        if kind not in kinds:
+            kinds[kind] = dict(_methods(kind))
+        own: Any = getattr(one, "__dict__", None) if kinds[kind] else None
+        for name in kinds[kind].keys() & own.keys() if isinstance(own, dict) else ():
+            method, value = kinds[kind][name], own[name]
+            keys = reached_by_value(method) - reached_by_value(value) if callable(value) else set()
+            if keys and REGISTRY.bound(value) is None:
+                code = method.__code__
+                told = found.setdefault((kind, name, described(value)), {
+                    "kernels": sorted(keys), "name": f"{kind.__name__}.{name}", "file": code.co_filename, "line": code.co_firstlineno,
+                    "stands_for": described(value), "guard": "", "guard_line": 0, "objects": 0,
+                })  # fmt: skip
+                told["objects"] += 1
+    yield from found.values()
+
+
+def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
+    """Yields the methods of a class that are functions of the program."""
+    for above in reversed(kind.__mro__ if any(map(is_user_class, kind.__mro__)) else ()):
+        for name, value in list(vars(above).items()):
+            if isinstance(value, FunctionType) and is_user_file(value.__code__.co_filename):
+                yield name, value
 
 
 def _decompositions() -> dict[str, list[Any]]:

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from .branches import BETWEEN
-from .kernels import REGISTRY, in_backward
+from .kernels import REGISTRY, in_backward, place_in
 from .stepping import STEPPER
 
 WINDOW_S = 2.0
@@ -265,7 +265,7 @@ def _is_safe(frame: FrameType | None) -> bool:
         return False
     while frame is not None:
         name = frame.f_code.co_filename
-        if "/torch/" in name and any(one in name for one in _UNSAFE):
+        if place_in("torch", name) and any(one in name for one in _UNSAFE):
             return False
         frame = frame.f_back
     return True
