@@ -90,10 +90,10 @@ class InputSelection:
         """Returns varied integer scalars that are mere values to the baseline and the reference, so may be of any size.
 
         They decide neither accesses nor the length of a loop. A branch, as on a bit of a random number, decides no access
-        if baseline and reference still agree; on a GPU it might.
+        if baseline and reference still agree; on a GPU it might, where the emulator does not launch first (`may_try`).
         """
         used = self._used()
-        bound = used.addresses | used.loops | (used.guards if self._bench.on_hardware else frozenset())
+        bound = used.addresses | used.loops
         names = [
             a.name
             for a in self._contract.args

@@ -221,15 +221,18 @@ class WindowText(WindowElements):
             name.startswith("__r") for guard in self.plan.guards(key) or () for name in re.findall(r"\w+", guard)
         ):
             return condition
-        found = re.findall(r"(\w+ [+-][^&<>=%]*?) (?:>=|<) ", condition)
+        tests = condition.split(" && ")
+        compared = (re.match(r"([^<>=%|]* [+-] [^<>=%|]*?) (?:>=|<) ", test) for test in tests)
+        found = [one[1] for one in compared if one is not None]
         several = [one for one in dict.fromkeys(found) if found.count(one) > 1]
         for one, wanted in zip(
             several, ("in_row", "in_col") if len(several) == 2 else ("at",) * len(several), strict=True
         ):
             name = self.names.fresh(wanted)
             lines.append(f"const int {name} = {one};")
-            condition = condition.replace(f"{one} ", f"{name} ")
-        if condition.count("&&") < 3:
+            tests = [test.replace(one, name, 1) if test.startswith(f"{one} ") else test for test in tests]
+        condition = " && ".join(tests)
+        if len(tests) < 4:
             return condition
         name = self.names.fresh("inside")
         lines.append(f"const bool {name} = {condition};")

@@ -120,6 +120,22 @@ def _norm(
     return f"np.sqrt(({x} ** 2).sum({along_text(axis, x, keep)}))"
 
 
+def _distance(
+    sizes: SizeTexts,
+    out: TensorSpec,
+    x: NumpyValue,
+    y: NumpyValue,
+    order: Any = 2,
+    eps: float = 1e-6,
+    keep: bool = False,
+) -> str:
+    if order not in (1, 2):
+        raise Untranslated(f"the distance of order {order}")
+    along = f"axis=-1{', keepdims=True' * keep}"
+    apart = f"{x} - {y} + {number_text(eps)}"
+    return f"np.abs({apart}).sum({along})" if order == 1 else f"np.sqrt((({apart}) ** 2).sum({along}))"
+
+
 def _logsumexp(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, axis: Any, keep: bool = False) -> str:
     place = axis_text(axis, x.rank)
     inner = f"np.log(np.exp({x} - {x}.max(axis={place}, keepdims=True)).sum({along_text(axis, x, keep)}))"
@@ -133,7 +149,7 @@ def _cumulative(kind: str) -> Translation:
 def _gelu(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, approximate: str = "none") -> str:
     if approximate == "tanh":
         return f"0.5 * {x} * (1 + np.tanh(np.sqrt(2 / np.pi) * ({x} + 0.044715 * {x} ** 3)))"
-    return f"0.5 * {x} * (1 + {sizes.helper('erf')}({x} / np.sqrt(2)))"
+    return f"0.5 * {x} * (1 + {sizes.helper('erf')}({x} * np.sqrt(0.5)))"
 
 
 def _clamp(sizes: SizeTexts, out: TensorSpec, x: NumpyValue, low: Any = None, high: Any = None, **given: Any) -> str:
@@ -358,7 +374,7 @@ _PLAIN: dict[str, Translation] = {
     "any.default": _extreme("any"), "any.dim": _extreme("any"), "all.default": _extreme("all"), "all.dim": _extreme("all"),
     "var_mean.correction[0]": _var, "var_mean.correction[1]": lambda sizes, out, x, axis=None, **given: f"{x}.mean({along_text(axis, x, bool(given.get('keepdim')))})",
     "var.default": _var, "var.dim": _var, "var.correction": _var, "std.default": _std, "std.dim": _std, "std.correction": _std,
-    "linalg_vector_norm.default": _norm, "norm.ScalarOpt_dim": _norm, "norm.Scalar": _norm, "logsumexp.default": _logsumexp, "cumsum.default": _cumulative("cumsum"), "cumprod.default": _cumulative("cumprod"), "matmul.default": _compare("@"), "mm.default": _compare("@"), "bmm.default": _compare("@"), "mv.default": _compare("@"), "dot.default": _compare("@"), "outer.default": lambda sizes, out, a, b: f"{a}[:, None] * {b}",
+    "linalg_vector_norm.default": _norm, "norm.ScalarOpt_dim": _norm, "norm.Scalar": _norm, "pairwise_distance.default": _distance, "logsumexp.default": _logsumexp, "cumsum.default": _cumulative("cumsum"), "cumprod.default": _cumulative("cumprod"), "matmul.default": _compare("@"), "mm.default": _compare("@"), "bmm.default": _compare("@"), "mv.default": _compare("@"), "dot.default": _compare("@"), "outer.default": lambda sizes, out, a, b: f"{a}[:, None] * {b}",
     "view.default": _reshaped, "reshape.default": _reshaped, "_unsafe_view.default": _reshaped, "flatten.using_ints": _reshaped, "unflatten.int": _reshaped, "view_as.default": _reshaped,
     "permute.default": _permute, "transpose.int": _transpose, "t.default": _transpose, "numpy_T.default": _transpose, "expand.default": _expand, "expand_as.default": _expand, "squeeze.dim": _squeeze, "squeeze.dims": _squeeze, "squeeze.default": _squeeze,
     "unsqueeze.default": _unsqueeze, "select.int": _select, "slice.Tensor": _slice, "cat.default": _cat, "concat.default": _cat, "stack.default": _stack, "flip.default": _flip,

@@ -27,7 +27,7 @@ def _takes_int(node: Node) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator:
+class ReductionLocals:
     """The locals of one reduction.
 
     Attributes:
@@ -173,7 +173,7 @@ class Passes:
 
     def reduction(self, keys: Sequence[Key]) -> list[str]:
         """Returns one pass over the row, after which every thread has its results."""
-        by_node: dict[int, Accumulator] = {}
+        by_node: dict[int, ReductionLocals] = {}
         for key in sorted(keys, key=lambda one: not is_extreme(self.plan.node(one).data[0])):
             if key[0] not in by_node:
                 by_node[key[0]] = self._with_position(key, by_node) or self._accumulator(key)
@@ -190,7 +190,7 @@ class Passes:
         }
         return [*loop, *(line for one in found for line in self._final(one, by_node) if line)]
 
-    def _take(self, found: Sequence[Accumulator], online: Sequence[Accumulator], body: list[str]) -> None:
+    def _take(self, found: Sequence[ReductionLocals], online: Sequence[ReductionLocals], body: list[str]) -> None:
         """Adds statements to `body` that combine one more value into each reduction.
 
         `online` sums are rescaled when the maximum grows.
@@ -213,7 +213,7 @@ class Passes:
     def _exp(self) -> str:
         return "expf" if self.kernel.real == "float" else "exp"
 
-    def _final(self, one: Accumulator, found: Mapping[int, Accumulator]) -> list[str]:
+    def _final(self, one: ReductionLocals, found: Mapping[int, ReductionLocals]) -> list[str]:
         """Returns the statements after a pass that give every thread the combined result."""
         if one.key[0] in self.online.values():
             return [f"const {one.ctype} {one.own} = {one.name};", one.final]
@@ -223,13 +223,13 @@ class Passes:
         function = self.reductions.function(one.kind, one.ctype)
         return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
-    def _with_position(self, key: Key, found: Mapping[int, Accumulator]) -> Accumulator | None:
+    def _with_position(self, key: Key, found: Mapping[int, ReductionLocals]) -> ReductionLocals | None:
         """Returns the argmax or argmin that shares a local with a maximum or minimum; None without one."""
         node = self.plan.node(key)
         alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
         return next((one for one in alike if self.plan.node(one.key).args == node.args), None)
 
-    def _accumulator(self, key: Key) -> Accumulator:
+    def _accumulator(self, key: Key) -> ReductionLocals:
         """Returns the locals of a reduction, and their combination over threads."""
         node, names = self.plan.node(key), self.kernel.names
         kind = str(node.data[0])
@@ -246,7 +246,7 @@ class Passes:
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
             final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
             used = any(key[0] in one.args and not _takes_int(one) for one in self.plan.graph.nodes)
-            return Accumulator(
+            return ReductionLocals(
                 key, kind, ctype, best, starts, final, f"static_cast<long long>({at})" if used else at, at
             )
         squares = kind == "sum" and self.expressions.squares(node)
@@ -259,7 +259,7 @@ class Passes:
         final = "" if self.alone else f"{name} = {self.reductions.function(kind, ctype)}({name});"
         own = names.fresh(f"thread_{kind}") if key[0] in self.online.values() else ""
         finite = "  // finite: the difference of two infinities is not a number" if own else ""
-        return Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
+        return ReductionLocals(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
 
     def _named(self, kind: str, key: Key) -> str:
         """Returns the name of a reduction's local: `row_max` for rows.
@@ -294,7 +294,7 @@ class Passes:
             for one in self.plan.operands(key):
                 yield from self._arrays(one)
 
-    def _taken(self, one: Accumulator, text: str, body: list[str]) -> list[str]:
+    def _taken(self, one: ReductionLocals, text: str, body: list[str]) -> list[str]:
         """Returns statements that combine one more value; `body` receives their prerequisites."""
         if not is_extreme(one.kind):
             return [self.reductions.combined(one.kind, one.name, text, one.ctype)]

@@ -20,7 +20,7 @@ from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, walk
 from kernelmate.synthesis.reductions import Reductions, Team, is_extreme
-from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Accumulator, Passes
+from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes, ReductionLocals
 
 MOST_ALONE = 65536
 """Number of elements up to which one block is not much slower than many."""
@@ -108,7 +108,7 @@ class _Total(Passes):
         self.plan, self.kernel, self.how = plan, kernel, how
         self.many = how != "alone"
         self.scratch: tuple[Argument, ...] = ()
-        self._accumulators: list[Accumulator] = []
+        self._accumulators: list[ReductionLocals] = []
         self.team = Team("block", threads, threads)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "once", late=self.many)
@@ -168,7 +168,7 @@ class _Total(Passes):
         """Returns the results that have all elements, with their arrays."""
         return [pair for pair in zip(self.plan.outputs, self.outputs, strict=True) if self.is_whole(pair[0])]
 
-    def _take(self, found: Sequence[Accumulator], online: Sequence[Accumulator], body: list[str]) -> None:
+    def _take(self, found: Sequence[ReductionLocals], online: Sequence[ReductionLocals], body: list[str]) -> None:
         """Adds statements to `body` that combine one more value; with many blocks, also those that store its other results."""
         beside = self._elements() if self.many and found else []
         if beside:  # what both need is computed once
@@ -277,7 +277,7 @@ class _Total(Passes):
         most = dict.fromkeys([*room, *([] if room else [str(MOST_BLOCKS)])])
         return f"min({', '.join([f'cdiv({self.plan.columns}, block * {PER_THREAD})', *most])})"
 
-    def _accumulator(self, key: Key) -> Accumulator:
+    def _accumulator(self, key: Key) -> ReductionLocals:
         found = super()._accumulator(key)
         self._accumulators.append(found)
         return found
