@@ -49,6 +49,7 @@ from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
+from kernelmate.source.tidying import tidied
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 LARGEST_FIXED = 1024
@@ -404,7 +405,7 @@ class _Guess:
         known = host.shape
         if known is None and host.nbytes is not None:
             known = divided(host.nbytes, ITEM_BYTES[dtype], extents)
-        known = _sized(known, facts.values)
+        known = _rest(_sized(known, facts.values), host.start)
         if known is not None and (not _names_of(*known) <= set(extents) or _is_fixed(known, extents)):
             known = None
         if known is not None and not _names_of(*known) and not facts.values and extents:
@@ -413,7 +414,7 @@ class _Guess:
             return seen, "host"
         commented = commented_sides(self.kernel, parameter, extents)
         for shape, origin, sure in (
-            (known, "host", host.sure),
+            (known, "host", host.sure and host.start == "0"),
             (seen, "its subscripts", True),
             (commented, "its comment", True),
             (known, "host", True),
@@ -438,6 +439,13 @@ def _sized(shape: tuple[str, ...] | None, values: Mapping[str, int]) -> tuple[st
     if shape is None or len(shape) > 1 or not shape[0].isdigit():
         return shape
     return next(((name,) for name, value in values.items() if value == int(shape[0])), shape)
+
+
+def _rest(shape: tuple[str, ...] | None, start: str | None) -> tuple[str, ...] | None:
+    """Returns the sides of an array from one of its elements on; all of them where that is its first or is not known."""
+    if shape is None or start in ("0", None):
+        return shape
+    return (tidied(f"{' * '.join(f'({side})' for side in shape)} - ({start})"),)
 
 
 def _is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
