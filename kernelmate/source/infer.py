@@ -14,7 +14,7 @@ from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts, with_project_types
+from kernelmate.source.infer_host import HostFacts, host_facts, lambda_launch, with_project_types
 from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
     LaunchGuess,
@@ -101,7 +101,9 @@ def inference(kernel: Kernel) -> Inference:
     parameters = apart.kernel.signature.parameters
     types = {p.name: _type(kernel, p, bound) for p in parameters}
     single = [p for p in parameters if not p.pointer and types[p.name][1] == 1 and p.name not in apart.renamed]
-    whole = [p.name for p in single if is_size(p, types[p.name][0])]
+    common = [replace(p, name=apart.common[p.name]) for p in parameters if p.name in apart.common and not p.pointer]
+    own = [p.name for p in single if is_size(p, types[p.name][0])]
+    whole = list(dict.fromkeys((*own, *(p.name for p in common if is_size(p, p.dtype or "")))))
     guess = _Guess(apart, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
@@ -168,8 +170,10 @@ def _fail_without_types(kernel: Kernel) -> NoReturn:
 def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     example, needed = example_instance(kernel)
+    given = lambda_launch(kernel)
+    shown = "and neither its file nor its project shows its template arguments"
     raise ContractError(
-        f"{kernel.name} is a template, and neither its file nor its project shows its template arguments.",
+        f"{kernel.name} is a template, {shown if given is None else f'and {given}, whose type has no name'}.",
         file=kernel.unit.path,
         line=line,
         column=column,
@@ -343,7 +347,7 @@ class _Guess:
         name, (dtype, _) = parameter.name, self.types[parameter.name]
         if parameter.pointer:
             return self._array(parameter, extents, grid, facts, origins, sizes)
-        value = facts.derived.get(name) or facts.scalars.get(name)
+        value = facts.derived.get(name) or facts.scalars.get(name) or self.apart.value(name, extents)
         if value is not None and _names_of(value) <= set(extents):
             if name in facts.origins:
                 origins[name] = facts.origins[name]
@@ -482,7 +486,7 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
         dtype, vector = c_type_dtype(bound[parameter.base])
     if dtype is None and parameter.base == "void" and parameter.pointer:
         dtype = "uint8"
-    if dtype is None and (element := element_of(kernel, parameter)) is not None:
+    if dtype is None and (element := element_of(kernel, parameter, bound)) is not None:
         dtype, vector = element
     if dtype is None or (vector > len(AXES) and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
@@ -491,6 +495,6 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
             file=kernel.unit.path,
             line=line,
             column=column,
-            hint=mixed_hint(kernel, parameter) or entry_hint(kernel, parameter),
+            hint=mixed_hint(kernel, parameter, bound) or entry_hint(kernel, parameter),
         )
     return dtype, vector

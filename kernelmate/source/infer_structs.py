@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView
@@ -62,11 +62,21 @@ class TakenApart:
         kernel: the kernel with these parameters.
         wholes: the parameters of the kernel as it is written that are made of other arguments, by name.
         renamed: arguments that are not called as their fields, which a contract cannot make sizes.
+        common: of these, the fields of structs with pointers that share the size of the field's name: `cols` of `src` and of `dst`.
+        steps: the bytes of an element, by arguments that are the bytes of a row.
     """
 
     kernel: Kernel
     wholes: Mapping[str, _Whole]
     renamed: frozenset[str]
+    common: Mapping[str, str] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    def value(self, name: str, extents: Sequence[str]) -> str | None:
+        """Returns the value of a field that follows from sizes."""
+        if name in self.steps and extents:
+            return f"{extents[-1]} * {self.steps[name]}"
+        return self.common[name] if self.common.get(name) in extents else None
 
     def passed(
         self, args: Sequence[Argument], passing: Sequence[Passed], extents: Sequence[str]
@@ -102,33 +112,42 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
     parameters: list[Parameter] = []
     wholes: dict[str, _Whole] = {}
     renamed: set[str] = set()
+    common: dict[str, str] = {}
+    steps: dict[str, int] = {}
     for one in kernel.signature.parameters:
         shape = object_kind(one)
         if shape is not None:
             shown, wholes[one.name] = _object(kernel, one, shape)
             parameters.append(shown)
         elif one.name not in parts:
-            parameters.append(one)
+            empty = not one.pointer and object_kind(one) is None and _fields(kernel, one, bound) == ()
+            parameters.append(replace(one, dtype="uint8") if empty else one)
+            renamed.update([one.name] if empty else [])
         else:
             members = []
             for part in parts[one.name]:
                 short = short_name(part.names)
                 name = short if taken[short] == 1 else "_".join(part.names)
                 renamed.update([] if name == part.names[-1] else [name])
+                pointers = [other for other in parts[one.name] if other.field.pointer]
+                if len(pointers) == 1 and part.names[-1] == "step":
+                    steps[name] = ITEM_BYTES[pointers[0].dtype] * c_type_dtype(pointers[0].field.type)[1]
+                if pointers and name in renamed and "int" in part.dtype and len(part.names) == 2:
+                    common[name] = part.names[-1]
                 members.append(Member(name, part.offset, part.keys))
                 parameters.append(_parameter(one, name, part))
             rank = len(members) // 2 if _accessor_fields(kernel, one.base, bound) else 0
             kind: Literal["pointer", "struct"] = "pointer" if one.pointer else "struct"
             wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank)
-    if not wholes:
+    if parameters == list(kernel.signature.parameters):
         return TakenApart(kernel, {}, frozenset())
     signature = replace(kernel.signature, parameters=tuple(parameters))
-    return TakenApart(replace(kernel, signature=signature), wholes, frozenset(renamed))
+    return TakenApart(replace(kernel, signature=signature), wholes, frozenset(renamed), common, steps)
 
 
-def element_of(kernel: Kernel, parameter: Parameter) -> tuple[str, int] | None:
+def element_of(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[str, int] | None:
     """Returns dtype and number of the fields of the structs that a pointer's array has, if all are of one type."""
-    parts = _laid_out(parameter.name, _fields(kernel, parameter))
+    parts = _laid_out(parameter.name, _fields(kernel, parameter, bound))
     dtypes = {part.dtype for part in parts or ()}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     if not parameter.pointer or parts is None or dtype is None or any(part.field.pointer for part in parts):
@@ -136,9 +155,9 @@ def element_of(kernel: Kernel, parameter: Parameter) -> tuple[str, int] | None:
     return dtype, _size(parts) // ITEM_BYTES[dtype]
 
 
-def mixed_hint(kernel: Kernel, parameter: Parameter) -> str | None:
+def mixed_hint(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> str | None:
     """Returns the entry of an array of structs whose fields have several types; None if no such struct is known."""
-    parts = _laid_out(parameter.name, _fields(kernel, parameter)) if parameter.pointer else None
+    parts = _laid_out(parameter.name, _fields(kernel, parameter, bound)) if parameter.pointer else None
     if parts is None:
         return None
     entry = f'{parameter.name} = "{"in" if parameter.const else "inout"} uint8[n, {_size(parts)}]"'
@@ -150,15 +169,24 @@ def mixed_hint(kernel: Kernel, parameter: Parameter) -> str | None:
 # ------------------------------------------------------------------------------------------------------------ structs
 
 
-def _fields(kernel: Kernel, parameter: Parameter) -> tuple[StructField, ...] | None:
-    name = parameter.base.rpartition("::")[2]
+def _fields(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
+    base = _bound_type(kernel, parameter.base, bound)
+    name = base.partition("<")[0].rpartition("::")[2].strip()
     if parameter.dtype is not None or not name.isidentifier() or name in kernel.signature.template_parameters:
         return None
     for host in host_files(kernel.unit).mentioning(name, rf"\b(?:struct|class)\b[^;]*\b{name}\b|\}}\s*{name}\s*;"):
-        found = struct_fields(host.text, name)
+        found = struct_fields(host.text, base.rpartition("::")[2] if "<" not in base else base)
         if found is not None:
             return tuple(replace(one, type=_defined(kernel, one.type)) for one in found)
     return None
+
+
+def _bound_type(kernel: Kernel, base: str, bound: Mapping[str, str]) -> str:
+    """Returns the type of a parameter with the arguments of the template for its parameters, and what a `typedef` of it stands for."""
+    given = re.sub(r"\w+", lambda word: bound.get(word[0], word[0]), base)
+    named = given.isidentifier() and given not in kernel.signature.template_parameters
+    other = project_type(kernel.unit, given) if named else ""
+    return other if "<" in other else given
 
 
 def _defined(kernel: Kernel, name: str) -> str:
@@ -185,7 +213,9 @@ def _parts(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tu
     """Returns the parts of a struct that is passed by value, or by a pointer if it holds pointers: others are in arrays."""
     if parameter.dtype is not None or object_kind(parameter) is not None:
         return None
-    parts = _laid_out(parameter.name, _accessor_fields(kernel, parameter.base, bound) or _fields(kernel, parameter))
+    parts = _laid_out(
+        parameter.name, _accessor_fields(kernel, parameter.base, bound) or _fields(kernel, parameter, bound)
+    )
     single = parts is not None and (not parameter.pointer or any(part.field.pointer for part in parts))
     return parts if single else None
 
