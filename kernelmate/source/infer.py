@@ -26,6 +26,7 @@ from kernelmate.source.infer_launch import (
     work_of,
     written_launch,
 )
+from kernelmate.source.infer_loops import KernelLoops
 from kernelmate.source.infer_python import python_facts
 from kernelmate.source.infer_sizes import (
     MOST_ELEMENTS,
@@ -36,7 +37,6 @@ from kernelmate.source.infer_sizes import (
     guessed_value,
     is_size,
     largest_array,
-    looped,
     matmul,
     matrix_of,
     ordered,
@@ -308,7 +308,7 @@ class _Guess:
         )
         args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         args, passing = self.apart.passed(args, passing, extents)
-        loops = looped(self.kernel.source, extents)
+        loops = KernelLoops(self.kernel, args, passing, self.constants)
         sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
