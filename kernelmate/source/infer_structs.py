@@ -15,6 +15,7 @@ from kernelmate.source.infer_host import host_files, project_type
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.structs import AXES, StructField, alignment_of, is_vector, struct_fields
 from kernelmate.source.textures import SHOWN_DTYPES, object_kind
+from kernelmate.source.tokens import closing, lex
 
 _SIDE = "64"
 """Side of a texture or a surface to which no size belongs."""
@@ -41,7 +42,7 @@ class _FieldPlace:
 class _Whole:
     """A parameter that is made of arguments.
 
-    `rank` is that of a tensor, or of the coordinates of a texture or a surface; of the latter, `channels` are those of a texel, and
+    `rank` is that of a tensor, or of the coordinates of a texture or a surface; of a tensor, `least` has what `_least_sides` returns; of the latter, `channels` are those of a texel, and
     `written` is True if no access reads it.
     """
 
@@ -52,6 +53,7 @@ class _Whole:
     rank: int = 0
     channels: int = 1
     written: bool = False
+    least: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
                 parameters.append(_parameter(one, name, part))
             rank = len(members) // 2 if _accessor_fields(kernel, one.base, bound) else 0
             kind: Literal["pointer", "struct"] = "pointer" if one.pointer else "struct"
-            wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank)
+            least = _least_sides(kernel, one.name, rank)
+            wholes[one.name] = _Whole(kind, tuple(members), _size(parts[one.name]), rank=rank, least=least)
     if parameters == list(kernel.signature.parameters):
         return TakenApart(kernel, {}, frozenset())
     signature = replace(kernel.signature, parameters=tuple(parameters))
@@ -295,19 +298,48 @@ def _object(kernel: Kernel, parameter: Parameter, kind: str) -> tuple[Parameter,
     return shown, whole
 
 
+def _least_sides(kernel: Kernel, name: str, rank: int) -> tuple[tuple[int, bool], ...]:
+    """Returns for each dimension of a tensor the side that subscripts by numbers need, and whether there are no others: 7 for `x[i][6]`."""
+    found: list[list[str]] = [[] for _ in range(rank)]
+    tokens = lex(kernel.source).tokens
+    names = {name: 0}
+    for at in range(1, len(tokens) - 1 if rank else 0):
+        axis = names.get(tokens[at].text)
+        if axis is None or tokens[at - 1].text in (".", "->"):
+            continue
+        end: int | None = at
+        while end is not None and tokens[end + 1].text == "[" and axis < rank:
+            last = closing(tokens, end + 1)
+            found[axis].append("".join(token.text for token in tokens[end + 2 : last]))
+            end, axis = last, axis + 1
+        if end is not None and axis < rank and tokens[at - 1].text == "=" and tokens[end + 1].text == ";":
+            names[tokens[at - 2].text] = axis
+    numbers = [[int(text) + 1 for text in texts if text.isdecimal()] for texts in found]
+    return tuple(
+        (max(one, default=0), max(one, default=0) > 1 and len(one) == len(texts))
+        for one, texts in zip(numbers, found, strict=True)
+    )
+
+
 def _shaped(one: Argument, whole: _Whole, extents: Sequence[str]) -> Argument:
     """Returns an argument of a tensor, or the array that an object shows: its sides are the innermost sizes, and the channels of a texel."""
     if whole.view is None:
         place = next(member.keys for member in whole.members if member.argument == one.name)
         side = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"  # an index below each size is valid
+        sides = [
+            str(least) if fixed else f"max({side}, {least})" if least > 1 else side for least, fixed in whole.least
+        ]
         if one.shape is not None:
-            return replace(one, shape=(side,) * whole.rank)
-        power = 1 if place[0] == "sizes_" else whole.rank - 1 - int(place[1])
-        return replace(one, value="1" if not power else side if power == 1 else f"{side} ** {power}", fixed=not power)
+            return replace(one, shape=tuple(sides))
+        if place[0] == "sizes_":
+            return replace(one, value=sides[int(place[1])], fixed=sides[int(place[1])].isdigit())
+        inner = sides[int(place[1]) + 1 :]
+        power = f"{side} ** {len(inner)}" if len(inner) > 1 and set(inner) == {side} else " * ".join(inner)
+        return replace(one, value=power or "1", fixed=all(one.isdigit() for one in inner))
     known = (
         tuple(extents) if len(extents) >= whole.rank or whole.rank < 3 else ()
     )  # three sides may not be as long as one
-    sides = ((_SIDE,) * whole.rank + known)[-whole.rank :]
+    shown = ((_SIDE,) * whole.rank + known)[-whole.rank :]
     channels = (str(whole.channels),) if whole.channels > 1 else ()
     direction: Direction = "out" if whole.written else one.direction or "in"
-    return replace(one, direction=direction, shape=(*sides, *channels), align=TEXEL_BYTES)
+    return replace(one, direction=direction, shape=(*shown, *channels), align=TEXEL_BYTES)

@@ -173,3 +173,17 @@ void run(float* x, int n) { each<<<1, 64>>>(x, n, MADE); }
 def test_a_struct_whose_layout_is_more_than_its_fields_is_refused(body: str) -> None:
     with pytest.raises(ContractError, match="cannot be inferred"):
         infer_contract(kernel_of(f"struct Odd {{ {body} int n; }};\n__global__ void k(Odd o) {{ o.x[0] = 1; }}"))
+
+
+def test_numbers_that_subscript_a_tensor_give_its_sides() -> None:
+    contract = round_trip(
+        kernel_of(
+            "__global__ void k(torch::PackedTensorAccessor32<float, 3, torch::RestrictPtrTraits> x, float* y, int n) {\n"
+            "  int i = threadIdx.x; auto row = x[i]; y[i] = row[6][0] + x[i][2][i] + x[i][3][4]; }"
+        )
+    )
+    by_name = {one.name: one for one in contract.args}
+    assert by_name["data_"].shape == ("n", "7", "max(n, 5)")
+    assert [by_name[f"sizes__{axis}"].value for axis in range(3)] == ["n", "7", "max(n, 5)"]
+    assert [by_name[f"strides__{axis}"].value for axis in range(3)] == ["7 * max(n, 5)", "max(n, 5)", "1"]
+    assert [by_name[f"strides__{axis}"].fixed for axis in range(3)] == [False, False, True]
