@@ -44,7 +44,7 @@ from kernelmate.source.infer_sizes import (
     shrunk,
     sizes_of,
 )
-from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart
+from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart, undefined
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
@@ -491,7 +491,7 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
     if dtype is None or (vector > len(AXES) and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
         raise ContractError(
-            f"The element type of {parameter.name} ({parameter.type}) cannot be inferred.",
+            f"The element type of {parameter.name} ({parameter.type}) cannot be inferred{undefined(kernel, parameter, bound)}.",
             file=kernel.unit.path,
             line=line,
             column=column,

@@ -119,10 +119,10 @@ def host_files(unit: Unit) -> HostFiles:
     return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
 
 
-def project_type(unit: Unit, name: str) -> str:
+def project_type(unit: Unit, name: str, files: HostFiles | None = None) -> str:
     """Returns the type that branches of a file, or other files of its project, define a name as; an empty text if none does."""
     base = active_alias(unit.text, name) or ""
-    return base if base or unit.language != "cuda" else type_value(host_files(unit), name) or ""
+    return base if base or unit.language != "cuda" else type_value(files or host_files(unit), name) or ""
 
 
 def with_project_types(kernel: Kernel) -> Kernel:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView
+from kernelmate.records import AddressMode, Argument, Direction, Kernel, Member, Parameter, Passed, TextureView, Unit
 from kernelmate.source.arguments import POINTER_BYTES, TEXEL_BYTES, short_name
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.host_text import HostFiles
 from kernelmate.source.infer_host import host_files, project_type
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.structs import AXES, StructField, alignment_of, is_vector, struct_fields
@@ -107,7 +108,8 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
         kernel: the kernel.
         bound: the arguments of its template by the names of parameters.
     """
-    parts = {one.name: found for one in kernel.signature.parameters if (found := _parts(kernel, one, bound))}
+    files = host_files(kernel.unit)
+    parts = {one.name: found for one in kernel.signature.parameters if (found := _parts(kernel, one, bound, files))}
     taken = Counter(short_name(part.names) for all_of in parts.values() for part in all_of)
     for one in kernel.signature.parameters:
         taken.update([] if one.name in parts else AXES[: one.vector] if is_vector(one) else [one.name])
@@ -122,7 +124,7 @@ def taken_apart(kernel: Kernel, bound: Mapping[str, str]) -> TakenApart:
             shown, wholes[one.name] = _object(kernel, one, shape)
             parameters.append(shown)
         elif one.name not in parts:
-            empty = not one.pointer and object_kind(one) is None and _fields(kernel, one, bound) == ()
+            empty = not one.pointer and object_kind(one) is None and _fields(kernel, one, bound, files) == ()
             parameters.append(replace(one, dtype="uint8") if empty else one)
             renamed.update([one.name] if empty else [])
         else:
@@ -158,6 +160,17 @@ def element_of(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -
     return dtype, _size(parts) // ITEM_BYTES[dtype]
 
 
+def undefined(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> str:
+    """Returns why the type of a parameter is not known, where no file of the project defines it; else an empty text."""
+    name = bound.get(parameter.base, parameter.base).partition("<")[0].rpartition("::")[2].strip()
+    word = (
+        rf"\b(?:struct|class|typedef|using|union|enum|define)\b[^;{{]*\b{re.escape(name)}\b|\}}\s*{re.escape(name)}\s*;"
+    )
+    texts = host_files(kernel.unit).mentioning(name, word) if name.isidentifier() else iter(())
+    known = any(re.search(word, host.text) for host in texts)
+    return "" if known or not name.isidentifier() else f": neither its file nor its project defines {name}"
+
+
 def mixed_hint(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> str | None:
     """Returns the entry of an array of structs whose fields have several types; None if no such struct is known."""
     parts = _laid_out(parameter.name, _fields(kernel, parameter, bound)) if parameter.pointer else None
@@ -172,30 +185,33 @@ def mixed_hint(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -
 # ------------------------------------------------------------------------------------------------------------ structs
 
 
-def _fields(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
-    base = _bound_type(kernel, parameter.base, bound)
-    name = base.partition("<")[0].rpartition("::")[2].strip()
-    if parameter.dtype is not None or not name.isidentifier() or name in kernel.signature.template_parameters:
+def _fields(
+    kernel: Kernel, parameter: Parameter, bound: Mapping[str, str], files: HostFiles | None = None
+) -> tuple[StructField, ...] | None:
+    base = re.sub(r"\w+", lambda word: bound.get(word[0], word[0]), parameter.base)
+    if parameter.dtype is not None or base in kernel.signature.template_parameters:
         return None
-    for host in host_files(kernel.unit).mentioning(name, rf"\b(?:struct|class)\b[^;]*\b{name}\b|\}}\s*{name}\s*;"):
+    return _defined_fields(kernel.unit, base, files or host_files(kernel.unit))
+
+
+def _defined_fields(unit: Unit, base: str, files: HostFiles) -> tuple[StructField, ...] | None:
+    """Returns the fields of a struct that a unit or its project defines, or of the one that a `typedef` stands for."""
+    other = project_type(unit, base, files) if base.isidentifier() else ""
+    base = other if "<" in other else base
+    name = base.partition("<")[0].rpartition("::")[2].strip()
+    if not name.isidentifier():
+        return None
+    for host in files.mentioning(name, rf"\b(?:struct|class)\b[^;]*\b{name}\b|\}}\s*{name}\s*;"):
         found = struct_fields(host.text, base.rpartition("::")[2] if "<" not in base else base)
         if found is not None:
-            return tuple(replace(one, type=_defined(kernel, one.type)) for one in found)
+            return tuple(replace(one, type=_defined(unit, one.type, files)) for one in found)
     return None
 
 
-def _bound_type(kernel: Kernel, base: str, bound: Mapping[str, str]) -> str:
-    """Returns the type of a parameter with the arguments of the template for its parameters, and what a `typedef` of it stands for."""
-    given = re.sub(r"\w+", lambda word: bound.get(word[0], word[0]), base)
-    named = given.isidentifier() and given not in kernel.signature.template_parameters
-    other = project_type(kernel.unit, given) if named else ""
-    return other if "<" in other else given
-
-
-def _defined(kernel: Kernel, name: str) -> str:
+def _defined(unit: Unit, name: str, files: HostFiles | None = None) -> str:
     """Returns the type that a name is defined as, where it is none that CUDA has."""
     known = c_type_dtype(name)[0] is not None or not name.isidentifier()
-    return name if known else project_type(kernel.unit, name) or name
+    return name if known else project_type(unit, name, files) or name
 
 
 def _accessor_fields(kernel: Kernel, base: str, bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
@@ -208,16 +224,18 @@ def _accessor_fields(kernel: Kernel, base: str, bound: Mapping[str, str]) -> tup
     index = "int32_t" if match[1] == "32" else parsed[1][3] if len(parsed[1]) > 3 else "int64_t"
     words = element.split()
     plain = " ".join(word for word in words if word != "const")
-    data = StructField("data_", _defined(kernel, bound.get(plain, plain)), True, "const" in words, None)
+    data = StructField("data_", _defined(kernel.unit, bound.get(plain, plain)), True, "const" in words, None)
     return (data, *(StructField(name, index, False, False, rank) for name in ("sizes_", "strides_")))
 
 
-def _parts(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tuple[_FieldPlace, ...] | None:
+def _parts(
+    kernel: Kernel, parameter: Parameter, bound: Mapping[str, str], files: HostFiles
+) -> tuple[_FieldPlace, ...] | None:
     """Returns the parts of a struct that is passed by value, or by a pointer if it holds pointers: others are in arrays."""
     if parameter.dtype is not None or object_kind(parameter) is not None:
         return None
     parts = _laid_out(
-        parameter.name, _accessor_fields(kernel, parameter.base, bound) or _fields(kernel, parameter, bound)
+        parameter.name, _accessor_fields(kernel, parameter.base, bound) or _fields(kernel, parameter, bound, files)
     )
     single = parts is not None and (not parameter.pointer or any(part.field.pointer for part in parts))
     return parts if single else None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Argument, Member, Parameter, Passed
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.instances import template_arguments
@@ -91,11 +92,12 @@ def members_of(text: str, name: str) -> dict[str, str] | None:
     return None if fields is None else {one.name: one.type + "*" * one.pointer for one in fields}
 
 
+@text_cache(256)
 def struct_fields(text: str, name: str) -> tuple[StructField, ...] | None:
     """Returns the fields of a struct, those of its bases first: of `View<float>` with `float` for the parameter of its template.
 
     Functions and types in it are passed over. The result is None where the text defines no struct of this name, or one whose
-    layout is not that of its fields: with virtual functions, bit fields, default values or preprocessor lines.
+    layout is not that of its fields: with virtual functions, bit fields, default values, or fields in branches of the preprocessor.
     """
     parsed = template_arguments(name)
     simple, arguments = (name, ()) if parsed is None else parsed
@@ -163,9 +165,12 @@ class _ClassBody:
 
     def fields(self) -> tuple[StructField, ...] | None:
         """Returns the fields; None where the layout does not follow from them alone."""
-        tokens = self._tokens
-        if any(token.directive or token.text in ("virtual", "union") for token in tokens):
+        if any(token.text in ("virtual", "union") for token in self._tokens):
             return None
+        directives = [token for token in self._tokens if token.directive]
+        opened = [one.start for one in directives if one.text in ("if", "ifdef", "ifndef")]
+        closed = [one.start for one in directives if one.text == "endif"]
+        self._tokens = tokens = [token for token in self._tokens if not token.directive]
         found: list[StructField] = []
         at = 0
         while at < len(tokens):
@@ -176,6 +181,9 @@ class _ClassBody:
             declared = self._of([token.text for token in tokens[at:end]], body=body)
             if declared is None:
                 return None
+            place = tokens[at].start
+            if declared and sum(one < place for one in opened) > sum(one < place for one in closed):
+                return None  # a branch of the preprocessor, which may not be taken
             found += declared
             at = end + 1
         return tuple(found)

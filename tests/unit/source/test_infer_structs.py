@@ -187,3 +187,15 @@ def test_numbers_that_subscript_a_tensor_give_its_sides() -> None:
     assert [by_name[f"sizes__{axis}"].value for axis in range(3)] == ["n", "7", "max(n, 5)"]
     assert [by_name[f"strides__{axis}"].value for axis in range(3)] == ["7 * max(n, 5)", "max(n, 5)", "1"]
     assert [by_name[f"strides__{axis}"].fixed for axis in range(3)] == [False, False, True]
+
+
+def test_functions_in_branches_of_the_preprocessor_leave_the_layout_and_fields_change_it() -> None:
+    text = "struct M {{\n#ifndef __CUDACC__\n  {}\n#endif\n  float3 data[3];\n}};\n__global__ void k(M m, float* x) {{ x[0] = m.data[0].x; }}"
+    assert round_trip(kernel_of(text.format("M(int* p) { use(p); }"))).passing[0].nbytes == 36
+    with pytest.raises(ContractError, match="cannot be inferred"):
+        infer_contract(kernel_of(text.format("int* p;")))
+
+
+def test_a_type_that_nothing_defines_is_the_reason() -> None:
+    with pytest.raises(ContractError, match=r"cannot be inferred: neither its file nor its project defines Far\."):
+        infer_contract(kernel_of("__global__ void k(cv::Far<float> a, float* x) { x[0] = a(0); }"))
