@@ -280,6 +280,9 @@ class PassingReader:
         members = members_of(self.kernel.unit.text, parameter.base)
         if members is None:
             return
+        if not members:
+            message = f"{parameter.base} has no fields: it is passed as one byte."
+            self.document.fail(path, message, f'Write {parameter.name} = "uint8 = 1".')
         for name in table:
             if name not in members:
                 message = f"{parameter.base} has no field {name!r}."
@@ -443,7 +446,7 @@ def entry_hint(kernel: Kernel, parameter: Parameter) -> str:
     if parameter.pointer:
         return f"Write a contract above {kernel.name} that gives its dtype."
     fields = members_of(kernel.unit.text, parameter.base)
-    if fields is None:
+    if not fields:
         return f'Write a contract above {kernel.name} with a table of its fields: {parameter.name} = {{ n = "int32 = 1" }}.'
     if any(object_type(declared) for declared in fields.values()):
         return "Pass the texture or surface as a parameter of the kernel: a contract describes none in a struct."

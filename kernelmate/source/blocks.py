@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Signature, Unit
 from kernelmate.source.cuda import find_definitions
+from kernelmate.source.python import lines_of_functions, lines_of_texts
 from kernelmate.source.tokens import lex
 from kernelmate.source.triton import triton_kernels
 
@@ -87,8 +88,18 @@ class ContractBlock:
 def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
     """Returns the contract blocks of a unit in order; those above a Python statement come first."""
     outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
-    runs = _hash_runs(unit.text) if unit.language == "triton" else _slash_runs(unit.text)
-    return (*outside, *_blocks(unit, runs, unit.text))
+    if unit.language != "triton":
+        return (*outside, *_blocks(unit, _slash_runs(unit.text), unit.text))
+    return tuple(_blocks(unit, [run for run in _hash_runs(unit.text) if _may_be_triton(unit, run[0].line)], unit.text))
+
+
+def _may_be_triton(unit: Unit, line: int) -> bool:
+    """Returns False for comments that belong to a kernel in a string, or stand in a function that has no Triton kernel below them."""
+    if any(first <= line < last for first, last in lines_of_texts(unit.text)):
+        return False
+    kernels = [one.line for one in triton_kernels(unit)]
+    around = [last for first, last in lines_of_functions(unit.text) if first < line <= last]
+    return all(any(line < kernel <= last for kernel in kernels) for last in around)
 
 
 def _slash_runs(text: str) -> list[list[CommentLine]]:

@@ -12,7 +12,7 @@ from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
 from kernelmate.source.host_reader import HostReader, HostTranslation
-from kernelmate.source.host_syntax import chain_end, unspaced
+from kernelmate.source.host_syntax import base_of, chain_end, part_of, unspaced
 from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import Token, assignment, closing, closing_angle, lex, split_list
 
@@ -38,9 +38,6 @@ _COPIES_2D = frozenset(["cudaMemcpy2D", "cudaMemcpy2DAsync"])
 _FILLS = frozenset(["cudaMemset", "cudaMemsetAsync", "cudaMemset2D", "cuMemsetD8", "cuMemsetD32", "hipMemset"])
 _MADE = re.compile(r"(empty|zeros|ones|full|rand|randn|randint|arange)(_like)?\Z")
 _SAME = frozenset(["contiguous", "clone", "to", "detach", "cuda", "toType", "view_as", "type"])
-_POINTER_CALLS = re.compile(r"\.(?:mutable_|const_)?(?:data_ptr|data|get|ptr|raw_ptr|begin)(?:<[^()]*>)?\(\)\Z")
-_SAME_CALLS = re.compile(r"\.(?:contiguous|clone|detach|cuda|flatten)\(\)\Z")
-_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\([\w:\s*<>,&]+\)(.+)\Z")  # fmt: skip
 _LEAVES = re.compile(r"(?i)prefetch|advise|free|print|check|attribute|data_ptr|size")
 """Calls that leave the contents of an array as they are."""
 
@@ -57,6 +54,7 @@ class HostArray:
         sure: False where the shape is that of a comment, or of the sides that a function asks for.
         filled: True if the host gives it contents before the launch, False if it makes it without; None if unknown.
         zeros: it is filled with zeros.
+        start: elements of it before the one that is passed, as in `p + n`; None where their number is not known.
         lines: the places that say so.
     """
 
@@ -65,6 +63,7 @@ class HostArray:
     sure: bool = True
     filled: bool | None = None
     zeros: bool = False
+    start: str | None = "0"
     lines: list[tuple[HostPlace, int]] = field(default_factory=list)
 
 
@@ -79,9 +78,21 @@ class HostArrays:
     def array(self, text: str, reader: HostReader, depth: int = 0) -> HostArray:
         """Returns what is known of an argument of a launch or of a call, as written there."""
         base = base_of(text)
+        part = part_of(text) if base is None else None
+        if part is not None and depth <= _DEEPEST:
+            return self._part(*part, reader, depth)
         if base is None or base in ("nullptr", "NULL") or depth > _DEEPEST:
             return HostArray()
         return self._named(base, reader, depth)
+
+    def _part(self, whole: str, offset: str | None, reader: HostReader, depth: int) -> HostArray:
+        """Returns what is known of an array that is passed from one of its elements on; the host may fill the rest elsewhere."""
+        found = self.array(whole, reader, depth + 1)
+        start = None if offset is None else _tried(reader, offset)
+        if start != "0":
+            found.start = start if found.start == "0" else None
+            found.filled = found.filled or None
+        return found
 
     # --------------------------------------------------------------------------------------------------- names
 
@@ -137,7 +148,7 @@ class HostArrays:
             if other.shape is None and other.nbytes is None and other.filled is None:
                 continue
             if found.shape is None and found.nbytes is None:
-                found.shape, found.nbytes, found.sure = other.shape, other.nbytes, other.sure
+                found.shape, found.nbytes, found.sure, found.start = other.shape, other.nbytes, other.sure, other.start
             found.filled = other.filled if found.filled is None else found.filled
             found.zeros |= other.zeros
             found.lines += other.lines
@@ -214,10 +225,11 @@ class HostArrays:
         text = reader.place.host.text[tokens[start].start : tokens[end - 1].end] if value else ""
         where = reader.at(at, most_free=0)
         made = self._made(value, text, where, depth)
-        if made is None and base_of(text) not in (None, unspaced(spelled(reader, at))):
+        whole = base_of(text) or next(iter(part_of(text) or ()), None)
+        if made is None and whole is not None and base_of(whole) not in (None, unspaced(spelled(reader, at))):
             made = self.array(text, where, depth + 1) if depth < _DEEPEST else None
         if made is not None and (made.shape or made.nbytes or made.filled is not None):
-            found.shape, found.nbytes, found.sure = made.shape, made.nbytes, made.sure
+            found.shape, found.nbytes, found.sure, found.start = made.shape, made.nbytes, made.sure, made.start
             found.filled, found.zeros = made.filled, made.zeros
             found.lines += [(reader.place, at), *made.lines]
 
@@ -326,24 +338,6 @@ class HostArrays:
 
 
 # ------------------------------------------------------------------------------------------------------------ parts
-
-
-def base_of(text: str) -> str | None:
-    """Returns the variable that an argument is made of, without casts and calls that give its address.
-
-    None for another expression: a sum is a part of an array, whose size says nothing.
-    """
-    plain = re.sub(r"\s+", " ", text).strip()
-    for _ in range(6):
-        plain = _SAME_CALLS.sub("", _POINTER_CALLS.sub("", plain.strip()))
-        wrapped = _WRAPPED.match(plain)
-        if wrapped is None:
-            break
-        plain = next(part for part in wrapped.groups() if part is not None)
-    plain = re.sub(r"\A&(.*)\[0\]\Z", r"\1", unspaced(plain))
-    while plain.startswith("(") and plain.endswith(")"):
-        plain = plain[1:-1]
-    return plain if re.fullmatch(r"(?:this->)?[A-Za-z_]\w*(?:(?:\.|->)\w+)*", plain) else None
 
 
 def commented_shape(name: str, reader: HostReader) -> Shape | None:

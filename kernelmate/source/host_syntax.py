@@ -12,6 +12,9 @@ from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_l
 _CAST = re.compile(
     r"(?:const |unsigned |signed |long |short |int |float |double |char |(?:std :: )?(?:size_t|u?int\d*_t|uint) )+"
 )
+_POINTER_CALLS = re.compile(r"\.(?:mutable_|const_)?(?:data_ptr|data|get|ptr|raw_ptr|begin)(?:<[^()]*>)?\(\)\Z")
+_SAME_CALLS = re.compile(r"\.(?:contiguous|clone|detach|cuda|flatten)\(\)\Z")
+_WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\([\w:\s*<>,&]+\)(.+)\Z")  # fmt: skip
 
 MOST_NESTED = 40
 """Number of parentheses around a part of an expression above which it is not read."""
@@ -176,3 +179,43 @@ def power_of_two(text: str) -> str:
     """Returns the power of two whose exponent is a contract expression."""
     plain = strip_parentheses(text)
     return str(2 ** int(plain)) if plain.isdigit() and int(plain) < 63 else f"2 ** {text}"
+
+
+def base_of(text: str) -> str | None:
+    """Returns the variable that an argument is made of, without casts and calls that give its address.
+
+    None for another expression: `part_of` gives that of a sum.
+    """
+    plain = re.sub(r"\s+", " ", text).strip()
+    for _ in range(6):
+        plain = _SAME_CALLS.sub("", _POINTER_CALLS.sub("", plain.strip()))
+        wrapped = _WRAPPED.match(plain)
+        if wrapped is None:
+            break
+        plain = next(part for part in wrapped.groups() if part is not None)
+    plain = re.sub(r"\A&(.*)\[0\]\Z", r"\1", unspaced(plain))
+    while plain.startswith("(") and plain.endswith(")"):
+        plain = plain[1:-1]
+    return plain if re.fullmatch(r"(?:this->)?[A-Za-z_]\w*(?:(?:\.|->)\w+)*", plain) else None
+
+
+def part_of(text: str) -> tuple[str, str | None] | None:
+    """Returns the array and the offset of an argument that begins within it: `p + n`, `&p[n]`, `x.data() + n`; None for another expression.
+
+    The offset is None where a cast around the sum leaves open what it counts.
+    """
+    tokens = lex(text).tokens
+    while len(tokens) > 2 and tokens[0].text == "(" and closing(tokens, 0) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    at, last = 0, len(tokens) - 1
+    while at < last:
+        end = closing(tokens, at) if tokens[at].text in ("(", "[", "{") else None
+        address = tokens[0].text == "&" and tokens[at].text == "[" and end == last
+        if at > 0 and (address or tokens[at].text == "+"):
+            whole = tokens[1:at] if address else tokens[:at]
+            offset = tokens[at + 1 : last] if address else tokens[at + 1 :]
+            return text[whole[0].start : whole[-1].end], text[offset[0].start : offset[-1].end]
+        at = (at if end is None else end) + 1
+    wrapped = _WRAPPED.match(re.sub(r"\s+", " ", text).strip())
+    inner = None if wrapped is None else part_of(next(part for part in wrapped.groups() if part is not None))
+    return None if inner is None else (inner[0], None)

@@ -14,7 +14,7 @@ from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import FUNCTIONS
 from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_host import HostFacts, host_facts, with_project_types
+from kernelmate.source.infer_host import HostFacts, host_facts, lambda_launch, with_project_types
 from kernelmate.source.infer_indices import indexed_by_inputs
 from kernelmate.source.infer_launch import (
     LaunchGuess,
@@ -26,6 +26,7 @@ from kernelmate.source.infer_launch import (
     work_of,
     written_launch,
 )
+from kernelmate.source.infer_loops import KernelLoops
 from kernelmate.source.infer_python import python_facts
 from kernelmate.source.infer_sizes import (
     MOST_ELEMENTS,
@@ -36,7 +37,6 @@ from kernelmate.source.infer_sizes import (
     guessed_value,
     is_size,
     largest_array,
-    looped,
     matmul,
     matrix_of,
     ordered,
@@ -44,11 +44,12 @@ from kernelmate.source.infer_sizes import (
     shrunk,
     sizes_of,
 )
-from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart
+from kernelmate.source.infer_structs import TakenApart, element_of, mixed_hint, taken_apart, undefined
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.structs import AXES, pass_vectors
 from kernelmate.source.template_parameters import example_instance
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
+from kernelmate.source.tidying import tidied
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 LARGEST_FIXED = 1024
@@ -100,7 +101,9 @@ def inference(kernel: Kernel) -> Inference:
     parameters = apart.kernel.signature.parameters
     types = {p.name: _type(kernel, p, bound) for p in parameters}
     single = [p for p in parameters if not p.pointer and types[p.name][1] == 1 and p.name not in apart.renamed]
-    whole = [p.name for p in single if is_size(p, types[p.name][0])]
+    common = [replace(p, name=apart.common[p.name]) for p in parameters if p.name in apart.common and not p.pointer]
+    own = [p.name for p in single if is_size(p, types[p.name][0])]
+    whole = list(dict.fromkeys((*own, *(p.name for p in common if is_size(p, p.dtype or "")))))
     guess = _Guess(apart, types, whole, _constants(kernel, instances))
     instance = instances[0] if instances else None
     launches = _facts(kernel, whole, instance, types)
@@ -167,8 +170,10 @@ def _fail_without_types(kernel: Kernel) -> NoReturn:
 def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     example, needed = example_instance(kernel)
+    given = lambda_launch(kernel)
+    shown = "and neither its file nor its project shows its template arguments"
     raise ContractError(
-        f"{kernel.name} is a template, and neither its file nor its project shows its template arguments.",
+        f"{kernel.name} is a template, {shown if given is None else f'and {given}, whose type has no name'}.",
         file=kernel.unit.path,
         line=line,
         column=column,
@@ -303,7 +308,7 @@ class _Guess:
         )
         args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         args, passing = self.apart.passed(args, passing, extents)
-        loops = looped(self.kernel.source, extents)
+        loops = KernelLoops(self.kernel, args, passing, self.constants)
         sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
@@ -342,7 +347,7 @@ class _Guess:
         name, (dtype, _) = parameter.name, self.types[parameter.name]
         if parameter.pointer:
             return self._array(parameter, extents, grid, facts, origins, sizes)
-        value = facts.derived.get(name) or facts.scalars.get(name)
+        value = facts.derived.get(name) or facts.scalars.get(name) or self.apart.value(name, extents)
         if value is not None and _names_of(value) <= set(extents):
             if name in facts.origins:
                 origins[name] = facts.origins[name]
@@ -404,7 +409,7 @@ class _Guess:
         known = host.shape
         if known is None and host.nbytes is not None:
             known = divided(host.nbytes, ITEM_BYTES[dtype], extents)
-        known = _sized(known, facts.values)
+        known = _rest(_sized(known, facts.values), host.start)
         if known is not None and (not _names_of(*known) <= set(extents) or _is_fixed(known, extents)):
             known = None
         if known is not None and not _names_of(*known) and not facts.values and extents:
@@ -413,7 +418,7 @@ class _Guess:
             return seen, "host"
         commented = commented_sides(self.kernel, parameter, extents)
         for shape, origin, sure in (
-            (known, "host", host.sure),
+            (known, "host", host.sure and host.start == "0"),
             (seen, "its subscripts", True),
             (commented, "its comment", True),
             (known, "host", True),
@@ -438,6 +443,13 @@ def _sized(shape: tuple[str, ...] | None, values: Mapping[str, int]) -> tuple[st
     if shape is None or len(shape) > 1 or not shape[0].isdigit():
         return shape
     return next(((name,) for name, value in values.items() if value == int(shape[0])), shape)
+
+
+def _rest(shape: tuple[str, ...] | None, start: str | None) -> tuple[str, ...] | None:
+    """Returns the sides of an array from one of its elements on; all of them where that is its first or is not known."""
+    if shape is None or start in ("0", None):
+        return shape
+    return (tidied(f"{' * '.join(f'({side})' for side in shape)} - ({start})"),)
 
 
 def _is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
@@ -474,15 +486,15 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
         dtype, vector = c_type_dtype(bound[parameter.base])
     if dtype is None and parameter.base == "void" and parameter.pointer:
         dtype = "uint8"
-    if dtype is None and (element := element_of(kernel, parameter)) is not None:
+    if dtype is None and (element := element_of(kernel, parameter, bound)) is not None:
         dtype, vector = element
     if dtype is None or (vector > len(AXES) and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
         raise ContractError(
-            f"The element type of {parameter.name} ({parameter.type}) cannot be inferred.",
+            f"The element type of {parameter.name} ({parameter.type}) cannot be inferred{undefined(kernel, parameter, bound)}.",
             file=kernel.unit.path,
             line=line,
             column=column,
-            hint=mixed_hint(kernel, parameter) or entry_hint(kernel, parameter),
+            hint=mixed_hint(kernel, parameter, bound) or entry_hint(kernel, parameter),
         )
     return dtype, vector

@@ -18,8 +18,8 @@ from kernelmate.records import Direction, Kernel
 from kernelmate.source.polynomials import Poly, added, multiplied, split_offset
 from kernelmate.source.tokens import Token, closing, lex, opening_angle
 
-_CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\s*)+\)")
-_BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
+CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\s*)+\)")
+BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
 _PLACES = ("blockIdx_x", "blockIdx_y", "blockIdx_z")
 _THREADS = re.compile(r"(?:blockIdx|threadIdx|blockDim|gridDim)_[xyz]\Z|warpSize\Z")
 _BY_VALUE = re.compile(
@@ -65,6 +65,11 @@ def array_accesses(
     return {p.name: body.accesses(p.name) for p in kernel.signature.parameters if p.pointer}
 
 
+def once_defined(kernel: Kernel) -> Mapping[str, str]:
+    """Returns the variables of a kernel that are assigned once, with their values as text."""
+    return _KernelBody(kernel, (), (), {}).definitions
+
+
 class _KernelBody:
     """The tokens of a kernel's body, and the properties of its variables."""
 
@@ -74,7 +79,7 @@ class _KernelBody:
         tokens = [token for token in lex(_with_casts(kernel)).tokens if not token.directive]
         opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
         self._tokens, self._extents = tokens[opening:], tuple(extents)
-        self._definitions = {**constants, **self._defined()}
+        self.definitions = {**constants, **self._defined()}
         self._conditions = self._conditioned()
         self._bounds: dict[str, set[tuple[str, ...]]] = {}
         self._fixed: dict[str, set[int]] = {}
@@ -338,7 +343,7 @@ class _KernelBody:
             self._partial |= () in limit
             if len(products) == 1 and limit[products[0]] == 1:
                 self._bounds.setdefault(token.text, set()).add(products[0])
-        for name, text in self._definitions.items():
+        for name, text in self.definitions.items():
             remainder = re.search(r"% (\w+)\Z", text)
             if remainder is not None and remainder[1] in self._extents:
                 self._bounds.setdefault(name, set()).add((remainder[1],))
@@ -394,8 +399,8 @@ class _KernelBody:
     def _is_index(self, word: str) -> bool:
         if word in self._extents or word in self._bounds or word in {"blockIdx", "threadIdx", "blockDim", "gridDim"}:
             return True
-        text = self._definitions.get(word)
-        words = re.findall(r"[A-Za-z_]\w*", _BUILTIN.sub("0", text)) if text else [""]
+        text = self.definitions.get(word)
+        words = re.findall(r"[A-Za-z_]\w*", BUILTIN.sub("0", text)) if text else [""]
         return not [one for one in words if one != "warpSize" and one not in self._bounds and one not in self._extents]
 
     # -------------------------------------------------------------------------------------------- subscripts
@@ -450,7 +455,7 @@ class _KernelBody:
 
     def _poly(self, text: str, depth: int = 0, *, bounds: bool = True) -> Poly | None:
         """Returns a text as a sum of products of extents and index variables; None if it is not one."""
-        plain = _CAST.sub(" ", _BUILTIN.sub(r"\1_\2", text)).strip()
+        plain = CAST.sub(" ", BUILTIN.sub(r"\1_\2", text)).strip()
         try:
             tree = ast.parse(re.sub(r"\b(\d+)[uUlL]+\b", r"\1", plain), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -473,7 +478,7 @@ class _KernelBody:
     def _variable(self, name: str, depth: int, *, bounds: bool) -> Poly | None:
         if name in self._extents or (bounds and (name in self._bounds or name in self._fixed)):
             return {(name,): 1}
-        text = self._definitions.get(name)
+        text = self.definitions.get(name)
         if text is None or depth > _NESTED:
             return None
         return self._poly(text, depth + 1, bounds=bounds)

@@ -101,16 +101,28 @@ def host_facts(
         yield facts
 
 
+def lambda_launch(kernel: Kernel) -> str | None:
+    """Returns a phrase for a launch that passes a lambda: `its launch at line 40 passes a lambda as op`; None where none does."""
+    files = host_files(kernel.unit)
+    for launch in host_launches(kernel, files, None):
+        for one, text in zip(kernel.signature.parameters, launch.arguments, strict=False):
+            plain, host = text.strip(), launch.place.host
+            if plain.startswith("[") or re.search(rf"\bauto\s+{re.escape(plain)}\s*=\s*\[", host.text):
+                where = place_words(files, launch.place, kernel.unit.text, [launch.place.index])
+                return f"its launch at {where} passes a lambda as {one.name}"
+    return None
+
+
 def host_files(unit: Unit) -> HostFiles:
     """Returns a unit's text and those of its project."""
     path = Path(unit.path)
     return HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
 
 
-def project_type(unit: Unit, name: str) -> str:
+def project_type(unit: Unit, name: str, files: HostFiles | None = None) -> str:
     """Returns the type that branches of a file, or other files of its project, define a name as; an empty text if none does."""
     base = active_alias(unit.text, name) or ""
-    return base if base or unit.language != "cuda" else type_value(host_files(unit), name) or ""
+    return base if base or unit.language != "cuda" else type_value(files or host_files(unit), name) or ""
 
 
 def with_project_types(kernel: Kernel) -> Kernel:

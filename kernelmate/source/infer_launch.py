@@ -11,6 +11,7 @@ from kernelmate.records import Contract, Kernel, Size
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
 from kernelmate.source.expressions import evaluate_integer
 from kernelmate.source.infer_host import HostFacts, Selection
+from kernelmate.source.infer_loops import KernelLoops
 from kernelmate.source.launch import launch_shape
 from kernelmate.source.tokens import Token, lex
 
@@ -70,13 +71,13 @@ def is_legal(guess: LaunchGuess, sizes: Sequence[Size]) -> bool:
     return True
 
 
-def work_of(guess: LaunchGuess, size: Size, loops: Sequence[str]) -> int:
-    """Returns the threads of a launch, times the values of the sizes that each loops over; 0 if it is not valid."""
+def work_of(guess: LaunchGuess, size: Size, loops: KernelLoops) -> int:
+    """Returns the threads of a launch, times the iterations that each makes; 0 if it is not valid."""
     try:
         shape = launch_shape(Contract("", (size,), guess.grid, guess.block, (), guess.shared), size)
     except ContractError:
         return 0
-    return math.prod((*shape.grid, *shape.block, *(size[name] for name in loops)))
+    return math.prod((*shape.grid, *shape.block, loops.iterations(size, shape)))
 
 
 def following(launch: LaunchGuess, values: Mapping[int, HostFacts], chosen: Selection) -> LaunchGuess:

@@ -166,22 +166,27 @@ def bounded(
         work: the number of iterations of a launch at a size.
     """
     shapes = [one.shape for one in args if one.shape is not None]
-    while work(size) > _MOST_WORK or any(max(counted(shape, [size]) or [0]) > 8 * MOST_ELEMENTS for shape in shapes):
+
+    def load(at: Mapping[str, int]) -> tuple[int, int]:
+        """Returns what is too much at a size, 0 where it is not: iterations, and elements of the largest array."""
+        elements = max((max(counted(shape, [at]) or [0]) for shape in shapes), default=0)
+        iterations = work(at)
+        return iterations * (iterations > _MOST_WORK), elements * (elements > 8 * MOST_ELEMENTS)
+
+    while any(load(size)):
         guessed = {name for name, value in size.items() if name not in known and value > 1}
         largest = {name for name, value in size.items() if value == max(size.values()) and value > 1}
-        halved = guessed or largest
-        if not halved:
+        others = [{name} for name, value in sorted(size.items(), key=lambda item: -item[1]) if value > 1]
+        smaller = (
+            {name: value // 2 if name in halved else value for name, value in size.items()}
+            for halved in (guessed, largest, *others)
+            if halved
+        )
+        found = next((one for one in smaller if (work(one) or not work(size)) and load(one) < load(size)), None)
+        if found is None:
             break
-        size = {name: value // 2 if name in halved else value for name, value in size.items()}
+        size = found
     return size
-
-
-def looped(source: str, extents: Sequence[str]) -> tuple[str, ...]:
-    """Returns the sizes over which each thread loops from a number on: not those that threads share by a stride."""
-    found: dict[str, None] = {}
-    for head in re.findall(r"\bfor\s*\([^;(){}]*=\s*\d+\s*;([^;{}]*);", source):
-        found.update(dict.fromkeys(name for name in extents if re.search(rf"<=?\s*{re.escape(name)}\b", head)))
-    return tuple(found)
 
 
 def counted(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelmate.caching import text_cache
 from kernelmate.errors import SourceError
 from kernelmate.records import Unit
 from kernelmate.source.line_ends import normal_text, restored
@@ -328,6 +329,41 @@ def _number_of(unit: Unit) -> int:
 
 
 # --------------------------------------------------------------------------------------------- finding strings
+
+
+@text_cache(16)
+def lines_of_texts(text: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and last lines whose contracts belong to kernels in strings, whether those are read or not.
+
+    They are the comments above a statement with a kernel's text or the call that is given it.
+    """
+    file = _file_of(text)
+    if file is None:
+        return ()
+    nodes = [node for call, code in file.code_arguments() for node in (call, *file.values(code))]
+    nodes += [node for node in file.nodes if isinstance(node, ast.Constant) and "__global__" in str(node.value)]
+    lines = {file.statement(node).lineno for node in nodes}
+    found = ((last, _comments_above(file.lines, last)) for last in sorted(lines))
+    return tuple((block[0], last) for last, block in found if block is not None)
+
+
+@text_cache(16)
+def lines_of_functions(text: str) -> tuple[tuple[int, int], ...]:
+    """Returns the first and last line of each function of a Python text."""
+    file = _file_of(text)
+    nodes = [] if file is None else file.nodes
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def _file_of(text: str) -> PythonFile | None:
+    try:
+        return PythonFile("", text)
+    except SourceError:
+        return None
 
 
 def _find(path: str, text: str) -> tuple[list[_Found], tuple[RefusedString, ...]]:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Argument, Member, Parameter, Passed
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.tokens import Token, closing, lex
+from kernelmate.source.instances import template_arguments
+from kernelmate.source.tokens import Token, closing, lex, opening_angle, split_list
 
 AXES = "xyzw"
 """Fields of a vector type, in their order (CUDA C++ Programming Guide, Built-in Vector Types)."""
@@ -90,36 +92,128 @@ def members_of(text: str, name: str) -> dict[str, str] | None:
     return None if fields is None else {one.name: one.type + "*" * one.pointer for one in fields}
 
 
+@text_cache(256)
 def struct_fields(text: str, name: str) -> tuple[StructField, ...] | None:
-    """Returns the fields of a struct; None where the text defines none of this name, or one that has more than plain fields."""
+    """Returns the fields of a struct, those of its bases first: of `View<float>` with `float` for the parameter of its template.
+
+    Functions and types in it are passed over. The result is None where the text defines no struct of this name, or one whose
+    layout is not that of its fields: with virtual functions, bit fields, default values, or fields in branches of the preprocessor.
+    """
+    parsed = template_arguments(name)
+    simple, arguments = (name, ()) if parsed is None else parsed
+    simple = simple.rpartition("::")[2]
     tokens = lex(text).tokens
     for index in range(len(tokens) - 2):
-        if tokens[index].text not in ("struct", "class"):
+        if tokens[index].text not in ("struct", "class") or tokens[index - 1].text == "enum":
             continue
-        opening = next((at for at in (index + 1, index + 2) if tokens[at].text == "{"), None)
-        end = None if opening is None else closing(tokens, opening)
+        stops = next(
+            (at for at in range(index + 1, len(tokens)) if tokens[at].text in ("{", ";", "(", ">", ":")), index
+        )
+        opening = next((at for at in range(stops, len(tokens)) if tokens[at].text in ("{", ";", "(")), None)
+        if tokens[stops].text == ">":
+            continue
+        end = None if opening is None or tokens[opening].text != "{" else closing(tokens, opening)
         if opening is None or end is None:
             continue
-        alias = tokens[index - 1].text == "typedef" and tokens[min(end + 1, len(tokens) - 1)].text == name
-        if tokens[opening - 1].text == name or alias:
-            return _fields(tokens[opening + 1 : end])
+        head = [token.text for token in tokens[index + 1 : opening]]
+        own = head[: head.index(":")] if ":" in head else head
+        alias = tokens[index - 1].text == "typedef" and tokens[min(end + 1, len(tokens) - 1)].text == simple
+        if own[-1:] == [simple] or (alias and ":" not in head):
+            bound = dict(zip(_template_names(tokens, index), arguments, strict=False))
+            bases = _base_fields(text, tokens[index + 1 + len(own) : opening], bound)
+            fields = _ClassBody(tokens[opening + 1 : end], bound).fields()
+            return None if bases is None or fields is None else (*bases, *fields)
     return None
 
 
-def _fields(tokens: Sequence[Token]) -> tuple[StructField, ...] | None:
+_EMPTY_BASES = frozenset({"unary_function", "binary_function"})
+"""Bases without fields of standard libraries, whose definitions projects do not hold."""
+
+
+def _template_names(tokens: Sequence[Token], index: int) -> list[str]:
+    """Returns the names of the parameters of the template that a struct's definition belongs to."""
+    opening = opening_angle(tokens, index - 1) if index and tokens[index - 1].text == ">" else None
+    if opening is None:
+        return []
+    names = []
+    for first, last in split_list(tokens, opening + 1, index - 1):
+        words = [token.text for token in tokens[first:last]]
+        names.append((words[: words.index("=")] if "=" in words else words)[-1])
+    return names
+
+
+def _base_fields(text: str, tokens: Sequence[Token], bound: Mapping[str, str]) -> tuple[StructField, ...] | None:
+    """Returns the fields of the bases that follow the name of a struct, `: public Pointer<T>`; None for a base that is not known."""
     found: list[StructField] = []
-    start = 0
-    for index, token in enumerate(tokens):
-        if token.text in ("(", "{", ":", "static", "template", "virtual"):
-            return None
-        if token.text != ";":
+    for first, last in split_list(tokens, 1, len(tokens)):
+        words = [bound.get(token.text, token.text) for token in tokens[first:last]]
+        base = " ".join(word for word in words if word not in ("public", "private", "protected"))
+        if _EMPTY_BASES & set(words):
             continue
-        declared = _declared([one.text for one in tokens[start:index]])
-        start = index + 1
-        if declared is None:
+        fields = None if "virtual" in words else struct_fields(text, base)
+        if fields is None:
             return None
-        found += declared
-    return tuple(found) or None
+        found += fields
+    return tuple(found)
+
+
+class _ClassBody:
+    """Reads the declarations between the braces of a struct."""
+
+    def __init__(self, tokens: Sequence[Token], bound: Mapping[str, str]) -> None:
+        self._tokens, self._bound = tokens, dict(bound)
+
+    def fields(self) -> tuple[StructField, ...] | None:
+        """Returns the fields; None where the layout does not follow from them alone."""
+        if any(token.text in ("virtual", "union") for token in self._tokens):
+            return None
+        directives = [token for token in self._tokens if token.directive]
+        opened = [one.start for one in directives if one.text in ("if", "ifdef", "ifndef")]
+        closed = [one.start for one in directives if one.text == "endif"]
+        self._tokens = tokens = [token for token in self._tokens if not token.directive]
+        found: list[StructField] = []
+        at = 0
+        while at < len(tokens):
+            if tokens[at].text in ("public", "private", "protected") and tokens[at + 1].text == ":":
+                at += 2
+                continue
+            end, body = self._declaration(at)
+            declared = self._of([token.text for token in tokens[at:end]], body=body)
+            if declared is None:
+                return None
+            place = tokens[at].start
+            if declared and sum(one < place for one in opened) > sum(one < place for one in closed):
+                return None  # a branch of the preprocessor, which may not be taken
+            found += declared
+            at = end + 1
+        return tuple(found)
+
+    def _declaration(self, at: int) -> tuple[int, bool]:
+        """Returns the last token of a declaration, and whether it is that of a function or has a body."""
+        tokens, called, listed = self._tokens, False, False
+        while at < len(tokens) and tokens[at].text != ";":
+            text = tokens[at].text
+            end = closing(tokens, at) if text in ("(", "{", "[") else None
+            called |= text == "("
+            listed |= called and text == ":"
+            if end is not None and text == "{" and called:
+                after = tokens[end + 1].text if end + 1 < len(tokens) else ""
+                if not (listed and tokens[at - 1].kind == "word" and after in (",", "{")):
+                    return (end + 1 if after == ";" else end), True
+            at = (at if end is None else end) + 1
+        return at, called
+
+    def _of(self, words: list[str], *, body: bool) -> list[StructField] | None:
+        """Returns the fields of one declaration; None where it has some that are not plain."""
+        first = words[0] if words else ";"
+        if first in ("typedef", "using") and not body:
+            name, type_ = (words[-1], words[1:-1]) if first == "typedef" else (words[1], words[3:])
+            self._bound[name] = " ".join(self._bound.get(word, word) for word in type_)
+            return []
+        if body or first in ("template", "static", "friend", "typedef", "using", "static_assert", "enum", ";"):
+            return []
+        plain = [word for word in words if word != "mutable"]
+        return _declared([part for word in plain for part in self._bound.get(word, word).split()])
 
 
 def _declared(words: Sequence[str]) -> list[StructField] | None:

@@ -195,11 +195,12 @@ def test_a_scalar_parameter_takes_no_fields(mistake_in: Mistake) -> None:
     assert 'n = "int32"' in (error.hint or "")
 
 
-def test_only_plain_structs_are_compared_with_their_definition() -> None:
+def test_only_structs_with_the_layout_of_their_fields_are_compared_with_their_definition() -> None:
     assert members_of("struct A { int n, m; const float* x; long long d[4]; };", "A") == {
         "n": "int", "m": "int", "x": "float*", "d": "long long",
     }  # fmt: skip
-    assert members_of("struct A { int n; __device__ int f() { return n; } };", "A") is None
+    assert members_of("struct A { int n; __device__ int f() { return n; } };", "A") == {"n": "int"}
+    assert members_of("struct A { int n; virtual int f() { return n; } };", "A") is None
     assert members_of("struct A : B { int n; };", "A") is None
     assert members_of("struct A { int n : 3; };", "A") is None
     assert members_of("struct B { int n; };", "A") is None
@@ -258,3 +259,10 @@ def test_a_mistake_in_a_vector_is_told_with_its_fix(
     error = mistake_in(HEAD + FIELDS.replace(old, new), VECTORS)
     assert says in error.message
     assert fix in (error.hint or "")
+
+
+def test_a_struct_without_fields_has_no_table(mistake_in: Mistake) -> None:
+    source = "struct F { __device__ float operator()(float x) { return x; } };\n__global__ void k(F f) {}"
+    error = mistake_in(HEAD + '[args]\nf = { n = "int32 = 1" }\n', source)
+    assert error.message == "F has no fields: it is passed as one byte."
+    assert error.hint == 'Write f = "uint8 = 1".'

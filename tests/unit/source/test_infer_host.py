@@ -825,3 +825,57 @@ int main() {{ int N = 1024; float *a, *b, *c; cudaMalloc(&a, N * N * 4); k<<<dim
 def test_parts_of_an_array_that_offsets_name_are_its_first_dimension(body: str, entry: str) -> None:
     text = f"__global__ void k(float* x, const float* y, int n) {{ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) {{ {body} }} }}"
     assert any(line.startswith(entry) for line in told(text)), told(text)
+
+
+def test_a_pointer_with_an_offset_is_the_rest_of_its_array() -> None:
+    text = """
+__global__ void pick(const float* x, const int* index, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[index[i]] = x[index[i]];
+}
+int main() {
+  const int count = 4096;
+  float *d, *e; int* k;
+  cudaMalloc(&d, 2 * count * sizeof(float));
+  cudaMalloc(&e, 3 * count * sizeof(float));
+  cudaMalloc(&k, count * sizeof(int));
+  float* late = &e[count];
+  pick<<<count / 256, 256>>>(GIVEN, k, late, count);
+}
+"""
+    for given in ("d + count", "&d[count]", "(d + count)", "(const float*)d + count"):
+        found = told(text.replace("GIVEN", given))
+        assert found[4] == 'x = "in float32[n * 2 - n]"  # inferred: line 9', given
+        assert found[6] == 'y = "inout float32[n * 3 - n]"  # inferred: lines 10 and 12'
+    unknown = told(
+        text.replace("GIVEN", "(float*)(d + s * 17)").replace("  pick", "  for (int s = 0; s < 9; s++) pick")
+    )
+    assert unknown[4] == 'x = "in float32[n, 2]"  # inferred: line 9'
+
+
+def test_a_part_that_the_subscripts_bound_has_their_sides() -> None:
+    text = (
+        SCALE
+        + """
+int main() {
+  const int count = 4096;
+  float* d = new float[count * 3];
+  scale<<<count / 256, 256>>>(d, d + count, 2.0f, count);
+}
+"""
+    )
+    assert told(text)[5] == 'y = "out float32[n]"  # inferred: its subscripts'
+
+
+def test_a_container_with_an_offset_is_the_rest_of_it() -> None:
+    text = (
+        SCALE.replace("x[i]", "x[i % 7]")
+        + """
+int main() {
+  const int count = 4096;
+  thrust::device_vector<float> x(count * 2), y(count);
+  scale<<<count / 256, 256>>>(thrust::raw_pointer_cast(x.data()) + count, y.data().get(), 2.0f, count);
+}
+"""
+    )
+    assert told(text)[4] == 'x = "in float32[n * 2 - n]"  # inferred: line 8'

@@ -121,3 +121,81 @@ def test_an_accessor_of_torch_is_an_array_with_its_sizes_and_strides() -> None:
     assert contract.sizes[0]["n"] ** 3 <= 2**20
     assert {one.dtype for one in b[1:]} == {"int64"}
     assert (a[-1].fixed, b[-1].fixed) == (True, True)
+
+
+VIEWS = """
+template <typename T> struct Pointer { typedef T type; T* data; __device__ Pointer(T* p) : data(p) {} };
+template <typename T> struct Step : public Pointer<T> {
+  size_t step;
+  __device__ T& operator()(int y, int x) const { return ((T*)((char*)this->data + y * step))[x]; }
+};
+template <typename T> struct Sized : public Step<T> { int cols; int rows; };
+typedef Sized<unsigned char> Bytes;
+"""
+
+
+def test_views_of_class_templates_share_their_sizes_and_have_the_bytes_of_a_row() -> None:
+    contract = round_trip(
+        kernel_of(
+            VIEWS + "__global__ void k(const Bytes a, Sized<float> b, Step<float> c) { c(0, 0) = b(0, 0) = a(0, 0); }"
+        )
+    )
+    assert [one.nbytes for one in contract.passing] == [24, 24, 16]
+    by_name = {one.name: one for one in contract.args}
+    assert (by_name["a_data"].dtype, by_name["b_data"].shape) == ("uint8", ("rows", "cols"))
+    assert [by_name[f"{one}_step"].value for one in "abc"] == ["cols * 1", "cols * 4", "cols * 4"]
+    assert [by_name[name].value for name in ("a_cols", "b_rows")] == ["cols", "rows"]
+    assert set(contract.sizes[0]) == {"rows", "cols"}
+
+
+def test_a_functor_is_a_struct_of_its_fields_and_one_byte_without_any() -> None:
+    text = """
+struct Square { __device__ float operator()(float v) const { return v * v; } };
+template <typename T> struct Scale : std::unary_function<T, T> {
+  static const int parts = 1;
+  T by;
+  enum { kind = 3 };
+  explicit Scale(T by) : by{by} {}
+  __device__ T operator()(T v) const { return v * by; }
+};
+template <typename Op> __global__ void each(float* x, int n, Op op) { if (threadIdx.x < n) x[threadIdx.x] = op(x[threadIdx.x]); }
+void run(float* x, int n) { each<<<1, 64>>>(x, n, MADE); }
+"""
+    contract = round_trip(kernel_of(text.replace("MADE", "Square()")))
+    assert [(one.name, one.dtype, one.value) for one in contract.args[2:]] == [("op", "uint8", "1")]
+    contract = round_trip(kernel_of(text.replace("MADE", "Scale<float>(2)")))
+    assert (contract.passing[2].kind, contract.args[2].name, contract.args[2].dtype) == ("struct", "by", "float32")
+    with pytest.raises(ContractError, match="its launch at line 11 passes a lambda as op, whose type has no name"):
+        infer_contract(kernel_of(text.replace("MADE", "[] __device__ (float v) { return v; }")))
+
+
+@pytest.mark.parametrize("body", ["virtual void f(); float* x;", "int a : 3; float* x;", "float* x = nullptr;"])
+def test_a_struct_whose_layout_is_more_than_its_fields_is_refused(body: str) -> None:
+    with pytest.raises(ContractError, match="cannot be inferred"):
+        infer_contract(kernel_of(f"struct Odd {{ {body} int n; }};\n__global__ void k(Odd o) {{ o.x[0] = 1; }}"))
+
+
+def test_numbers_that_subscript_a_tensor_give_its_sides() -> None:
+    contract = round_trip(
+        kernel_of(
+            "__global__ void k(torch::PackedTensorAccessor32<float, 3, torch::RestrictPtrTraits> x, float* y, int n) {\n"
+            "  int i = threadIdx.x; auto row = x[i]; y[i] = row[6][0] + x[i][2][i] + x[i][3][4]; }"
+        )
+    )
+    by_name = {one.name: one for one in contract.args}
+    assert by_name["data_"].shape == ("n", "7", "max(n, 5)")
+    assert [by_name[f"sizes__{axis}"].value for axis in range(3)] == ["n", "7", "max(n, 5)"]
+    assert [by_name[f"strides__{axis}"].value for axis in range(3)] == ["7 * max(n, 5)", "max(n, 5)", "1"]
+    assert [by_name[f"strides__{axis}"].fixed for axis in range(3)] == [False, False, True]
+
+
+def test_functions_in_branches_of_the_preprocessor_leave_the_layout_and_fields_change_it() -> None:
+    text = "struct M {{\n#ifndef __CUDACC__\n  {}\n#endif\n  float3 data[3];\n}};\n__global__ void k(M m, float* x) {{ x[0] = m.data[0].x; }}"
+    assert round_trip(kernel_of(text.format("M(int* p) { use(p); }"))).passing[0].nbytes == 36
+    with pytest.raises(ContractError, match="cannot be inferred"):
+        infer_contract(kernel_of(text.format("int* p;")))
+
+
+def test_a_type_that_nothing_defines_is_the_reason() -> None:
+    with pytest.raises(ContractError, match=r"cannot be inferred: neither its file nor its project defines Far\."):
+        infer_contract(kernel_of("__global__ void k(cv::Far<float> a, float* x) { x[0] = a(0); }"))

@@ -288,3 +288,33 @@ def test_a_function_that_returns_a_value_is_no_kernel(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as refused:
         load_kernels(path)
     assert "which may be in other files" in (refused.value.hint or "")
+
+
+BLOCK = '# /// kernelmate\n# sizes = [{ n = 64 }]\n# grid = "cdiv(n, 64)"\n# [args]\n# x = "inout float32[n]"\n# n = "int32"\n# ///\n'
+OUTER = "@triton.jit\ndef outer(x, n):\n    i = tl.arange(0, 64)\n    tl.store(x + i, 2.0, mask=i < n)\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '    code = f"""extern "C" __global__ void k(float* x, int n) {{ x[0] = {width}; }}"""\n    return cupy.RawKernel(code, "k")\n',
+        '    return build("__global__ void k(float* x, int n) { x[0] = 1; }" % width)\n',
+        "    code = read(width)\n    return cupy.RawKernel(code, 'k')\n",
+        "    return build(width)\n",
+    ],
+)
+def test_a_contract_in_a_function_without_triton_kernels_belongs_to_none(tmp_path: Path, before: str) -> None:
+    inside = "".join(f"    {line}\n" for line in BLOCK.splitlines())
+    head = "import cupy\nimport triton\nimport triton.language as tl\n\n"
+    kernel = kernel_of(tmp_path, f"{head}def make(width):\n{inside}{before}\n\n{BLOCK}{OUTER}", "outer")
+    contract = parse_contract(kernel)
+    assert contract is not None
+    assert contract.args[0].name == "x"
+    nested = "".join(f"    {line}\n" for line in f"{BLOCK}{OUTER}".splitlines())
+    kernel = kernel_of(tmp_path, f"{head}def make(width):\n{nested}    return outer\n", "outer")
+    assert parse_contract(kernel) is not None
+
+
+def test_a_contract_above_a_kernel_in_a_string_is_not_that_of_a_triton_kernel_below(tmp_path: Path) -> None:
+    text = f'import triton\nimport triton.language as tl\n{BLOCK}CODE = """__global__ void k(float* x, int n) {{}}"""\n\n{OUTER}'
+    assert parse_contract(kernel_of(tmp_path, text, "outer")) is None
