@@ -45,8 +45,9 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 GRID_MARGIN = 8
 """Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
 
-MOST_ELEMENTS_UNLAUNCHED = 1 << 31
-"""Maximum number of elements at a size at which only the launch is examined: what the largest GPUs hold."""
+MOST_ELEMENTS_UNLAUNCHED = 24 << 30
+"""Maximum number of elements at a size at which only the launch is examined: 96 GiB of four bytes each, as a GPU's memory."""
+
 
 _COUNTERS = (
     (re.compile(r"\band\.b(?:16|32)\s+%\w+, %\w+, 255;"), 1 << 8),
@@ -140,7 +141,8 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
     """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
 
     Its grid is over a limit there, as of 65535 blocks in y and z, or has no blocks. The sizes are not launched, so they
-    may be far larger than others.
+    may be far larger than others. One at which the arrays exceed a GPU's memory with the largest listed values of
+    the other names is none that the version lacks: as many images as that are never in one launch.
 
     Args:
         contract: defines the allowed sizes.
@@ -153,12 +155,14 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
         return []
     base = min(listed, key=lambda size: _elements(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
+    largest = {name: max(size[name] for size in (*contract.sizes, *listed)) for name in base}
     found: list[Size] = []
     for name in base:
         sizes = ({**few, name: value} for power in range(1, 20) for value in (1 << power, 3 << power - 1))
         allowed = (
             size for size in sizes
-            if _elements(contract, size) <= MOST_ELEMENTS_UNLAUNCHED and all(size_allowed(c, size) for c in (mine, theirs))
+            if _elements(contract, {**largest, name: size[name]}) <= MOST_ELEMENTS_UNLAUNCHED
+            and all(size_allowed(c, size) for c in (mine, theirs))
         )  # fmt: skip
         found += next(([size] for size in allowed if _launchable(theirs, size) and not _launchable(mine, size)), [])
     return found

@@ -42,7 +42,7 @@ ACROSS, DOWN = 32, 8
 """Threads per block along a row and over rows."""
 
 MOST_RESULTS = 16
-"""Maximum number of adjacent results per thread."""
+"""Maximum number of adjacent results per thread, and of statements that store them."""
 
 MOST_BYTES = 256
 """Maximum bytes of all arrays per thread: 64 registers."""
@@ -208,7 +208,7 @@ class _Interleaved(WindowText):
         needed = [WIDEST // math.gcd(WIDEST, group.step * self._item(group)) for group in self._groups()]
         count = math.lcm(*needed)
         held = sum(count * group.step * self._item(group) for group in self._groups())
-        if count > MOST_RESULTS or held > MOST_BYTES:
+        if max(count, len(self.stored)) > MOST_RESULTS or held > MOST_BYTES:
             raise Refused("whole packs are those of too many results for a thread")
         if count == 1:
             count = 2 if 2 * held <= MOST_BYTES else 1

@@ -24,6 +24,7 @@ from kernelmate.synthesis.window_plan import (
     OutputShapes,
     Windows,
     output_shapes,
+    walked,
     window_plan,
 )
 from kernelmate.synthesis.window_registers import RowsText
@@ -31,6 +32,9 @@ from kernelmate.synthesis.window_text import WindowText
 
 ENOUGH = 300_000
 """Threads that fill the largest GPU: 132 multiprocessors of 2048 (H100)."""
+
+MOST_READS = 30
+"""Maximum number of elements that a thread reads for a result outside of loops: the 27 of a point in space and its neighbours, and a few."""
 
 ROWS = 4
 """Adjacent rows per thread: six column loads instead of twelve for windows of three rows."""
@@ -50,6 +54,9 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
     contract = kernel.contract
     graph = without_neutral(rolled(graph))
     plan = window_plan(graph, contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
+    reads = {key for key in walked(plan) if plan.node(key).op == "input"}
+    if len(reads) > MOST_READS:
+        raise Refused(f"each thread would read {len(reads)} elements for a result")
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
     ways: list[type[WindowThreads]] = [WindowColumns, _WindowRows, WindowThreads]
     if count < ROWS * ENOUGH:
