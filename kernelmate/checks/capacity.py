@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
 from kernelmate.checks.trials import elements_of
@@ -140,8 +141,8 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
     """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
 
-    Its grid is over a limit there, as of 65535 blocks in y and z, or has no blocks. The sizes are not launched, so they
-    may be far larger than others. One at which the arrays exceed a GPU's memory with the largest listed values of
+    Its grid is over a limit there, as of 65535 blocks in y, or has no blocks. Blocks in z are not counted: they are those of
+    a batch, which is never as large. The sizes are not launched, so they may be far larger than others. One at which the arrays exceed a GPU's memory with the largest listed values of
     the other names is none that the version lacks: as many images as that are never in one launch.
 
     Args:
@@ -155,7 +156,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
         return []
     base = min(listed, key=lambda size: _elements(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
-    largest = {name: max(size[name] for size in (*contract.sizes, *listed)) for name in base}
+    largest = {name: max(size[name] for size in (*mine.sizes, *theirs.sizes, *listed)) for name in base}
     found: list[Size] = []
     for name in base:
         sizes = ({**few, name: value} for power in range(1, 20) for value in (1 << power, 3 << power - 1))
@@ -170,7 +171,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
 
 def _launchable(contract: Contract, size: Size) -> bool:
     try:
-        return launch_shape(contract, size).blocks > 0
+        return launch_shape(replace(contract, grid=contract.grid[:2]), size).blocks > 0
     except ContractError:
         return False
 
