@@ -189,7 +189,7 @@ class Code:
         tab = self.page.locator(f'.tab[data-resource-name="{name}"]')
         # The box shows what was opened before, then what it finds; it does not see a file that is written meanwhile.
         for _ in range(8):
-            if self._choose("Control+p", name, name) and self._soon(tab):
+            if self._choose("Control+p", name, name) and self.soon(tab):
                 return
             self.page.keyboard.press("Escape")
         raise AssertionError(f"{name} could not be opened")
@@ -198,12 +198,12 @@ class Code:
         """Type into the box that a key opens, and take what is wanted once that is what Enter takes; False where it never is."""
         self.page.keyboard.press(key)
         self.page.locator(".quick-input-widget input").fill(typed)
-        there = self._soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
+        there = self.soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
         if there:
             self.page.keyboard.press("Enter")
         return there
 
-    def _soon(self, what: Any) -> bool:
+    def soon(self, what: Any) -> bool:
         """True if the element appears within twenty seconds."""
         for _ in range(80):
             if what.count():
@@ -247,7 +247,7 @@ class Code:
             self.page.keyboard.press("Control+g")
             self.page.locator(".quick-input-widget input").fill(f":{line}:{column}")
             self.page.keyboard.press("Enter")
-            if self._soon(there):
+            if self.soon(there):
                 return
             self.page.keyboard.press("Escape")
         raise AssertionError(f"line {line} could not be gone to")
