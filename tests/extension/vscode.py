@@ -189,7 +189,7 @@ class Code:
         tab = self.page.locator(f'.tab[data-resource-name="{name}"]')
         # The box shows what was opened before, then what it finds; it does not see a file that is written meanwhile.
         for _ in range(8):
-            if self._choose("Control+p", name, name) and self.soon(tab):
+            if self._choose("Control+p", name, name) and self._soon(tab):
                 return
             self.page.keyboard.press("Escape")
         raise AssertionError(f"{name} could not be opened")
@@ -198,12 +198,12 @@ class Code:
         """Type into the box that a key opens, and take what is wanted once that is what Enter takes; False where it never is."""
         self.page.keyboard.press(key)
         self.page.locator(".quick-input-widget input").fill(typed)
-        there = self.soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
+        there = self._soon(self.page.locator(".quick-input-list .monaco-list-row.focused", has_text=wanted))
         if there:
             self.page.keyboard.press("Enter")
         return there
 
-    def soon(self, what: Any) -> bool:
+    def _soon(self, what: Any) -> bool:
         """True if the element appears within twenty seconds."""
         for _ in range(80):
             if what.count():
@@ -241,13 +241,17 @@ class Code:
         raise AssertionError(f"{words!r} is not {times} times in:\n{self.host.logged()}")
 
     def go_to(self, line: int, column: int = 1) -> None:
-        """A line of the active editor; where Enter came before the box had read what was typed, once more."""
+        """A line of the active editor; where Enter came before the box had read what was typed, once more.
+
+        The cursor may be there already, so that only a closed box tells that Enter was read.
+        """
         there = self.page.locator("#status\\.editor\\.selection", has_text=f"Ln {line}, ")
+        box = self.page.locator(".quick-input-widget input")
         for _ in range(8):
             self.page.keyboard.press("Control+g")
-            self.page.locator(".quick-input-widget input").fill(f":{line}:{column}")
+            box.fill(f":{line}:{column}")
             self.page.keyboard.press("Enter")
-            if self.soon(there):
+            if self._soon(there) and self._soon(box.and_(self.page.locator(":not(:visible)"))):
                 return
             self.page.keyboard.press("Escape")
         raise AssertionError(f"line {line} could not be gone to")
