@@ -49,7 +49,6 @@ GRID_MARGIN = 8
 MOST_ELEMENTS_UNLAUNCHED = 24 << 30
 """Maximum number of elements at a size at which only the launch is examined: 96 GiB of four bytes each, as a GPU's memory."""
 
-
 _COUNTERS = (
     (re.compile(r"\band\.b(?:16|32)\s+%\w+, %\w+, 255;"), 1 << 8),
     (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*f16(?:x2)?\b"), 1 << 11),
@@ -141,9 +140,9 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
     """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
 
-    Its grid is over a limit there, as of 65535 blocks in y, or has no blocks. Blocks in z are not counted: they are those of
-    a batch, which is never as large. The sizes are not launched, so they may be far larger than others. One at which the arrays exceed a GPU's memory with the largest listed values of
-    the other names is none that the version lacks: as many images as that are never in one launch.
+    Its grid is over a limit there, as of 65535 blocks in y, or has no blocks. Blocks in z are not counted, since those of a
+    batch lie there. The sizes are not launched, so they may be far larger than others, but for those at which no GPU's
+    memory holds the arrays with the largest listed values of the other names.
 
     Args:
         contract: defines the allowed sizes.

@@ -14,7 +14,6 @@ from kernelmate.checks.guards import (
     approximations,
     clocks,
     compilers,
-    directed_rounding,
     flushed,
     launch_registers,
     lost_bits,
@@ -114,7 +113,7 @@ def binding(
     pairs = [(name, outputs[name], want) for name, want in answer.want.items()]
     nearest = dict[str, Array | None]()
     if answer.origin == "derived":
-        nearest = {name: directed_rounding.nearest(got, want, answer.allowed, name) for name, got, want in pairs}
+        nearest = {name: single_units.nearest(got, want, answer.allowed, name) for name, got, want in pairs}
     if not style.stress:
         return replace(seen, nearest=_had(nearest))
     bits = {name: lost_bits.kept(ptx, got, want) for name, got, want in pairs}

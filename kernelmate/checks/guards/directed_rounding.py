@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.checks.guards.single_units import MOST_ELSEWHERE, beyond_nearest, computing_error, half_unit
-from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
-from kernelmate.checks.tolerances import Allowed
+from kernelmate.checks.guards.single_units import MOST_ELSEWHERE, half_unit
+from kernelmate.checks.precision import Arrays, limits, wide
 from kernelmate.checks.trials import LaunchOutcome
 
 FEWEST = 64
@@ -21,29 +20,12 @@ LEAST_SHARE = 1 / 8
 """Minimum share of them that is off by more than half a unit; truncation of random digits is at about one half."""
 
 
-def nearest(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
-    """Returns the error per element that arithmetic may add to rounding; None if the baseline rounds otherwise.
-
-    The baseline's output must be of at most 16 bits, and rounded to nearest at every element.
-
-    Args:
-        got: the baseline's output.
-        want: the reference's output, in float64.
-        allowed: the derived tolerance.
-        name: the output's name.
-    """
-    if got.dtype.itemsize > 2 or not is_float(got.dtype) or on_device(want) or got.size < FEWEST:
-        return None
-    computed = computing_error(got.dtype, want, allowed.error[name])
-    return computed if not bool((beyond_nearest(got, want, computed) > MOST_ELSEWHERE).any()) else None
-
-
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
     """Returns the output that is rounded in one direction, and a sentence about it; None without one.
 
     Args:
         outcome: the candidate's launch.
-        computed: results of `nearest`, by output.
+        computed: results of `single_units.nearest`, by output.
         want: the reference's outputs.
     """
     for name, some in computed.items():

@@ -90,6 +90,11 @@ def short(x: "float32[n=3000]"):
     return np.sum(x)
 
 
+def loss_and_gradient(x: "float32[n=300000]", y: "float32[n]"):
+    d = x - y
+    return np.mean(d * d), 2 * d
+
+
 def spread(x: "float32[n=300000]"):
     return np.mean((x - np.mean(x)) ** 2)
 """
@@ -98,7 +103,7 @@ def spread(x: "float32[n=300000]"):
 @pytest.mark.parametrize(
     ("name", "schedule", "scratch"),
     [("mean_square", "total-last", ["float32", "int32"]), ("extremes", "total-last", ["float32"] * 3 + ["int32"]),
-     ("threes", "total-last", ["int64", "int32"]), ("short", "total", []), ("spread", "total", [])],
+     ("threes", "total-last", ["int64", "int32"]), ("loss_and_gradient", "total-last", ["float32", "int32"]), ("short", "total", []), ("spread", "total", [])],
 )  # fmt: skip
 def test_the_last_block_combines_the_results_of_all_if_an_array_is_long(
     name: str, schedule: str, scratch: list[str], tmp_path: Path, session: Session
