@@ -132,7 +132,7 @@ def whole(frame: Any) -> None:
     raise AssertionError(f"{over} pixels are out of view")
 
 
-def fits(frame: Any) -> None:
+def assert_fits(frame: Any) -> None:
     """Checks that nothing of the results is cut off, and that no chart is taller than 260 pixels."""
     whole(frame)
     heights = frame.locator(".kernelmate .charts svg:visible").evaluate_all("all => all.map(one => one.clientHeight)")
@@ -156,7 +156,7 @@ def test_results_of_a_kernel(code: Code) -> None:
     benchmarked(code, WASTEFUL)
     code.lens(re.compile("regs")).click()
     frame = code.frame(".kernelmate .charts:visible")
-    at_every_width(code, "results", lambda: fits(frame))
+    at_every_width(code, "results", lambda: assert_fits(frame))
 
 
 def test_a_search_and_its_comparison(code: Code) -> None:
@@ -176,7 +176,7 @@ def test_a_search_and_its_comparison(code: Code) -> None:
     code.lens(re.compile("regs")).click()
     frame = code.frame(".kernelmate .charts:visible")
     needs_no_scrolling(frame, 9)
-    at_every_width(code, "search-results", lambda: fits(frame))
+    at_every_width(code, "search-results", lambda: assert_fits(frame))
     # As large as the window lets it be, the panel has the thirty lines of the notebook's result.
     code.page.set_viewport_size({"width": 1280, "height": HEIGHT})
     code.page.locator(".tab", has_text="results").dblclick()
@@ -219,7 +219,7 @@ def test_a_triton_kernel(code: Code) -> None:
     at_every_width(code, "triton")
     code.lens(re.compile("regs")).click()
     frame = code.frame(".kernelmate .charts:visible")
-    at_every_width(code, "triton-results", lambda: fits(frame))
+    at_every_width(code, "triton-results", lambda: assert_fits(frame))
 
 
 def test_sass_and_history(code: Code) -> None:

@@ -78,7 +78,7 @@ def timed(kernel: Kernel, *names: str) -> tuple[Alternative, ...]:
     return verdict.against
 
 
-def is_timed(one: Alternative) -> None:
+def assert_timed(one: Alternative) -> None:
     assert one.why is None
     assert one.correct is True
     assert one.timing is not None
@@ -93,13 +93,13 @@ def test_a_product_is_timed_beside_all_three_libraries(write: Callable[..., Kern
     found = timed(write(MATMUL.replace("DTYPE", dtype).replace("TYPE", type_)), "torch", "compile", "cublas")
     assert [one.name for one in found] == ["torch", "compile", "cublas"]
     for one in found:
-        is_timed(one)
+        assert_timed(one)
         assert one.precision == "TF32 off, 16-bit products summed in float32"
 
 
 def test_a_kernel_that_changes_its_input_gets_it_back_before_each_call(write: Callable[..., Kernel]) -> None:
     kernel = write(SCALE.replace("DIRECTION", "inout").replace("// MORE\n", ""), "def scale(x):\n    return 2 * x\n")
-    is_timed(timed(kernel, "torch")[0])
+    assert_timed(timed(kernel, "torch")[0])
 
 
 WRONG = {
@@ -119,7 +119,7 @@ def test_a_function_of_the_contract_is_timed_if_it_is_right(write: Callable[...,
     (found,) = timed(write(text, reference), "torch")
     said = WRONG[body]
     if said is None:
-        is_timed(found)
+        assert_timed(found)
         return
     assert found.why is not None
     assert said in found.why

@@ -18,6 +18,7 @@ from kernelmate.records import Contract, Kernel, Optimization, Verdict
 from kernelmate.report.excerpt import sources_of
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
+from kernelmate_widgets.cell_search import offer_repair, repair
 from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
 from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, place_name, short_name
 from kernelmate_widgets.existing import KernelOffers
@@ -188,9 +189,9 @@ class KernelmateMagics(Magics):
         self.notebook.failed[name] = failed
         repairable = not failed.kernel.parts  # repairs change one kernel
         if prompt is not None:
-            commands.repair(self, name, failed, quiet=quiet)
+            repair(self, name, failed, quiet=quiet)
         elif not quiet and repairable:
-            commands.offer_repair(self, name, failed)
+            offer_repair(self, name, failed)
         shown = not quiet and hasattr(self.shell, "kernel")
         remark = self._unchanged(name, failed.kernel)
         raise KernelFailed(failed.verdict, sources_of(failed.kernel), remark, shown=shown, repairable=repairable)

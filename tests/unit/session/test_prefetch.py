@@ -261,4 +261,5 @@ def test_the_suggesters_are_loaded_while_the_baseline_is_judged() -> None:
         "assert loaded[0] == loaded[1] and 'kernelmate.suggest.synthesis' not in sys.modules\n"
         "assert writer().name == 'synthesis'\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr

@@ -278,7 +278,8 @@ def test_two_processes_learn_what_one_does(tmp_path: Path, reversals: Encoded, t
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, str(tmp_path / "two.py"), str(tmp_path / "data.npz"), str(tmp_path / "two")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run(command, check=True, capture_output=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
     train(tmp_path / "one", reversals, tiny, plan(steps=6))
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert two.keys() == one.keys()

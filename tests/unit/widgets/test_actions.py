@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("anywidget", reason="anywidget is not installed: pip install 'kernelmate[notebook]'")
 
 from kernelmate_widgets.actions import RepairActions, ResultActions
+from kernelmate_widgets.cell_search import repair
 from kernelmate_widgets.cell_writing import TARGET, CellWriter, with_launch, without_option
-from kernelmate_widgets.commands import repair
 
 LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
 RACY_LINE = "    part[threadIdx.x] = sum;\n    __syncthreads();\n"

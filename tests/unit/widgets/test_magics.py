@@ -282,7 +282,8 @@ def test_a_cell_of_several_kernels_needs_a_name_unless_one_has_a_contract(notebo
 
 def test_loading_the_library_for_the_command_line_loads_nothing_of_the_notebook() -> None:
     code = "import sys, kernelmate; assert not {'IPython', 'kernelmate_widgets', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("answer", "sent"), [("y", True), ("", False), ("no", False), (EOFError, False)])
@@ -290,7 +291,7 @@ def test_what_would_leave_the_machine_is_shown_whole_and_asked_for(monkeypatch, 
     from IPython.utils.capture import capture_output
 
     from kernelmate.session.authors import Outgoing
-    from kernelmate_widgets.commands import agrees
+    from kernelmate_widgets.cell_search import agrees
 
     asked = []
 
