@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import type { ApplyWorkspaceEditParams, ApplyWorkspaceEditResult, LanguageClient } from "vscode-languageclient/node";
 import { TextDocumentEdit, type WorkspaceEdit } from "vscode-languageserver-protocol";
-import type { Previews, Suggestion } from "./preview";
+import type { OtherChange, Previews, Suggestion } from "./preview";
 import { changed } from "./texts";
 
 /** Apply what the server asks for, after its user agreed where that is asked for too. */
@@ -29,23 +29,24 @@ export async function applyEdit(
   return { applied: edit !== undefined && (await vscode.workspace.applyEdit(edit)) };
 }
 
-/** An edit of one document that needs confirmation, as the text that it leads to; undefined for any other. */
+/** An edit that needs confirmation, as the texts that it leads to, the kernel's document first; undefined for any other. */
 export async function suggestionOf(client: LanguageClient, edit: WorkspaceEdit): Promise<Suggestion | undefined> {
-  const [only, ...others] = edit.documentChanges ?? [];
   const annotation = Object.values(edit.changeAnnotations ?? {}).find((one) => one.needsConfirmation);
-  if (only === undefined || others.length > 0 || !TextDocumentEdit.is(only) || annotation === undefined) {
+  const edits = (edit.documentChanges ?? []).filter((one) => TextDocumentEdit.is(one));
+  if (annotation === undefined || edits.length === 0 || edits.length !== edit.documentChanges?.length) {
     return undefined;
   }
-  const uri = client.protocol2CodeConverter.asUri(only.textDocument.uri);
-  const document = await vscode.workspace.openTextDocument(uri);
-  const version = only.textDocument.version;
-  if (version !== null && version !== document.version) {
-    return undefined; // the edit's places are those of an earlier text
+  const changes: OtherChange[] = [];
+  for (const one of edits) {
+    const uri = client.protocol2CodeConverter.asUri(one.textDocument.uri);
+    const document = await vscode.workspace.openTextDocument(uri);
+    const version = one.textDocument.version;
+    if (version !== null && version !== document.version) {
+      return undefined; // the edit's places are those of an earlier text
+    }
+    const before = document.getText();
+    changes.push({ uri, before, text: changed(before, one.edits as Parameters<typeof changed>[1]) });
   }
-  return {
-    uri,
-    text: changed(document.getText(), only.edits as Parameters<typeof changed>[1]),
-    label: annotation.label,
-    description: annotation.description ?? "",
-  };
+  const [own, ...others] = changes as [OtherChange, ...OtherChange[]];
+  return { uri: own.uri, text: own.text, label: annotation.label, description: annotation.description ?? "", others };
 }

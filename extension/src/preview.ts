@@ -19,6 +19,15 @@ export interface Suggestion {
   label: string;
   /** Why, and what the verdict says. */
   description: string;
+  /** Other documents that change once all of it is taken: they launch the kernel. */
+  others: readonly OtherChange[];
+}
+
+/** A document beside the kernel's: its text when the suggestion came, and the changed one. */
+export interface OtherChange {
+  uri: vscode.Uri;
+  before: string;
+  text: string;
 }
 
 interface Shown extends Suggestion {
@@ -206,17 +215,20 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
 
   /** Write a text into the document, as one step that undo takes back; says whether that could be done. */
   private async write(shown: Shown, text: string): Promise<boolean> {
-    const document = await vscode.workspace.openTextDocument(shown.uri);
-    if (document.getText() !== shown.beforeText) {
-      void vscode.window.showWarningMessage(
-        `${baseName(shown.uri)} was changed after this candidate was judged. Close the comparison and run Optimize again.`,
-      );
-      return false;
-    }
+    const changes = [{ uri: shown.uri, before: shown.beforeText, text }, ...(text === shown.judged ? shown.others : [])];
     const edit = new vscode.WorkspaceEdit();
-    for (const hunk of hunksOf(document.getText(), text)) {
-      const range = new vscode.Range(hunk.before, 0, hunk.beforeEnd, 0);
-      edit.replace(shown.uri, range, linesOf(text).slice(hunk.after, hunk.afterEnd).join(""));
+    for (const one of changes) {
+      const document = await vscode.workspace.openTextDocument(one.uri);
+      if (document.getText() !== one.before) {
+        void vscode.window.showWarningMessage(
+          `${baseName(one.uri)} was changed after this candidate was judged. Close the comparison and run Optimize again.`,
+        );
+        return false;
+      }
+      for (const hunk of hunksOf(one.before, one.text)) {
+        const range = new vscode.Range(hunk.before, 0, hunk.beforeEnd, 0);
+        edit.replace(one.uri, range, linesOf(one.text).slice(hunk.after, hunk.afterEnd).join(""));
+      }
     }
     shown.writing = true;
     const applied = await vscode.workspace.applyEdit(edit);

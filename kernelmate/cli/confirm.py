@@ -123,6 +123,7 @@ def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: O
         SourceError: the file no longer exists or cannot be written.
     """
     from kernelmate.source import load_kernel, same_kernel, with_text, write_back
+    from kernelmate.source.other_files import following_changes, launching_files
 
     best = next((one for one in confirmed.confirmations if one.outcome == "confirmed"), None)
     given = carried.given
@@ -135,8 +136,16 @@ def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: O
         _remark(f"nothing was written: {path} is not what it was when the version was made", output)
         return
     after = same_kernel(before, with_text(before.unit, best.promise.source))
-    backup = write_back(before, after)
+    others, left = following_changes(before, launching_files(before), given.contract, best.promise.contract)
+    backup = write_back(before, after, others)
     _remark(f"{best.promise.author} written to {path}; the version before is kept in {backup}", output)
+    if others:
+        _remark(
+            f"launches changed with it: {', '.join(f'{one.path}:{line}' for one in others for line in one.lines)}",
+            output,
+        )
+    if left:
+        _remark(f"launches that still have to be changed: {', '.join(left)}", output)
 
 
 def _remark(text: str, output: Output) -> None:

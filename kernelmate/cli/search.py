@@ -256,8 +256,12 @@ def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
     if why_not is not None:
         remark(f"nothing was written: {why_not}", output)
         return
-    backup = write_back(kernel, best.candidate.kernel)
+    others = best.candidate.other_files
+    backup = write_back(kernel, best.candidate.kernel, others)
     remark(f"{best.candidate.author} written to {kernel.unit.path}; the version before is kept in {backup}", output)
+    if others:
+        places = [f"{one.path}:{line}" for one in others for line in one.lines]
+        remark(f"launches changed with it: {', '.join(places)}", output)
 
 
 def reason_not_to_write(best: Judged, predicted: bool) -> str | None:

@@ -161,6 +161,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChange:
+    """A change of another file than the kernel's: launches there that follow a candidate's contract.
+
+    Attributes:
+        path: the file.
+        before: its whole text as read, with its own line ends.
+        after: the changed text.
+        lines: lines of the changed launches in the text before, from 1.
+    """
+
+    path: str
+    before: str
+    after: str
+    lines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A changed kernel and its author.
 
@@ -174,6 +191,7 @@ class Candidate:
         caution: the reason for never accepting it automatically, whatever its verdict; None without such a reason.
         steps: the author's steps, one sentence each; empty if `why` says everything.
         claims: statements of `why` about figures, checked once the figures are known.
+        other_files: changes of other files that belong to it; empty until it is judged.
     """
 
     author: str
@@ -184,6 +202,7 @@ class Candidate:
     caution: str | None = None
     steps: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    other_files: tuple[FileChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

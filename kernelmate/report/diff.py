@@ -9,7 +9,7 @@ from typing import Literal
 
 from rich.text import Text
 
-from kernelmate.records import Kernel
+from kernelmate.records import Candidate, Kernel
 from kernelmate.report.words import printable
 
 LineKind = Literal["file", "hunk", "added", "removed", "same"]
@@ -74,3 +74,11 @@ class Diff:
     def __rich__(self) -> Text:
         """Returns the diff as text for use within another view."""
         return Text("\n").join(Text(line, style=style) for line, style in self.lines())
+
+
+def other_diffs(candidate: Candidate) -> list[Diff]:
+    r"""Returns the diffs of the other files that a candidate changes, with `\n` line ends."""
+    changes = (
+        (one.path, *(text.replace("\r\n", "\n") for text in (one.before, one.after))) for one in candidate.other_files
+    )
+    return [Diff(before, after, path) for path, before, after in changes]

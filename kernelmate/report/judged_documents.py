@@ -9,6 +9,7 @@ from kernelmate.records import (
     Contract,
     Cost,
     DispatchRule,
+    FileChange,
     JudgingInputs,
     Objective,
     ObjectiveResult,
@@ -29,11 +30,13 @@ class CandidateDocument(TypedDict):
     Attributes:
         author: recipe:NAME, synthesis:NAME, local:NAME or claude:MODEL.
         source: the whole changed CUDA text: a file's, or that of the Python string that holds the kernel.
+        other_files: files that launch the kernel, with the launches that follow the candidate's.
     """
 
     author: str
     why: str
     source: str
+    other_files: list[FileChange]
     contract: Contract
     cost: Cost | None
     verdict: Verdict

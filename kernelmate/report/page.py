@@ -19,7 +19,7 @@ from kernelmate.files import write_atomically
 from kernelmate.records import Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import Figure, template
-from kernelmate.report.diff import whole_text
+from kernelmate.report.diff import other_diffs, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures, versions_of
 from kernelmate.report.html import bullets, case_row, diff, figure_rows, finding_row, message, pairs, table, text, toned
@@ -171,6 +171,8 @@ def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
 def _candidate(index: int, judged: Judged, baseline: Kernel) -> list[str]:
     candidate = judged.candidate
     changes = diff(whole_text(baseline), whole_text(candidate.kernel), baseline.unit.path)
+    for one in other_diffs(candidate):
+        changes += diff(one.before, one.after, one.path)
     extra = [f"<p>{text(candidate.why)}</p>", *changes]
     return _version(
         f"{index + 1} {candidate.author}", judged.verdict, extra, opened=False, anchor=f"version-{index + 1}"

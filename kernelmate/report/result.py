@@ -11,10 +11,20 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import PurePath
 
-from kernelmate.records import WITH_VALUES, Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import (
+    WITH_VALUES,
+    Candidate,
+    Diagnostic,
+    Finding,
+    FindingCode,
+    Judged,
+    Kernel,
+    Optimization,
+    Verdict,
+)
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion, label
-from kernelmate.report.diff import diff_lines, line_kind, whole_text
+from kernelmate.report.diff import diff_lines, line_kind, other_diffs, whole_text
 from kernelmate.report.drawing import Scene, picture
 from kernelmate.report.excerpt import SourceLines, sources_of
 from kernelmate.report.figures import MOST_VERSIONS
@@ -163,7 +173,7 @@ def optimization_parts(
     ]
     why += _why_first(optimization, number)
     parts += ['<div class="columns"><div>', *changed, *why, *_others(optimization, number), "</div>"]
-    parts += [*changes(baseline, judged.candidate.kernel), "</div>"]
+    parts += [*changes(baseline, judged.candidate), "</div>"]
     return [*parts, *_everything(optimization, judged, more)]
 
 
@@ -234,11 +244,14 @@ def _rows(rows: Iterable[Sequence[str]]) -> list[str]:
     return table(ROW_HEADS, cells)
 
 
-def changes(before: Kernel, after: Kernel) -> list[str]:
+def changes(before: Kernel, candidate: Candidate) -> list[str]:
     """Returns the changed lines; about thirty are in view, the rest scrolls."""
-    lines = diff_lines(whole_text(before), whole_text(after), before.unit.path)[2:]
-    if not lines:
+    lines = diff_lines(whole_text(before), whole_text(candidate.kernel), before.unit.path)[2:]
+    others = other_diffs(candidate)
+    if not lines and not others:
         return ['<p class="faint">The text is the same; only the launch differs.</p>']
+    for one in others:
+        lines += [f"@@ {PurePath(one.path).name} @@", *diff_lines(one.before, one.after, one.path)[2:]]
     spans = [code_line(line, line_kind(line, index + 2)) for index, line in enumerate(lines[:MOST_LINES])]
     if len(lines) > MOST_LINES:
         spans.append(f'<span class="hunk">{text(words.plural(len(lines) - MOST_LINES, "more line"))}</span>')

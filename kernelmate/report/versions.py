@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kernelmate.records import Case, Counters, FindingCode, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
-from kernelmate.report.diff import Diff, whole_text
+from kernelmate.report.diff import Diff, other_diffs, whole_text
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.roofline import share_words
 from kernelmate.report.tables import first_wrong_lines, provenance
@@ -350,6 +350,7 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
     head = heading(best.candidate.author, standing(best.verdict))
     parts: list[RenderableType] = [head, indented(toned(best.candidate.why)), ""]
     parts.append(Diff(whole_text(baseline), whole_text(best.candidate.kernel), baseline.unit.path))
+    parts += other_diffs(best.candidate)
     parts += ["", indented(side_by_side(optimization.baseline, best.verdict, every_counter=False))]
     if best.verdict.speedup is not None:
         style = "italic" if best.verdict.speedup.kind == "predicted" else ""

@@ -23,6 +23,7 @@ from kernelmate.records import (
 from kernelmate.report.words import stopped_words
 from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
+from kernelmate.source.other_files import LaunchingFile, following_changes
 from kernelmate.source.triton import same_elsewhere
 
 REWRITES = "recipe:"
@@ -164,22 +165,29 @@ def with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
     return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
 
 
-def with_launches_elsewhere(candidate: Candidate, before: Contract, places: Sequence[str], verdict: Verdict) -> Verdict:
-    """Returns the verdict on a candidate with another launch than the kernel's: promising at most, if other files launch it.
+def with_launches_elsewhere(
+    kernel: Kernel, before: Contract, candidate: Candidate, files: Sequence[LaunchingFile], verdict: Verdict
+) -> Judged:
+    """Returns a judged candidate with the changes of other files that launch the kernel.
+
+    It is promising at most if a launch there cannot follow its contract.
 
     Args:
+        kernel: the kernel as it was.
+        before: its contract.
         candidate: the candidate, in which the launches of its own file are changed.
-        before: the kernel's contract.
-        places: launches in other files, which stay as they are.
+        files: the other files that launch the kernel.
         verdict: the verdict.
     """
-    own = candidate.contract
-    same = (own.grid, own.block, own.shared) == (before.grid, before.block, before.shared)
-    if same or not places or verdict.accepted is False:
-        return verdict
+    if not files or verdict.accepted is False:
+        return Judged(candidate, verdict)
+    changes, places = following_changes(kernel, files, before, candidate.contract)
+    candidate = replace(candidate, other_files=changes)
+    if not places:
+        return Judged(candidate, verdict)
     listed = ", ".join(places[:MOST_PLACES]) + (", ..." if len(places) > MOST_PLACES else "")
     said = f"its launch differs, and {listed} still {'launches' if len(places) == 1 else 'launch'} it as before: change that too"
-    return replace(verdict, accepted=None, reasons=(said, *verdict.reasons))
+    return Judged(candidate, replace(verdict, accepted=None, reasons=(said, *verdict.reasons)))
 
 
 def stopped_search(

@@ -41,7 +41,7 @@ from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
 from kernelmate.session.tracing import graph_text
-from kernelmate.source.host_launches import launches_elsewhere
+from kernelmate.source.other_files import LaunchingFile, launching_files
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
 
@@ -98,7 +98,7 @@ class Search:
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
-    _launched_at: tuple[str, ...] | None = None
+    _launched_in: tuple[LaunchingFile, ...] | None = None
 
     def __post_init__(self) -> None:
         """Registers the kernel itself by its code."""
@@ -190,7 +190,7 @@ class Search:
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            self._keep(key, Judged(candidate, self._with_launches(candidate, self._verdict(key, candidate))))
+            self._keep(key, self._with_launches(candidate, self._verdict(key, candidate)))
         return self._judged[key]
 
     def quick_evaluation(self, candidate: Candidate) -> Judged:
@@ -312,10 +312,11 @@ class Search:
             self._failure = error
             raise
 
-    def _with_launches(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        if self._launched_at is None:
-            self._launched_at = launches_elsewhere(self.context.kernel)
-        return with_launches_elsewhere(candidate, self.context.contract, self._launched_at, verdict)
+    def _with_launches(self, candidate: Candidate, verdict: Verdict) -> Judged:
+        kernel, contract = self.context.kernel, self.context.contract
+        if self._launched_in is None:
+            self._launched_in = launching_files(kernel)
+        return with_launches_elsewhere(kernel, contract, candidate, self._launched_in, verdict)
 
     def _context_of(self, candidate: Candidate) -> JudgingContext:
         """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
@@ -380,7 +381,7 @@ class Search:
                 context, baselines = replace(self.context, against=self.against), self.baselines
                 continue
             again.add(key)
-            self._judged[key] = Judged(one, self._with_launches(one, verdict))
+            self._judged[key] = self._with_launches(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
         if self.against and not again:

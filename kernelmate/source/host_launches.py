@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kernelmate.records import Kernel
 from kernelmate.source.host_places import HostPlace, read_host_parameters
-from kernelmate.source.host_text import HostFiles, HostText, host_text, project_texts
+from kernelmate.source.host_text import HostFiles, HostText, host_text
 from kernelmate.source.host_values import value_before
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.launches import ParsedLaunch, find_launches
@@ -56,26 +55,6 @@ def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Ite
             yield launch
         if found:
             return
-
-
-def launches_elsewhere(kernel: Kernel) -> tuple[str, ...]:
-    """Returns the places of a kernel's launches in other files of its project: `main.cu:19`.
-
-    Files with a kernel of their own of this name are left out. Empty for a kernel that is not in a file.
-    """
-    path, simple = Path(kernel.unit.path), kernel.name.rpartition("::")[2]
-    if not path.is_file():
-        return ()
-    own = re.compile(rf"__global__[^;{{}}()]*(?:\([^()]*\)[^;{{}}()]*)?\b{re.escape(simple)}\s*\([^;{{]*\{{")
-    found = []
-    for file, text in project_texts(path):
-        if simple in text and "<<" in text and own.search(text) is None:
-            found += [
-                f"{file.name}:{text.count(chr(10), 0, launch.start) + 1}"
-                for launch in find_launches(text)
-                if launch.name.rpartition("::")[2] == simple
-            ]
-    return tuple(found)
 
 
 def _in_text(

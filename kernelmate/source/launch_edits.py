@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.errors import SourceError
-from kernelmate.records import Contract, Kernel, LaunchSite
+from kernelmate.records import Contract, Kernel, LaunchSite, Unit
 from kernelmate.source.blocks import block_of
 from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
-from kernelmate.source.folding import filled, width_of
 from kernelmate.source.host_code import (
     DIVIDED,
     INTEGRAL,
@@ -27,10 +26,12 @@ from kernelmate.source.host_code import (
     to_host,
 )
 from kernelmate.source.launch import launch_shape
-from kernelmate.source.launches import ParsedLaunch, find_launches
+from kernelmate.source.launch_style import COMMENT, in_style
+from kernelmate.source.launches import find_launches, launch_site
 from kernelmate.source.python import PythonFile, with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
-from kernelmate.source.rewrite import Edit, apply_edits, same_kernel
+from kernelmate.source.rewrite import Edit, edited_text, same_kernel, with_text
+from kernelmate.source.tokens import lex
 
 
 def change_launch(
@@ -71,14 +72,46 @@ def change_launch(
         block=_texts(block, current.block),
         shared=current.shared if shared is None else str(shared),
     )
-    edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)})
-    result = with_launches_in_style(kernel, apply_edits(kernel, edits)) if edits else kernel
-    if edits and kernel.unit.language != "python":
-        result = _without_unused_sides(kernel, result, {kernel.unit.text[start:end] for start, end, _ in edits})
+    text = _with_launches(kernel, current, changed)
+    result = kernel if text == kernel.unit.text else same_kernel(kernel, with_text(kernel.unit, text))
     if block_of(result) is not None:
         result = write_contract(result, changed)
         parse_contract(result)
     return _change_calls(result, current, changed) if kernel.unit.language == "python" else result
+
+
+def change_launches_in(text: str, path: str, kernel: Kernel, old: Contract, new: Contract) -> str:
+    r"""Returns another file's text, in which each `<<<>>>` of the kernel follows a changed contract.
+
+    Args:
+        text: the file's text, with `\n` line ends; it has no definition of the kernel.
+        path: the file, for errors.
+        kernel: the kernel as it was.
+        old: its contract.
+        new: the changed contract.
+
+    Raises:
+        SourceError: a launch passes nothing from which its new configuration can be written; `line` is that launch's.
+    """
+    simple, lexed = kernel.name.rpartition("::")[2], lex(text)
+    sites = tuple(
+        launch_site(lexed, launch, kernel.name)
+        for launch in find_launches(text)
+        if launch.name.rpartition("::")[2] == simple and len(launch.configuration) >= 2
+    )
+    return _with_launches(replace(kernel, unit=Unit(path, text), start=0, end=0, launches=sites), old, new)
+
+
+def _with_launches(kernel: Kernel, old: Contract, new: Contract) -> str:
+    """Returns the text of the kernel's unit, in which each `<<<>>>` of it follows a changed contract."""
+    text = kernel.unit.text
+    edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, old, new)})
+    if not edits:
+        return text
+    changed = in_style(text, edited_text(text, edits, kernel.unit.path))
+    if kernel.unit.language == "python":
+        return changed
+    return _without_unused_sides(text, changed, {text[start:end] for start, end, _ in edits})
 
 
 def _texts(new: Sequence[str] | str | None, old: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,12 +238,9 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     return _merged(edits)
 
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-
-
 def _code(text: str) -> str:
     """Returns a text with blanks in place of its comments."""
-    return _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
 def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
@@ -243,12 +273,12 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     return (start, end, inner) if alone and names_now <= names_before | seen_at(text, declared.head) else (*span, sides)
 
 
-def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kernel:
-    """Returns the kernel without numbers in its host code that only the replaced parts of launches used."""
+def _without_unused_sides(before: str, after: str, replaced: set[str]) -> str:
+    """Returns the changed text without numbers in its host code that only the replaced parts of launches used."""
     names = {name for text in replaced for name in re.findall(r"[A-Za-z_]\w*", text)}
-    was = _COMMENT.sub("", old.unit.text)
+    was = COMMENT.sub("", before)
     while True:
-        text = _code(new.unit.text)
+        text = _code(after)
         for found in re.finditer(
             rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
             text,
@@ -260,78 +290,10 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
             called = re.search(r"\b(?!dim3\b)\w+\s*\(|\+\+|--|[^<>=!]=[^=]", DIVIDED.sub("(", found[4])) is not None
             if name in names and once and not called and len(re.findall(rf"\b{name}\b", was)) > 1:
                 names |= set(re.findall(r"[A-Za-z_]\w*", found[4]))
-                new = apply_edits(new, [(found.start(), found.end(), "")])
+                after = after[: found.start()] + after[found.end() :]
                 break
         else:
-            return new
-
-
-def with_launches_in_style(old: Kernel, new: Kernel) -> Kernel:
-    """Returns the kernel with changed launches wrapped to the file's width, continuation lines below the first argument."""
-    return _with_wrapped_launches(old, _with_aligned_arguments(old, new))
-
-
-def _with_wrapped_launches(old: Kernel, new: Kernel) -> Kernel:
-    """Breaks changed launches that have a line beyond the file's width as clang-format does."""
-    text, width, was = new.unit.text, width_of(old.unit.text), old.unit.text
-    edits: list[Edit] = []
-    for before, after in zip(find_launches(was), find_launches(text), strict=False):
-        line = text.rfind("\n", 0, after.start) + 1
-        end = text.find("\n", after.end) if "\n" in text[after.end :] else len(text)
-        longest = max(map(len, text[line:end].split("\n")))
-        changed = was[before.start : before.end] != text[after.start : after.end]
-        alone = not text[line : after.start].strip() and not text[:line].endswith("\\\n")  # macros stay in one line
-        if (
-            not changed
-            or not alone
-            or longest <= width
-            or not after.arguments
-            or _COMMENT.search(text[after.start : after.end])
-        ):
-            continue
-        edits.append(
-            (after.start, after.end, _wrapped_launch(text, after, width - len(text[after.end : end].rstrip())))
-        )
-    return apply_edits(new, edits) if edits else new
-
-
-def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
-    """Returns a launch over several lines: its configuration below its first side, its arguments below the first."""
-    configuration, arguments = (
-        [" ".join(text[start:end].split()) for start, end in spans]
-        for spans in (launch.configuration, launch.arguments)
-    )
-    head = text[launch.start : launch.configuration[0][0]]
-    column = _column(text, launch.start) + len(head)
-    head += filled(configuration, column, width, ">>>(")
-    lead = "" if "\n" in head else " " * _column(text, launch.start)
-    column = len(f"{lead}{head}".rpartition("\n")[2])
-    if column + max(map(len, arguments)) < width:
-        return head + filled(arguments, column, width, ")")
-    indent = re.match(r"[ \t]*", text[text.rfind("\n", 0, launch.start) + 1 :])
-    deeper = (indent[0] if indent is not None else "") + ("\t" if indent is not None and "\t" in indent[0] else "    ")
-    return f"{head}\n{deeper}{filled(arguments, len(deeper), width, ')')}"
-
-
-def _with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
-    """Re-indents continuation lines of changed launches that were aligned with the first argument."""
-    edits: list[Edit] = []
-    for before, after in zip(find_launches(old.unit.text), find_launches(new.unit.text), strict=False):
-        if not before.arguments or not after.arguments:
-            continue
-        columns = [_column(unit.text, one.arguments[0][0]) for unit, one in ((old.unit, before), (new.unit, after))]
-        shift = columns[1] - columns[0]
-        text, place = new.unit.text, after.arguments[0][0]
-        while shift and (place := text.find("\n", place, after.end)) >= 0 and (place := place + 1):
-            indent = re.match(r" *", text[place:])
-            width = 0 if indent is None else indent.end()
-            if width == columns[0]:
-                edits.append((place, place + width, " " * (width + shift)))
-    return apply_edits(new, edits) if edits else new
-
-
-def _column(text: str, offset: int) -> int:
-    return offset - (text.rfind("\n", 0, offset) + 1)
+            return after
 
 
 def _named_sides(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> tuple[list[str], list[Edit]]:

@@ -27,18 +27,32 @@ def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
         SourceError: edits overlap or leave the text, the kernel is gone afterwards, or its Python string cannot hold
             the new text.
     """
-    text = kernel.unit.text
+    text = edited_text(kernel.unit.text, edits, kernel.unit.path)
+    return same_kernel(kernel, with_text(kernel.unit, text))
+
+
+def edited_text(text: str, edits: Sequence[Edit], path: str) -> str:
+    """Returns a text after edits of separate parts of it.
+
+    Args:
+        text: the text.
+        edits: offsets into it, in any order.
+        path: its file, for errors.
+
+    Raises:
+        SourceError: edits overlap or leave the text.
+    """
     position = len(text)
     for start, end, new in sorted(edits, key=lambda edit: (edit[0], edit[1]), reverse=True):
         if not 0 <= start <= end <= position:
             raise SourceError(
-                f"An edit of {kernel.name} at offset {start} overlaps another or leaves the text.",
-                file=kernel.unit.path,
-                hint="Make edits of separate parts of the unit's text.",
+                f"An edit at offset {start} overlaps another or leaves the text.",
+                file=path,
+                hint="Make edits of separate parts of the text.",
             )
         text = text[:start] + new + text[end:]
         position = start
-    return same_kernel(kernel, with_text(kernel.unit, text))
+    return text
 
 
 def place_of_helpers(kernel: Kernel) -> int:

@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelmate.errors import SourceError
-from kernelmate.records import Kernel
+from kernelmate.records import FileChange, Kernel
 from kernelmate.source.overwrite import CHANGED, overwrite
 from kernelmate.source.rewrite import file_text
 
@@ -21,10 +21,10 @@ LOCK_WAIT_S = 10.0
 _RETRY_S = 0.05
 
 
-def write_back(before: Kernel, after: Kernel) -> Path:
-    """Write a changed kernel into its file.
+def write_back(before: Kernel, after: Kernel, others: Sequence[FileChange] = ()) -> Path:
+    """Write a changed kernel into its file, and the changes of other files that belong to it into theirs.
 
-    The old text is kept beside it as `FILE.kernelmate-backup` (numbered if that holds another text). The new file
+    The old text is kept beside each file as `FILE.kernelmate-backup` (numbered if that holds another text). The new file
     replaces the old one atomically, with the same owner, mode and extended attributes, so a reader sees the old or the
     new text. A file with several hard links, or with an owner or attributes that a new file cannot get, is overwritten
     in place by a separate process. Concurrent writers are serialised, and the second finds the file changed.
@@ -32,20 +32,35 @@ def write_back(before: Kernel, after: Kernel) -> Path:
     Args:
         before: the kernel as read; the file must still have the text that it was read from.
         after: the kernel within its changed unit.
+        others: changes of other files, which must still have the texts that they were read with.
 
     Returns:
-        Path of the backup.
+        Path of the backup of the kernel's file.
 
     Raises:
-        SourceError: the kernel has no file, the file has changed or vanished, or cannot be written. The file is then
+        SourceError: the kernel has no file, or a file has changed or vanished, or cannot be written. All files are then
         unchanged.
     """
     if before.unit.language == "text":
         raise SourceError(f"{before.name} is text without a file.", file=before.unit.path, hint="Copy it by hand.")
-    path = Path(before.unit.path)
-    check_writable(path)
-    new = file_text(after).encode("utf-8")
-    old = file_text(before).encode("utf-8")
+    texts = [(Path(before.unit.path), file_text(before), file_text(after))]
+    texts += [(Path(one.path), one.before, one.after) for one in others]
+    for path, _, _ in texts:
+        check_writable(path)
+    backups = list[Path]()
+    try:
+        for path, old, new in texts:
+            backups.append(_write(path, old.encode("utf-8"), new.encode("utf-8")))
+    except SourceError:
+        for path, old, new in texts[: len(backups)]:
+            with contextlib.suppress(SourceError):  # somebody else has written it since
+                _write(path, new.encode("utf-8"), old.encode("utf-8"))
+        raise
+    return backups[0]
+
+
+def _write(path: Path, old: bytes, new: bytes) -> Path:
+    """Replaces a file's content, and returns the path of its backup."""
     target = Path(os.path.realpath(path))
     try:
         with _locked(target) as lock:

@@ -12,7 +12,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract, place_of_helpers
 from kernelmate.source.folding import folded, width_of
 from kernelmate.source.host_code import side_declared
-from kernelmate.source.launch_edits import with_launches_in_style
+from kernelmate.source.launch_style import with_launches_in_style
 from kernelmate.synthesis.file_style import FileStyle, in_file_style
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kept_text import file_constant, has_own_block, with_warp_names

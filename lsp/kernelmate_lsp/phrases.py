@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from math import inf
+from urllib.parse import unquote
+
+from lsprotocol import types
 
 from kernelmate.decide.metrics import better
 from kernelmate.records import Judged, Optimization, Verdict
@@ -11,6 +15,7 @@ from kernelmate.report.words import (
     LIMITER_WORDS,
     byte_words,
     correctness_words,
+    listed,
     not_judged,
     objective_words,
     percent,
@@ -87,6 +92,12 @@ def candidate_phrase(verdict: Verdict) -> str:
     if verdict.speedup is not None:
         parts.append(speedup_words(verdict.speedup))
     return "; ".join((*parts, *trade_off_lines(verdict)))
+
+
+def others_phrase(others: Sequence[types.TextDocumentEdit]) -> str:
+    """Returns which other files a candidate's edit changes: `; changes launches in main.cu`; empty without any."""
+    names = [unquote(one.text_document.uri).rpartition("/")[2] for one in others]
+    return f"; changes {'its launch' if len(names) == 1 else 'launches'} in {listed(names)} too" if names else ""
 
 
 def nothing_phrase(found: Optimization) -> str:

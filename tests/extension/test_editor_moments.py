@@ -18,6 +18,27 @@ from tests.extension.vscode import ROOT, Code, Host
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 HEADER = "#pragma once\n__device__ float twice(float v) { return 2.0f * v; }\n"
+LAUNCHED = """\
+// /// kernelmate
+// sizes = [{ rows = 512, cols = 256 }, { rows = 5, cols = 131 }]
+// grid = "cdiv(rows, block)"
+// block = 128
+// reference = "x.sum(axis=1)"
+// [args]
+// x = "in float32[rows, cols] ~ normal"
+// y = "out float32[rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void launched(const float* x, float* y, int rows, int cols) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    float sum = 0.0f;
+    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
+    y[r] = sum;
+}
+"""
+LAUNCHER = "void run(const float* x, float* y, int n) {\n    launched<<<(n + 127) / 128, 128>>>(x, y, n, 64);\n}\n"
 TOASTS = ".notifications-toasts .notification-list-item"
 
 
@@ -29,6 +50,8 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     (folder / WASTEFUL).write_text(example())
     (folder / "other.cu").write_text(example().replace("row_sum", "other_sum"))
     (folder / "plain.cuh").write_text(example().replace("row_sum", "plain_sum"))
+    (folder / "launched.cu").write_text(LAUNCHED)
+    (folder / "launcher.cu").write_text(LAUNCHER)
     (folder / "lib").mkdir()
     (folder / "lib" / "twice.cuh").write_text(HEADER)
     including = example().replace("// ///\n__global__", '// ///\n#include "twice.cuh"\n__global__')
@@ -116,6 +139,22 @@ def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_th
     code.page.wait_for_timeout(1000)
     expect(code.page.locator(TOASTS)).to_have_count(0)
     code.saved(WASTEFUL, lambda text: text == before)
+
+
+def test_accepting_changes_the_launches_in_other_files_too(code: Code) -> None:
+    at_kernel(code, "launched.cu")
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Make it faster").click()
+    expect(code.button("Accept")).to_be_visible()
+    expect(code.page.locator(TOASTS).first).to_contain_text("changes its launch in launcher.cu too")
+    code.shot("editor-other-launches")
+    code.page.locator(".monaco-diff-editor .editor.modified .view-line").first.click()
+    code.page.keyboard.press("Control+Enter")
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    code.saved("launched.cu", lambda text: text != LAUNCHED)
+    code.open("launcher.cu")
+    code.saved("launcher.cu", lambda text: "launched<<<" in text and "<<<(n + 127) / 128, 128>>>" not in text)
+    code.shot("editor-launcher")
 
 
 def test_an_undo_under_an_open_comparison_takes_its_question_away(host: Host, code: Code) -> None:

@@ -204,7 +204,7 @@ def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_o
             assert document["of"] == "pinned"
             assert document["baseline"][0]["correct"] is True
             assert document["verdicts"][0]["correct"] is False
-            assert "WRONG" in (await it.lenses(uri))[0]
+            assert "WRONG" in (await it.lenses(uri))[-1]
             page = await it.command("kernelmate.view", uri=uri)
             assert "Correctness per size" in page["figures"]
             assert set(page["templates"]) == {"light", "dark"}
@@ -278,11 +278,73 @@ def test_saving_judges_what_changed_where_the_settings_ask_for_it(tmp_path: Path
             saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
             it.client.text_document_did_save(saved)
             await until(lambda: any(one["kind"] == "end" for one in it.progress), "the benchmark's end")
-            assert "predicted" in (await it.lenses(uri))[0]
+            assert "predicted" in (await it.lenses(uri))[-1]
             before = len(it.progress)
             it.client.text_document_did_save(saved)
             await it.command("kernelmate.results", uri=uri)
             await asyncio.sleep(0.3)
             assert len(it.progress) == before
+
+    run(scenario())
+
+
+ROWS = """\
+// /// kernelmate
+// sizes = [{ rows = 512, cols = 256 }, { rows = 5, cols = 131 }]
+// grid = "cdiv(rows, block)"
+// block = 128
+// reference = "x.sum(axis=1)"
+// [args]
+// x = "in float32[rows, cols] ~ normal"
+// y = "out float32[rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void row_sum(const float* x, float* y, int rows, int cols) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    float sum = 0.0f;
+    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
+    y[r] = sum;
+}
+"""
+LAUNCHER = "void run(const float* x, float* y, int n) {\n    row_sum<<<(n + 127) / 128, 128>>>(x, y, n, 64);\n}\n"
+
+
+def test_launches_in_other_documents_and_files_change_with_a_candidate(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "rows.cu").write_text(ROWS)
+    (tmp_path / "saved.cu").write_text(LAUNCHER)
+    (tmp_path / "opened.cu").write_text(LAUNCHER)
+    unsaved = "// not saved\n" + LAUNCHER
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            opened = it.open(tmp_path / "opened.cu", unsaved)
+            uri = it.open(tmp_path / "rows.cu", ROWS)
+            await it.problems(uri)
+            document = await it.command(
+                "kernelmate.optimize", uri=uri, kernel="row_sum", prompt="one warp per row", author="synthesis"
+            )
+            best = document["candidates"][document["best"]]
+            assert {Path(one["path"]).name for one in best["other_files"]} == {"saved.cu", "opened.cu"}
+            (asked,) = it.applied
+            (annotation,) = (asked.edit.change_annotations or {}).values()
+            first, _, why = (annotation.description or "").partition("\n")
+            assert first.endswith("changes launches in opened.cu and saved.cu too")
+            assert why
+            own, *others = asked.edit.document_changes or []
+            assert own.text_document.uri == uri
+            texts = {opened: (unsaved, 1), (tmp_path / "saved.cu").as_uri(): (LAUNCHER, None)}
+            assert {one.text_document.uri: one.text_document.version for one in others} == {
+                name: version for name, (_, version) in texts.items()
+            }
+            for one in others:
+                it.texts[one.text_document.uri] = texts[one.text_document.uri][0]
+                it.versions[one.text_document.uri] = one.text_document.version
+                after = it.after(types.WorkspaceEdit(document_changes=[one]), one.text_document.uri)
+                assert "<<<(n + 127) / 128, 128>>>" not in after
+                assert "row_sum<<<" in after
+                assert after.startswith("// not saved\n") == (one.text_document.uri == opened)
 
     run(scenario())

@@ -34,7 +34,7 @@ def test_a_benchmark_that_proves_nothing_says_so_in_the_lens(
             uri = it.open(tmp_path / "scale.cu", text)
             await it.problems(uri)
             await it.command("kernelmate.benchmark", uri=uri)
-            lens = (await it.lenses(uri))[0]
+            lens = (await it.lenses(uri))[-1]
             assert "predicted just now" in lens
             assert all(one in lens for one in told), lens
             assert not any(one in lens for one in untold), lens
@@ -49,11 +49,11 @@ def test_an_accepted_candidate_has_its_own_verdict_and_an_undone_one_the_baselin
             await it.problems(uri)
             found = await it.command("kernelmate.optimize", uri=uri, prompt="reduce memory usage", author="recipes")
             assert found["best"] is not None
-            before = (await it.lenses(uri))[0]
+            before = (await it.lenses(uri))[-1]
             accepted = it.after(it.applied[-1].edit, uri)
             it.change(uri, accepted)
             await it.problems(uri)
-            after = (await it.lenses(uri))[0]
+            after = (await it.lenses(uri))[-1]
             wanted = found["candidates"][found["best"]]["verdict"]["timing"]["median_us"]
             assert "before the last change" not in after
             assert f"{wanted:.3g}"[:3] in after, (wanted, after)
@@ -72,11 +72,11 @@ def test_an_accepted_candidate_has_its_own_verdict_and_an_undone_one_the_baselin
 
             it.change(uri, WASTEFUL)
             await it.problems(uri)
-            assert (await it.lenses(uri))[0] == before
+            assert (await it.lenses(uri))[-1] == before
             assert (await it.command("kernelmate.results", uri=uri))["search"]["taken"] is None
 
             it.change(uri, accepted.replace("// ///\n__global__", "// ///\n// another text\n__global__"))
-            assert "before the last change" in (await it.lenses(uri))[0], "at the first key"
+            assert "before the last change" in (await it.lenses(uri))[-1], "at the first key"
 
     run(scenario())
 
@@ -219,17 +219,17 @@ def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_
             await it.problems(uri)
             await it.command("kernelmate.pin", uri=uri)
             await it.command("kernelmate.benchmark", uri=uri)
-            assert "pinned" not in (await it.lenses(uri))[0]
-            assert not set(BARS) & set((await it.lenses(uri))[0])
+            assert "pinned" not in (await it.lenses(uri))[-1]
+            assert not set(BARS) & set((await it.lenses(uri))[-1])
             it.change(uri, SCALE)
             await it.problems(uri)
-            assert "pinned" not in (await it.lenses(uri))[0], "the present text was not judged"
+            assert "pinned" not in (await it.lenses(uri))[-1], "the present text was not judged"
             await it.command("kernelmate.benchmark", uri=uri)
-            lens = (await it.lenses(uri))[0]
+            lens = (await it.lenses(uri))[-1]
             assert "the pinned version's speed" in lens
             assert len([one for one in lens if one in BARS]) == 2
             for _ in range(12):
                 await it.command("kernelmate.benchmark", uri=uri)
-            assert len([one for one in (await it.lenses(uri))[0] if one in BARS]) == 10
+            assert len([one for one in (await it.lenses(uri))[-1] if one in BARS]) == 10
 
     run(scenario())

@@ -17,14 +17,14 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel, Verdict
 from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
-from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import headers, writing
 from kernelmate_lsp.features.commands import CommandTarget, candidate_of, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.features.prompts import CHIPS
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.phrases import candidate_phrase
+from kernelmate_lsp.phrases import candidate_phrase, others_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
 from kernelmate_lsp.server import KernelmateServer
 
@@ -224,8 +224,10 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
         server.say("The text changed while the rewrite was judged; choose it again.")
         return None
     changed = document_text(now.reading, candidate.kernel)
-    described = f"{candidate.why} {candidate_phrase(after)}"
-    return workspace_edit(now.reading, changed, f"KernelMate: {recipe}", described, annotated=server.annotates)
+    others = other_edits(server.workspace, now.spot.kernel, candidate.contract)
+    described = f"{candidate.why} {candidate_phrase(after)}{others_phrase(others)}"
+    label = f"KernelMate: {recipe}"
+    return workspace_edit(now.reading, changed, label, described, annotated=server.annotates, others=others)
 
 
 def register(server: KernelmateServer) -> None:

@@ -23,11 +23,11 @@ from kernelmate.records import Judged, Verdict
 from kernelmate.report.json import error_json, verdicts_json
 from kernelmate.report.words import STAGES
 from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
-from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.edits import document_text, other_edits, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.phrases import candidate_phrase
+from kernelmate_lsp.phrases import candidate_phrase, others_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
@@ -203,10 +203,12 @@ def edit_of(
         raise UsageError(
             f"{place.spot.kernel.name} was changed after its candidates were judged.", hint="Run Optimize again."
         )
-    changed = document_text(place.reading, judged.candidate.kernel)
-    described = f"{candidate_phrase(judged.verdict)}\n{judged.candidate.why}"
-    label = f"KernelMate: {judged.candidate.author}"
-    return workspace_edit(place.reading, changed, label, described, annotated=server.annotates)
+    candidate = judged.candidate
+    changed = document_text(place.reading, candidate.kernel)
+    label = f"KernelMate: {candidate.author}"
+    others = other_edits(server.workspace, place.spot.kernel, candidate.contract)
+    described = f"{candidate_phrase(judged.verdict)}{others_phrase(others)}\n{candidate.why}"
+    return workspace_edit(place.reading, changed, label, described, annotated=server.annotates, others=others)
 
 
 async def follow(

@@ -31,10 +31,10 @@ def _of_kernel(
     span = reading.positions.word(*name_place(spot.kernel))
     arguments = [{"uri": known.uri, "kernel": spot.id}]
     said = figures_phrase(known, reading, spot)
-    yield types.CodeLens(span, types.Command(said, RESULTS, arguments=arguments))
-    if server.trusted:
+    if server.trusted:  # first: they keep their places when the figures' text becomes longer
         yield types.CodeLens(span, types.Command("Benchmark", BENCHMARK, arguments=arguments))
         yield types.CodeLens(span, types.Command("Optimize...", OPTIMIZE, arguments=arguments))
+    yield types.CodeLens(span, types.Command(said, RESULTS, arguments=arguments))
 
 
 def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:

@@ -310,6 +310,21 @@ def test_optimize_writes_back_what_was_accepted(
     assert program("compare", "k.cu", next(folder.glob("k.cu.*backup*")).name).code == 0
 
 
+def test_launches_in_other_files_are_written_with_the_candidate(program: Program, folder: Path) -> None:
+    kernel, launcher = TREE_SUM.split("\nvoid launch")
+    (folder / "pyproject.toml").touch()
+    (folder / "k.cu").write_text(kernel)
+    (folder / "main.cu").write_text(f"void launch{launcher}")
+    done = program("optimize", "k.cu", "reduce memory usage", "--accept")
+    assert done.code == 0, done.out + done.err
+    assert "launches changed with it: " in done.out
+    assert "main.cu:3" in done.out
+    assert "+++ b/main.cu" in done.out
+    assert "128 * sizeof(float)" not in (folder / "main.cu").read_text()
+    assert "row_sum<<<rows, 128>>>(x, y, cols);" in (folder / "main.cu").read_text()
+    assert [path.read_text() for path in folder.glob("main.cu.*backup*")] == [f"void launch{launcher}"]
+
+
 def test_two_that_accept_at_once_leave_one_winner(start: Callable[..., subprocess.Popen[str]], folder: Path) -> None:
     (folder / "k.cu").write_text(TREE_SUM)
     arguments = ("optimize", "k.cu", "reduce memory usage", "--accept", "--seed", "7")

@@ -101,7 +101,7 @@ def test_numbers_that_are_not_finite_become_null(wrong: Verdict) -> None:
 def test_an_optimization_obeys_the_schema_and_holds_the_changed_text(optimization: Optimization) -> None:
     document = valid(optimization_json(optimization))
     assert list(document) == ["schema", "objective", "baseline", "candidates", "best", "notes", "given"]
-    assert list(document["candidates"][0]) == ["author", "why", "source", "contract", "cost", "verdict"]
+    assert list(document["candidates"][0]) == ["author", "why", "source", "other_files", "contract", "cost", "verdict"]
     assert "tile[2048]" in document["candidates"][0]["source"]
     assert document["best"] == 0
 

@@ -145,7 +145,9 @@ def test_a_bound_is_what_the_compiler_is_told(emulated: Session, load: Load) -> 
     assert not any(why.startswith("asked for") for why in one.verdict.reasons)
 
 
-def test_a_changed_launch_names_the_launches_in_other_files_that_stay(emulated: Session, load: Load) -> None:
+def test_launches_in_other_files_follow_a_candidate_and_those_that_cannot_are_named(
+    emulated: Session, load: Load
+) -> None:
     kernel = load(ROWS)
     folder = Path(kernel.unit.path).parent
     (folder / "pyproject.toml").touch()
@@ -156,7 +158,17 @@ def test_a_changed_launch_names_the_launches_in_other_files_that_stay(emulated: 
     )
     found = emulated.optimize(kernel, "one warp per row", suggesters=(Synthesis(),), max_candidates=1)
     (one,) = found.candidates
-    assert one.verdict.reasons[0] == "its launch differs, and main.cu:3 still launches it as before: change that too"
+    (change,) = one.candidate.other_files
+    assert (Path(change.path).name, change.lines) == ("main.cu", (3,))
+    assert change.before.count("<<<4, 128>>>") == 1
+    assert "<<<4, 128>>>" not in change.after
+    assert "row_sum<<<" in change.after
+    assert not any("launches it as before" in why for why in one.verdict.reasons)
+    (folder / "main.cu").write_text("void run(Arguments a) {\n    row_sum<<<4, 128>>>(PASSED(a));\n}\n")
+    found = emulated.optimize(kernel, "one warp per row", suggesters=(Synthesis(),), max_candidates=1)
+    (one,) = found.candidates
+    assert one.candidate.other_files == ()
+    assert one.verdict.reasons[0] == "its launch differs, and main.cu:2 still launches it as before: change that too"
     assert one.verdict.accepted is None
     same = emulated.optimize(kernel, "faster, same launch", suggesters=(Composition(),), max_candidates=1)
     assert not any("main.cu" in why for one in same.candidates for why in one.verdict.reasons)
