@@ -84,7 +84,7 @@ class TerminalProgress:
         self._stage, self._written, self._trying = (text, 0, 0), "", None
 
     def read(self, objective: Objective) -> None:
-        """Shows the interpretation of the prompt; passed to the session as `on_read`."""
+        """Shows the interpretation of the prompt."""
         self._read = f"read as: {objective.reading}"
 
     def schedule(self, name: str) -> None:

@@ -136,7 +136,7 @@ def search(
             reference=reference,
             objective=objective,
             on_trying=progress.trying,
-            on_read=progress.read,
+            on_begun=lambda begun: progress.read(begun.objective),
         )
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)

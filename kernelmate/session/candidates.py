@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 
 from kernelmate.compiler.project import header_words
@@ -190,21 +190,27 @@ def with_launches_elsewhere(
     return Judged(candidate, replace(verdict, accepted=None, reasons=(said, *verdict.reasons)))
 
 
-def stopped_search(
-    objective: Objective, baseline: Verdict, kernel: Kernel, contract: Contract, found: Sequence[Judged]
-) -> Optimization:
-    """Returns the result of a search that was ended from outside: its candidates so far, best first.
+@dataclass(frozen=True, slots=True)
+class BegunSearch:
+    """The beginning of a search, known once the kernel itself was judged.
 
-    Args:
-        objective: the search's objective.
+    Attributes:
+        objective: the interpretation of the prompt.
         baseline: the verdict on the kernel.
-        kernel: the kernel that the search started from.
+        kernel: the kernel that the search starts from.
         contract: its contract.
-        found: the judged candidates.
     """
-    ranked = best_first(found, objective, kernel, contract)
-    best = 0 if ranked and ranked[0].verdict.worth_taking else None
-    return Optimization(objective, baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
+
+    objective: Objective
+    baseline: Verdict
+    kernel: Kernel
+    contract: Contract
+
+    def stopped(self, found: Sequence[Judged]) -> Optimization:
+        """Returns the result of the search if it is ended from outside: its candidates so far, best first."""
+        ranked = best_first(found, self.objective, self.kernel, self.contract)
+        best = 0 if ranked and ranked[0].verdict.worth_taking else None
+        return Optimization(self.objective, self.baseline, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
 def worst(trials: Sequence[Trial]) -> Verdict:

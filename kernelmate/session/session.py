@@ -33,6 +33,7 @@ from kernelmate.records import (
 )
 from kernelmate.session.against import with_alternatives
 from kernelmate.session.budget import TimeBudget
+from kernelmate.session.candidates import BegunSearch
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm, given_of, placed
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
@@ -264,7 +265,7 @@ class Session:
         objective: MetricName | None = None,
         contract: Contract | None = None,
         on_trying: OnTrying | None = None,
-        on_read: Callable[[Objective], None] | None = None,
+        on_begun: Callable[[BegunSearch], None] | None = None,
     ) -> Optimization:
         """Search for a version that meets the prompt's objective; every proposed candidate is judged.
 
@@ -281,7 +282,7 @@ class Session:
             objective: the metric's name; None reads it from the prompt.
             contract: replaces the kernel's own.
             on_trying: called before each version is tried, quickly or in full.
-            on_read: called with the interpreted objective before anything is tried.
+            on_begun: called once the kernel was judged and the prompt interpreted, before anything is tried.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change.
@@ -304,8 +305,8 @@ class Session:
                 quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
                 context = replace(context, quick_timeout_s=min(context.timeout_s, quick_s))
             aim = read_objective(prompt, baselines[0].verdict, name=objective)
-            if on_read is not None:
-                on_read(aim)
+            if on_begun is not None:
+                on_begun(BegunSearch(aim, baselines[0].verdict, context.kernel, context.contract))
             judged, earlier = self._recorded(kernel, context, baselines, aim, on_judged)
             budget = TimeBudget(budget_s, baseline_s, began)
             prefetcher = early.prefetcher()

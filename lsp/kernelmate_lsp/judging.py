@@ -12,6 +12,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import Outgoing, SearchOptions, SpendingBudget, authors
+from kernelmate.session.candidates import BegunSearch
 from kernelmate.session.writing import WriteOutcome, write_kernel
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_lsp.checking import settings_key
@@ -86,6 +87,7 @@ class EditorJudge:
         wanted: EditorSearch,
         on_stage: OnStage,
         on_judged: Callable[[Judged], None],
+        on_begun: Callable[[BegunSearch], None],
     ) -> Optimization:
         """Searches for a version that meets a prompt.
 
@@ -114,7 +116,7 @@ class EditorJudge:
                 suggesters=authors(session.settings, kernel, options),
                 objective=wanted.objective,
                 budget_s=wanted.budget_s,
-                on_read=lambda aim: on_stage(aim.reading, 0, 0),
+                on_begun=on_begun,
                 on_trying=lambda state: on_stage(trying_line(state), 0, 0),
             )
 

@@ -100,13 +100,15 @@ def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_a_cancelled_search_keeps_what_it_has_judged_where_the_kernel_was_benchmarked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("benchmarked", [True, False])
+def test_a_cancelled_search_keeps_what_it_has_judged(tmp_path: Path, benchmarked: bool) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:
             uri = it.open(tmp_path / "scale.cu", SCALE)
             await it.problems(uri)
-            await it.command("kernelmate.benchmark", uri=uri)
-            await it.begun.get()
+            if benchmarked:
+                await it.command("kernelmate.benchmark", uri=uri)
+                await it.begun.get()
             searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
             token = await it.begun.get()
             told = "a judged candidate"

@@ -114,7 +114,7 @@ def _find(
                 objective=wanted.objective,
                 contract=version.contract,
                 on_trying=progress.trying,
-                on_read=lambda aim: progress.step(aim.reading),
+                on_begun=lambda begun: progress.step(begun.objective.reading),
             )
     except KeyboardInterrupt:
         return partial(prompt, wanted.objective, version, progress.found)

@@ -12,7 +12,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
 from kernelmate.session.authors import Outgoing, SearchOptions, authors
-from kernelmate.session.candidates import stopped_search
+from kernelmate.session.candidates import BegunSearch
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
 
@@ -30,7 +30,7 @@ def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Ju
         UsageError: the prompt was not understood.
     """
     objective = read_objective(prompt, version.verdict, name=metric)
-    return stopped_search(objective, version.verdict, version.kernel, version.contract, found)
+    return BegunSearch(objective, version.verdict, version.kernel, version.contract).stopped(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class BackgroundSearch:
                 suggesters=authors(session.settings, version.kernel, asked),
                 objective=options.objective,
                 contract=version.contract,
-                on_read=lambda aim: watcher.on_step(aim.reading),
+                on_begun=lambda begun: watcher.on_step(begun.objective.reading),
                 on_trying=lambda state: watcher.on_step(trying_line(state, with_time=False)),
             )
 

@@ -10,13 +10,11 @@ from typing import Any
 from lsprotocol import types
 
 from kernelmate.decide.intent import SUGGESTED, read_intent
-from kernelmate.decide.objective import read_objective
 from kernelmate.errors import UsageError
-from kernelmate.records import Judged, Optimization, Verdict
+from kernelmate.records import Judged, Optimization
 from kernelmate.report.json import optimization_json
 from kernelmate.session.authors import Outgoing
-from kernelmate.session.candidates import stopped_search
-from kernelmate.source import parse_contract
+from kernelmate.session.candidates import BegunSearch
 from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
@@ -79,7 +77,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     verdict = benched.verdicts[0] if benched is not None and is_current(benched.kernel, place.spot) else None
     intent = read_intent(prompt, verdict, earlier=earlier, name=given.get("objective"))
     if intent.kind == "search":
-        return await _search(server, place, intent.prompt, given, verdict)
+        return await _search(server, place, intent.prompt, given)
     if intent.kind == "explain":
         return await _explained(server, {**given, "prompt": prompt})
     if intent.kind == "accept":
@@ -105,14 +103,12 @@ async def _explained(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return document
 
 
-async def _search(
-    server: KernelmateServer, place: CommandTarget, prompt: str, given: Mapping[str, Any], verdict: Verdict | None
-) -> Any:
-    """Searches; a search that is cancelled keeps what it has judged if the kernel's own verdict is known.
+async def _search(server: KernelmateServer, place: CommandTarget, prompt: str, given: Mapping[str, Any]) -> Any:
+    """Searches; a search that is cancelled keeps what it has judged.
 
     Its document has the message for the user under `stopped`.
     """
-    kept: list[Judged] = []
+    kept, starts = list[Judged](), list[BegunSearch]()
     author, most, ask = given.get("author") or "auto", given.get("maxCandidates", 32), _consent(server)
 
     def work(job: QueuedJob, tell: OnStage) -> Optimization:
@@ -125,18 +121,20 @@ async def _search(
                 kept.append(one)
             tell(f"candidate {len(kept)}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
 
+        def begun(start: BegunSearch) -> None:
+            starts.append(start)
+            tell(start.objective.reading, 0, 0)
+
         return server.judge.optimize(
-            job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged
+            job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged, begun
         )
 
     found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     stopped = found is None
     if found is None:
-        contract = parse_contract(place.spot.kernel)
-        if not kept or verdict is None or contract is None or server.known.get(place.known.uri) is not place.known:
+        if not kept or server.known.get(place.known.uri) is not place.known:
             return None
-        objective = read_objective(prompt, verdict, name=given.get("objective"))
-        found = stopped_search(objective, verdict, place.spot.kernel, contract, kept)
+        found = starts[-1].stopped(kept)
     # A search and its benchmark get the same time stamp: the newer result is shown, and neither is newer than the
     # other.
     now = time.time()

@@ -234,7 +234,7 @@ def test_how_the_prompt_was_read_is_told_before_anything_is_tried(emulated: Sess
     told: list[Objective | str] = []
     emulated.optimize(
         load(ROWS), "make it faster without atomics, and paint it blue", suggesters=(Synthesis(),), max_candidates=1,
-        on_read=told.append, on_judged=lambda one: told.append(one.candidate.author),
+        on_begun=lambda begun: told.append(begun.objective), on_judged=lambda one: told.append(one.candidate.author),
     )  # fmt: skip
     assert isinstance(told[0], Objective)
     assert told[0].reading.endswith("Must hold: no atomics. Not understood: 'paint it blue'.")
