@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 from kernelmate.errors import KernelmateError
@@ -125,6 +125,10 @@ class DocumentState:
     compared: dict[str, Benched] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
     listed: dict[str, tuple[Kernel, asyncio.Future[tuple[Listing, ...]]]] = field(default_factory=dict)
+
+    def without_versions(self) -> DocumentState:
+        """Returns the state for a document that is opened again, whose versions count anew."""
+        return replace(self, reading=None, checked={}, checked_version=-1, offers={}, listed={})
 
     def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:
         """Stores verdicts on a kernel.

@@ -39,6 +39,9 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(
 CONFIGURATION_WAIT_S = 2.0
 """Seconds that the first document waits for the client's settings."""
 
+KEPT_CLOSED = 32
+"""Number of closed documents whose verdicts are kept."""
+
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +69,7 @@ class KernelmateServer(LanguageServer):
         self.configuration = Configuration()
         self._of_folders: dict[Path, Configuration] = {}
         self.known: dict[str, DocumentState] = {}
+        self._closed: dict[str, DocumentState] = {}
         self.checker, self.judge = Checker(), EditorJudge()
         self.checks = JobQueue("kernelmate-checks", self.checker.kill)
         self.judging = JobQueue("kernelmate-judging", self.judge.kill)
@@ -178,15 +182,20 @@ class KernelmateServer(LanguageServer):
     # --------------------------------------------------------------------------------------------- documents
 
     def open(self, uri: str, language: str | None) -> DocumentState:
-        """Creates the state of a document."""
-        known = self.known.get(uri)
+        """Creates the state of a document; one that was closed has its verdicts again."""
+        known = self.known.get(uri) or self._closed.pop(uri, None)
         if known is None or known.language != language:
-            known = self.known[uri] = DocumentState(uri, language)
+            known = DocumentState(uri, language)
+        self.known[uri] = known
         return known
 
-    def forget(self, uri: str) -> None:
-        """Drops a document and its jobs."""
-        self.known.pop(uri, None)
+    def close(self, uri: str) -> None:
+        """Drops a document's jobs, and what depends on its versions; its verdicts are kept for when it is opened again."""
+        known = self.known.pop(uri, None)
+        if known is not None:
+            self._closed[uri] = known.without_versions()
+            if len(self._closed) > KEPT_CLOSED:
+                del self._closed[next(iter(self._closed))]
         self.checks.cancel(uri)
         self._cancel(uri)
 

@@ -57,7 +57,7 @@ def test_of_the_versions_that_come_while_one_is_read_only_the_newest_is_read(mon
         put(server, KEYS + 1)
         waiting = asyncio.ensure_future(server.reading(URI))
         await asyncio.sleep(0.05)
-        server.forget(URI)
+        server.close(URI)
         go.set()
         assert await waiting is None
         put(server, 1)

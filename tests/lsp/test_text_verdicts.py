@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from lsprotocol import types
 
 from kernelmate_lsp.features.lenses import BARS
 from tests.lsp.client import ROOT, SCALE, STORE_LINE, editor, run
@@ -231,5 +232,26 @@ def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_
             for _ in range(12):
                 await it.command("kernelmate.benchmark", uri=uri)
             assert len([one for one in (await it.lenses(uri))[-1] if one in BARS]) == 10
+
+    run(scenario())
+
+
+def test_a_document_that_is_opened_again_has_its_verdicts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            before = (await it.lenses(uri))[-1]
+            assert "predicted just now" in before
+            it.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
+            assert await it.lenses(uri) == []
+            changed = SCALE.replace("a * x[i]", "a * x[i] + 0.0f")
+            it.open(tmp_path / "scale.cu", changed)
+            await it.problems(uri)
+            assert "before the last change" in (await it.lenses(uri))[-1]
+            it.change(uri, SCALE)
+            await it.problems(uri)
+            assert (await it.lenses(uri))[-1] == before
 
     run(scenario())

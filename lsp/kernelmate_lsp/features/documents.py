@@ -28,7 +28,7 @@ def changed(server: KernelmateServer, uri: str, changes: Sequence[types.TextDocu
 
 def closed(server: KernelmateServer, uri: str) -> None:
     """Discards a closed document and its diagnostics."""
-    server.forget(uri)
+    server.close(uri)
     server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
 
