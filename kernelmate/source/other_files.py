@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, FileChange, Kernel
 from kernelmate.source.host_text import project_texts
 from kernelmate.source.launch_edits import change_launches_in
-from kernelmate.source.launches import find_launches
+from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.line_ends import normal_text, restored
 
 
@@ -22,10 +22,12 @@ class LaunchingFile:
     Attributes:
         path: the file.
         lines: lines of its launches, from 1.
+        sure: True if it can mean no other kernel of this name: the project has none, or the file includes this kernel's.
     """
 
     path: Path
     lines: tuple[int, ...]
+    sure: bool = True
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -42,17 +44,24 @@ def launching_files(kernel: Kernel) -> tuple[LaunchingFile, ...]:
     if not path.is_file():
         return ()
     own = re.compile(rf"__global__[^;{{}}()]*(?:\([^()]*\)[^;{{}}()]*)?\b{re.escape(simple)}\s*\([^;{{]*\{{")
-    found = []
+    included = re.compile(rf'#[ \t]*include[ \t]*[<"](?:[^">\n]*/)?{re.escape(path.name)}[">]')
+    found, alone = list[LaunchingFile](), True
     for file, text in project_texts(path):
-        if simple in text and "<<" in text and own.search(text) is None:
-            lines = _lines(text, simple)
-            found += [LaunchingFile(file, lines)] if lines else []
-    return tuple(found)
+        if simple not in text:
+            continue
+        if own.search(text) is not None:
+            alone = False
+        elif "<<" in text and (lines := _lines(text, simple)):
+            found.append(LaunchingFile(file, lines, included.search(text) is not None))
+    return tuple(replace(one, sure=one.sure or alone) for one in found)
+
+
+def _launches(text: str, simple: str) -> list[ParsedLaunch]:
+    return [one for one in find_launches(text) if one.name.rpartition("::")[2] == simple]
 
 
 def _lines(text: str, simple: str) -> tuple[int, ...]:
-    launches = (one for one in find_launches(text) if one.name.rpartition("::")[2] == simple)
-    return tuple(text.count("\n", 0, one.start) + 1 for one in launches)
+    return tuple(text.count("\n", 0, one.start) + 1 for one in _launches(text, simple))
 
 
 def read_file(path: Path) -> str:
@@ -82,19 +91,20 @@ def following_changes(
         read: returns a file's present text; an editor has texts that are not saved.
     """
     changes, left = list[FileChange](), list[str]()
+    simple, taken = kernel.name.rpartition("::")[2], len(kernel.signature.parameters)
     if (old.grid, old.block, old.shared) == (new.grid, new.block, new.shared):
         return (), ()
     for file in files:
         try:
             before = read(file.path)
             text = normal_text(before)
-            changed = change_launches_in(text, str(file.path), kernel, old, new)
+            like = file.sure and all(len(one.arguments) == taken for one in _launches(text, simple))
+            changed = change_launches_in(text, str(file.path), kernel, old, new) if like else text
         except (KernelmateError, OSError, UnicodeDecodeError):
             left += file.places
             continue
-        if changed == text:  # sides that follow by the names of a shared header, or that only a person can change
+        if changed == text:  # another kernel's, perhaps, or sides that follow by the names of a shared header
             left += file.places
             continue
-        lines = _lines(text, kernel.name.rpartition("::")[2])
-        changes.append(FileChange(str(file.path), before, restored(before, changed), lines))
+        changes.append(FileChange(str(file.path), before, restored(before, changed), _lines(text, simple)))
     return tuple(changes), tuple(left)

@@ -153,8 +153,7 @@ def test_launches_in_other_files_follow_a_candidate_and_those_that_cannot_are_na
     (folder / "pyproject.toml").touch()
     (folder / "copy.cu").write_text(ROWS + "void run() { row_sum<<<4, 128>>>(0, 0, 512, 256); }\n")
     (folder / "main.cu").write_text(
-        "__global__ void row_sum(const float* x, float* y, int rows, int cols);\n"
-        "int main() {\n    row_sum<<<4, 128>>>(0, 0, 512, 256);\n}\n"
+        f'#include "{Path(kernel.unit.path).name}"\nint main() {{\n    row_sum<<<4, 128>>>(0, 0, 512, 256);\n}}\n'
     )
     found = emulated.optimize(kernel, "one warp per row", suggesters=(Synthesis(),), max_candidates=1)
     (one,) = found.candidates

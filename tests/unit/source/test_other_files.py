@@ -80,10 +80,14 @@ def test_each_file_and_each_launch_follows_and_line_ends_are_kept(project: Proje
     assert after["other.cu"].count("<<<n, 32>>>") == after["other.cu"].count("<<<512, 32>>>") == 1
 
 
-def test_a_file_with_a_kernel_of_this_name_and_an_unchanged_launch_stay(project: Project) -> None:
-    kernel = project(main=MAIN, copy=KERNEL + MAIN)
-    assert [one.places for one in launching_files(kernel)] == [("main.cu:3",)]
+def test_of_two_kernels_of_one_name_the_launches_of_files_that_include_this_one_follow(project: Project) -> None:
+    including = '#include "rows.cu"\n' + MAIN.split("\n", 1)[1]
+    kernel = project(main=MAIN, copy=KERNEL + MAIN, including=including)
+    assert [one.places for one in launching_files(kernel)] == [("including.cu:3",), ("main.cu:3",)]
     assert changed(kernel) == ((), ())
+    ((change,), left) = changed(kernel, grid=("rows",), block=("32",))
+    assert change.after == including.replace("(n + 127) / 128, 128", "n, 32")
+    assert left == ("main.cu:3",)
 
 
 def test_a_launch_without_the_size_that_the_grid_needs_is_left_and_named(project: Project) -> None:
