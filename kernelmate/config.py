@@ -119,7 +119,7 @@ class Settings(BaseSettings):
         timing_budget_s: seconds for timing one version on a GPU; 0 disables timing.
         sanitize: run compute-sanitizer around each version's listed launches (GPU).
         profile: read hardware counters of each version's headline launch by ncu (GPU).
-        against: libraries whose time of the same computation stands beside a verdict's (GPU): `torch`, `compile`, `cublas`.
+        against: libraries whose time for the same computation is shown beside a verdict's (GPU): `torch`, `compile`, `cublas`.
         seed: seed of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
@@ -331,7 +331,7 @@ def user_file() -> Path:
 
 
 def project_file(start: Path | None = None) -> Path | None:
-    """Returns the nearest `pyproject.toml` in `start` (default: the current folder) or above it; None without one."""
+    """Returns the nearest `pyproject.toml` in `start` (default: the current folder) or above it; None if there is none."""
     start = start or _PROJECT.get()
     if start == NO_PROJECT:
         return None

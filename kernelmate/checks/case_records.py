@@ -46,7 +46,7 @@ class ObservedLaunch:
     def right(self) -> bool | None:
         """Returns True if every output is within tolerance.
 
-        None without expected outputs, unless the launch was stopped for more than what a guessed contract may have caused.
+        The result is None without expected outputs. For a stopped launch it is False, or None if there are no expected outputs and all errors may come from a guessed contract.
         """
         if self.outcome.stopped:
             return None if self.answer is None and self.guessed else False

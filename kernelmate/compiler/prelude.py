@@ -173,9 +173,9 @@ _COMPILER = """\
 #include <cuda/std/__cccl/compiler.h>
 #endif
 """
-"""The header by which CUDA's C++ libraries tell compilers apart, read before `__NVCC__` is defined: to them it stays NVRTC."""
+"""The header by which CUDA's C++ libraries distinguish compilers, read before `__NVCC__` is defined, so that they still detect NVRTC."""
 MACROS = frozenset(_MACROS)
-"""Macros by which projects tell compilers, toolkits and options apart. NVRTC defines none of them: it cannot read `cuda.h`, and
+"""Macros by which projects distinguish compilers, toolkits and options. NVRTC defines none of them: it cannot read `cuda.h`, and
 always compiles lambdas for the device, and here constant functions too."""
 
 _DEPENDENT_LAUNCH = {

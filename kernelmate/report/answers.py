@@ -41,7 +41,7 @@ _NUMBER = re.compile(
 """A candidate's number; other numbers are of what it differs in, as in "the one with 256 threads"."""
 _CHANGED = re.compile(r"\bwhat\b.*\b(?:chang\w+|differ\w*|diff|done)\b|\bwhat did (?:you|it) do\b")
 _MOST = 5
-"""Candidates whose standing is told at most."""
+"""Maximum number of candidates whose rank is reported."""
 
 
 _CAUSES = re.compile(rf"\b(?:why|explain|improve\w*|faster)\b|{_BOUND.pattern}")

@@ -144,7 +144,7 @@ def _predicted_end(version: ChartVersion) -> float:
 
 
 MOST_VERSIONS = 4
-"""Maximum of versions in a chart: the baseline and the first candidates."""
+"""Maximum number of versions in a chart: the baseline and the first candidates."""
 MOST_NAMED = 3
 """Number of failing sizes named below the heat map."""
 ACROSS = 3

@@ -28,10 +28,10 @@ from kernelmate.suggest.router import Router
 
 BUILT_IN = ("auto", "synthesis", "recipes", "local", "claude")
 RECIPES_FIRST = 16
-"""Maximum of recipe candidates if other authors follow and share the search's limit of judged candidates."""
+"""Maximum number of recipe candidates if other authors follow and share the search's limit of judged candidates."""
 
 RECIPES_BEFORE_SMALL = 24
-"""Maximum of recipe candidates if only a small model follows, which needs few of the 32 candidates that a search judges by default."""
+"""Maximum number of recipe candidates if only a small model follows, which needs few of the 32 candidates that a search judges by default."""
 SMALL_MODEL_SAMPLES = 8
 """Default number of attempts per round of a model with a codec of its own; each takes a second or two."""
 

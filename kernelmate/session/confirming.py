@@ -265,7 +265,7 @@ def confirm(
     Raises:
         InputError: the reference cannot be used, or the prompt cannot be read.
         CompileTimeout: the kernel's compilation did not end.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     baselines = context.baselines()
     baseline = baselines[0].verdict

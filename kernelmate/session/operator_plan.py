@@ -369,7 +369,7 @@ def _add_tensor(found: _Sources, forward: OperatorPlan, plan: OperatorPlan, argu
 
 
 def _refusals_of_backward(forward: OperatorPlan, plan: OperatorPlan) -> Iterator[tuple[str, str]]:
-    """Yields what does not fit, each with a remedy."""
+    """Yields the reasons why a backward kernel does not fit the forward one, each with a remedy."""
     if forward.mutated:
         yield (
             f"{forward.kernel.name} writes to its arguments ({forward.mutated[0].name}), and torch differentiates only operators that do not",

@@ -46,7 +46,7 @@ from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
 
 MOST_TIMED_AGAIN = 3
-"""Maximum of versions that are timed again if the best one loses its rank."""
+"""Maximum number of versions that are timed again if the best one loses its rank."""
 
 SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
 """Metrics that depend on the inputs."""
@@ -116,7 +116,7 @@ class Search:
 
         Raises:
             InputError: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(

@@ -290,7 +290,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- tensors
 
     def _as_tensor(self, found: HostArray, name: str, reader: HostReader) -> None:
-        """Adds what a function says of the sides of a tensor that it is given: those that it asks for, or a comment."""
+        """Adds the sides of a tensor that a function takes as an argument, as the function reads them or as a comment states them."""
         found.filled = True if found.filled is None else found.filled
         shape = commented_shape(name, reader)
         if shape is None:

@@ -198,7 +198,7 @@ class SideDeclared:
 
 
 def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
-    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
+    """Returns the only declaration of a launch's grid or block in a text without comments; None if there is none.
 
     An integer's initialiser contains no call but of a division, and nothing assigns to it later.
 

@@ -186,7 +186,7 @@ class HostReader:
     # ---------------------------------------------------------------------------------------------------- names
 
     def _value_of(self, name: str) -> HostValue | None:
-        """Returns the last value given to a variable or macro before the place; None without one."""
+        """Returns the last value given to a variable or macro before the place; None if there is none."""
         found = None if self.expanded is None else value_before(self.expanded, name)
         if found is not None:
             return found

@@ -39,7 +39,7 @@ class ArrayAccesses:
     """The accesses of a kernel to one array.
 
     Attributes:
-        shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.
+        shape: its sides as contract expressions, the outermost first; None if the subscripts do not determine it.
         direction: `out` where each element is written and none is read, `in` where elements are only read; None if the text
             does not tell.
         is_read: True if a subscript, an operator such as `+=` or an atomic operation reads elements.

@@ -1,4 +1,4 @@
-"""Reads what host code says of a kernel's launch: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
+"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what Python code says of a kernel's launch: grid, block, shared bytes, sizes, scalars and arrays, each with its line."""
+"""Reads a kernel's launch from Python code: grid, block, shared bytes, sizes, scalars and arrays, each with its line."""
 
 from __future__ import annotations
 

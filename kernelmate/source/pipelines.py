@@ -100,7 +100,7 @@ def _check_name(document: Document, kernel: Kernel) -> None:
 
 
 def _numbered(stages: Sequence[Stage]) -> list[Stage]:
-    """Returns the stages with names that tell them apart."""
+    """Returns the stages with unique names."""
     found: list[Stage] = []
     for stage in stages:
         before = sum(one.name.partition(" #")[0] == stage.name for one in found)

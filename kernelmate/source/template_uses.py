@@ -47,7 +47,7 @@ _FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16
 def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     """Returns the instances of a template that its file, else its project, uses, the most used first.
 
-    All of them are tried against a compiler before anything is said of them. Runs nothing.
+    All of them are compiled before any is reported. Runs nothing.
     """
     if not kernel.signature.template_parameters:
         return ()

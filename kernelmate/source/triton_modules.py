@@ -298,7 +298,7 @@ def _used(files: list[_File], number: int, definition: ast.stmt) -> list[tuple[i
 
 
 def _module_of(files: list[_File], number: int, node: ast.expr, used: list[tuple[int, str]]) -> int | None:
-    """Returns the number of the file whose module an expression is, as in `helpers.f`; None if it is no module of the project.
+    """Returns the number of the file whose module an expression is, as in `helpers.f`; None if it is not a module of the project.
 
     Adds what the names on the way use.
     """

@@ -20,7 +20,7 @@ MOST_RANKS = 16
 """Values at either end of an order that are found one after the other."""
 
 _LONGER = 1 << 30
-"""A length that no axis has, by which places from the start and from the end are told apart."""
+"""A length that no axis has, which distinguishes positions counted from the start from those counted from the end."""
 
 MOST_SORTED = 25
 """Values that are sorted by exchanges without a loop."""

@@ -60,7 +60,7 @@ class KnownFunction:
         source: the node that it is computed from.
         weights: nodes of its weight and bias, as far as it has them.
         arguments: its further arguments as text; empty for a normalisation, which takes the length of the last axis.
-        eps: the node of its epsilon; None without one.
+        eps: the node of its epsilon; None if there is none.
     """
 
     name: str

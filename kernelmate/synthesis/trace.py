@@ -1,4 +1,4 @@
-"""From a contract's Python reference to its graph: traced at several sizes, which must agree. Runs in the evaluator."""
+"""Traces a contract's Python reference to a graph, at several sizes whose graphs must agree. Runs in the evaluator."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ def _either(
 
 
 def _has_short_rows(plan: Plan) -> bool:
-    """True if rows are so short that a thread reads one alone, as windows that lie side by side, and has one result for it."""
+    """True if rows are so short that one thread reads each, like adjacent windows, and computes one result for it."""
     short = plan.kind == "rows" and plan.split > 0 and plan.columns.isdigit() and int(plan.columns) <= SHORT
     return short and not any({FLAT, *plan.gone} & {*key[1]} for key in plan.outputs)
 

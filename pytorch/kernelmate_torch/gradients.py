@@ -179,7 +179,7 @@ def _run(results: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> 
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Returns the plain operations that derivatives are made of."""
+    """Returns the decompositions of backward operations into plain ones."""
     made = {
         one: text
         for one, text in decomposition_table.items()

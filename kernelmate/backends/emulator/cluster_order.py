@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 class ClusterOrder:
-    """Knowledge that threads of a batch's clusters have of each other's accesses, from the barriers of the clusters.
+    """Happens-before order of the accesses of a cluster's threads, from the barriers of the clusters of a batch.
 
-    The tables of stamps have two rows, of the phase before the last one and of the last one; a lane's `_passed` is the row
-    that it knows. `_published` limits the accesses that are published, `_arrived` those that have been made at all.
+    The tables of stamps have two rows, for the last phase but one and for the last phase; a lane's `_passed` is the row that applies to it. Accesses with stamps up to `_published` are published; those up to `_arrived` precede the arrival.
     `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
     """
 

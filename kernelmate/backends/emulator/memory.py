@@ -28,7 +28,7 @@ from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 from kernelmate.backends.emulator.types import Array
 
 MOST_LINES = 32
-"""Maximum of separately tracked lines, so that marks take at most an eighth of the memory that they describe."""
+"""Maximum number of separately tracked lines, so that marks take at most an eighth of the memory that they describe."""
 SECTOR_BYTES = 32
 _GLOBAL = frozenset({"global", "generic", "const"})
 

@@ -46,7 +46,7 @@ def default_file() -> Path:
 
 
 def read_state(file: Path) -> ServerState | None:
-    """Returns the server that the file describes; None without one, or if other users can access the file."""
+    """Returns the server that the file describes; None if there is none, or if other users can access the file."""
     try:
         if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
             return None

@@ -100,7 +100,7 @@ class IndexBounds:
         return -(-least // multiple) * multiple
 
     def _collect(self, node: ast.expr, factor: int, terms: dict[str, tuple[int, ast.expr]]) -> bool:
-        """Adds the terms of a sum, each a factor and what it multiplies; returns False for what is no such sum."""
+        """Adds the terms of a sum, each a factor and what it multiplies; returns False for any other expression."""
         node = self._program.resolved(node)
         number = self._program.number(node)
         match node:

@@ -49,7 +49,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields the generated kernel.
 
     Raises:
-        Refused: it is no assignment by index along the results' first axis.
+        Refused: it is not an assignment by index along the results' first axis.
     """
     graph = without_reshapes(graph)
     shape = graph.nodes[graph.outputs[0]].shape

@@ -167,7 +167,7 @@ def parameter_findings(subject: Subject, where: str) -> list[TaskFinding]:
 
 
 def _redrawn(values: torch.Tensor) -> torch.Tensor:
-    """Returns other values of the same distribution: the same in another order, or others where all are equal."""
+    """Returns other values of a similar distribution: the same values in another order, or different values if all are equal."""
     flat = values.reshape(-1)
     if bool((flat == flat[0]).all()):
         return values + (abs(flat[0].item()) or 1.0) * torch.linspace(-1.0, 1.0, flat.numel(), dtype=values.dtype).reshape(values.shape) / 2 + 0.25  # fmt: skip

@@ -39,7 +39,7 @@ SMALLEST_INPUTS = 1 << 12
 CALIBRATION, CHECKS = 101, (202, 303)
 """Seeds of the inputs from which constants are taken, and of those at which answers are compared."""
 OTHERS = (("normal", 404), ("wide", 505), ("uniform", 606))
-"""Distributions and seeds of inputs that tell properties of the computation from those of the task's own inputs."""
+"""Distributions and seeds of inputs that separate properties of the computation from those of the task's own inputs."""
 
 PIECE = 1 << 20
 """Elements that are compared at once."""
@@ -172,7 +172,7 @@ class Subject:
 
     @property
     def weights(self) -> Tape:
-        """Returns the tape by which shares of work are told: of the task's own sizes where there is one."""
+        """Returns the tape from which shares of work are computed: that of the task's own sizes if there is one."""
         return self._own_tape or self.tape
 
     def own(self, seed: int) -> tuple[Any, ...]:

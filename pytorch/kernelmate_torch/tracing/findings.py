@@ -255,7 +255,7 @@ class _Seeker:
         return found
 
     def _past(self, key: str, visit: Visit, ran: int) -> Iterator[TraceFinding]:
-        """Yields the ways past a name that count as fallbacks."""
+        """Yields a finding for each path bypassing a name that counts as a fallback."""
         for one in bypasses(visit.executions, visit.node):
             if self._is_fallback(one, visit, ran):
                 yield self._of_bypass(key, visit, one)

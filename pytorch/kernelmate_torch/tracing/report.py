@@ -1,6 +1,6 @@
 """The report of a traced program: kernels, launches, shares and findings, as text and as a JSON document.
 
-A kernel's share of the program's time tells what a faster one is worth, by Amdahl's law.
+By Amdahl's law, a kernel's share of the program's time bounds the gain of a faster one.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def cause_of(guard: str, facts: Sequence[Sequence[str]]) -> str:
 
 
 def file_name(name: str) -> str:
-    """Returns a path without its folders."""
+    """Returns the last component of a path."""
     return name.rpartition("/")[2]
 
 

@@ -16,7 +16,7 @@ HASH_DIGITS = 12
 """Hexadecimal digits of a code hash (SHA-256)."""
 
 _STACK = 200
-"""Frames above a launch that are looked at."""
+"""Number of frames above a launch that are examined."""
 
 _ERRORS = 20
 """Different errors that are kept for one kernel."""

@@ -25,7 +25,7 @@ from .stepping import STEPPER
 from .timing import TIMES, WINDOWS
 
 VERSION = 1
-"""Version of the records' form."""
+"""Version of the record format."""
 
 SNAPSHOT_S = 3.0
 """Seconds between two writings of a record that a killed process leaves behind."""
@@ -235,7 +235,7 @@ def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forked() -> None:
-    """Begins a record of its own in a forked process: it goes on counting from nothing."""
+    """Begins a separate record in a forked process, whose counts start at zero."""
     global _RECORD
     if _RECORD is None:
         return

@@ -19,7 +19,7 @@ _DEPTH = 8
 """Calls between a function and the kernel that it reaches."""
 
 _ENTRIES = 64
-"""Entries of a table of functions that are looked at."""
+"""Maximum number of entries of a table of functions that are examined."""
 
 _MISSING = object()
 
