@@ -30,7 +30,7 @@ GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
 
 MOST_PRINTED = 64 * 1024
-"""Bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
+"""Maximum bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
 
 
 STOPPING = frozenset(

@@ -466,6 +466,6 @@ def _condition(sizes: Sequence[Mapping[str, int]]) -> str:
 
 
 def _require(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """Returns the condition that allows the captured sizes alone, the only ones at which outputs are known."""
+    """Returns the condition that allows only the captured sizes, since outputs are known for no others."""
     text = _condition(sizes)
     return (text,) if text else ()

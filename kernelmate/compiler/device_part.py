@@ -193,7 +193,8 @@ def device_part(
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
         guess: True reads headers that no include path leads to from the nearest folder of the project.
-        mark_missing: True replaces each `#include` of a missing header by a line that makes the compiler report that it reached it.
+        mark_missing: True replaces each `#include` of a missing header by a line that makes the compiler report that it
+            reached it.
         rejected: lines where the compiler found errors, each with its header's name or None: plain types and aliases there are
             left out, unless they are always kept.
         before: what another file has before it includes the unit.

@@ -227,7 +227,7 @@ _OF_SEVERAL = {
 PROMOTING = _OF_ONE | _OF_SEVERAL.keys()
 """Functions that C++ defines for arguments of different arithmetic types too, as for integers: `pow(x, 0.5)` of a float is a double.
 
-nvcc takes these overloads from the host's library; NVRTC has those of equal types alone, and calls the others ambiguous.
+nvcc takes these overloads from the host's library; NVRTC has only those of equal types, and reports the others as ambiguous.
 """
 
 

@@ -23,7 +23,7 @@ from kernelmate.source.tokens import lex
 _MOST_HEADERS = 1000
 _MOST_PROJECT_CHARACTERS = 64 << 20
 _MOST_INCLUDERS = 3
-"""Files that include a unit, behind whose texts it is tried."""
+"""Maximum number of files including a unit whose preceding lines are tried before it."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class TextBefore:
-    """The lines of a file that come before its `#include` of a unit, without which that does not compile alone."""
+    """The lines of a file that come before its `#include` of a unit, without which the unit does not compile."""
 
     path: Path
     text: str

@@ -48,7 +48,7 @@ _CAUSES = re.compile(rf"\b(?:why|explain|improve\w*|faster)\b|{_BOUND.pattern}")
 
 
 def causes_for(question: str, said: Sequence[str], causes: Sequence[Cause]) -> Sequence[Cause]:
-    """Returns the causes to show below what answers a question: none if the question is about a figure alone."""
+    """Returns the causes to show below what answers a question: none if the question is only about a figure."""
     return causes if not said or _CAUSES.search(fold(question)) else ()
 
 

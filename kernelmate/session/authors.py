@@ -48,7 +48,7 @@ class SearchOptions:
         on_step: called with each step.
         on_text: called with text as it arrives.
         stop: returns True to end the search.
-        spending: Claude's budget, for searches that share one; None for a budget of this search alone.
+        spending: Claude's budget, for searches that share one; None for a separate budget of this search.
     """
 
     author: str = "auto"
@@ -115,7 +115,7 @@ def _triton(author: str) -> Suggester:
     """Returns the author of Triton kernels.
 
     Raises:
-        UsageError: a model was asked for by name, which writes CUDA alone.
+        UsageError: a model was asked for by name, but models write only CUDA.
     """
     if author not in {"auto", "recipes"}:
         raise UsageError(

@@ -158,9 +158,9 @@ class Search:
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
 
     def _answering(self, ranked: Sequence[Judged]) -> Sequence[Judged]:
-        """Returns the versions that answer the prompt: where it names structure alone, those that have it.
+        """Returns the versions that answer the prompt: if it names only a structure, those that have it.
 
-        A model's version may have it, whatever its author is called. Where nothing has it, a note says so.
+        A model's version may have it, whatever its author is called. If no version has it, a note says so.
         """
         if not only_structure(self.objective):
             return ranked
@@ -318,7 +318,7 @@ class Search:
         return with_launches_elsewhere(candidate, self.context.contract, self._launched_at, verdict)
 
     def _context_of(self, candidate: Candidate) -> JudgingContext:
-        """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
+        """Returns the context of a full verdict: of built-in rewrites, only the best is judged in variants of its build."""
         own = candidate.author.startswith(OWN)
         return replace(self.context, variants=False) if own and self._final() else self.context
 

@@ -28,7 +28,7 @@ from kernelmate.session.preparing import Prepared, kernel_finding
 from kernelmate.worker.client import TaskDeath
 
 MOST_PRINTED = 600
-"""Characters of a dead worker's output that a message quotes."""
+"""Maximum number of characters of a dead worker's output that a message quotes."""
 
 OUT_OF_TIME = (
     "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "

@@ -26,10 +26,10 @@ from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import closing
 
 _MOST_FILES = 500
-"""Files of a project, the nearest first, in which launches, calls and constants are looked for."""
+"""Maximum number of files of a project, the nearest first, in which launches, calls and constants are searched for."""
 
 _MOST_LAUNCHES = 16
-"""Launches of one kernel that are read."""
+"""Maximum number of launches of one kernel that are read."""
 
 _PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
 _QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
@@ -314,7 +314,7 @@ class _LaunchReader:
             self._note("sizes", lines)
 
     def _number(self, text: str) -> int | None:
-        """Returns the number that an argument has, by constants alone."""
+        """Returns the number that an argument has, if it follows from constants only."""
         value = self._tried(text, self.values)
         return None if value is None else whole_number(value)
 

@@ -21,7 +21,7 @@ from kernelmate.source.template_parameters import InferredInstance, TemplatePara
 from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
 MOST_INSTANCES = 3
-"""Instances that are judged where a contract names none: the most used ones."""
+"""Maximum number of instances that are judged if the contract names none: the most used ones."""
 
 _MOST_VALUES = 4
 _MOST_USES = 24

@@ -23,10 +23,10 @@ from kernelmate.source.triton import dotted_name, jitted_functions, outside_func
 from kernelmate.source.triton_text import constant, constant_lines, function_lines, targets
 
 MOST_FILES = 64
-"""Files that one kernel's definitions are taken from."""
+"""Maximum number of files from which one kernel's definitions are taken."""
 
 MOST_BYTES = 4 << 20
-"""Bytes of one of these files."""
+"""Maximum size in bytes of one of these files."""
 
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _LEVELS = 6

@@ -10,10 +10,10 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 from kernelmate.synthesis.plan import sorted_graph
 
 MOST = 128
-"""Terms of a chain; longer stacks stay as they are."""
+"""Maximum number of terms of a chain; longer stacks are not changed."""
 
 MOST_RESULTS = 16
-"""Values of a stack that are separate results."""
+"""Maximum number of values of a stack that are separate results."""
 
 _CHAINS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 

@@ -21,7 +21,7 @@ from kernelmate.synthesis.graph import Graph, Node, evaluate, pruned
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 MOST_CUTS = 12
-"""Parts that are tried for each result, the smallest left out."""
+"""Maximum number of parts that are tried for each result; the smallest are left out."""
 
 MOST_ELEMENTS, FEWEST_ELEMENTS = 1 << 16, 8
 """Elements of the largest and smallest results by which parts are recognised."""

@@ -421,7 +421,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _unpacks(graph: Graph) -> bool:
-    """True if results have a short axis of a fixed length for each element, as nibbles of a word, which a thread writes alone."""
+    """True if results have a short axis of a fixed length for each element, such as nibbles of a word, which one thread writes."""
     for output in graph.outputs:
         node = graph.nodes[output]
         side = graph.nodes[node.args[0]].shape[-1:] if node.op == "reshape" else ()

@@ -206,7 +206,7 @@ class Process:
                 rest = rest[self._popen.stdin.write(rest) :]
 
     def _release(self) -> None:
-        """Lets the threads finish, then closes the streams. A stream that an escaped process keeps open is left alone."""
+        """Lets the threads finish, then closes the streams. A stream that an escaped process keeps open is not closed."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)

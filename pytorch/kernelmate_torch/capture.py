@@ -1,4 +1,4 @@
-"""Exports a module by torch.export and describes the graph as a `ModelProgram`. Used in the module's own process alone."""
+"""Exports a module by torch.export and describes the graph as a `ModelProgram`. Used only in the module's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derives the backward graph of a part of an exported module by autograd. Used in the module's own process alone."""
+"""Derives the backward graph of a part of an exported module by autograd. Used only in the module's own process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Loads a module's file and makes the module and its example inputs, smaller where they would not fit into memory.
 
-Used in the module's own process alone.
+Used only in the module's own process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def made_smaller(
     """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
-        file: the imported file, whose numbers are replaced. First come those that `get_inputs` alone uses, since sizes of the
+        file: the imported file, whose numbers are replaced. First come those that only `get_inputs` uses, since sizes of the
             module's parameters follow from the others.
         limit: bytes that the inputs may take.
         kept: numbers that are not replaced.

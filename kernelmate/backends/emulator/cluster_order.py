@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class ClusterOrder:
     """Happens-before order of the accesses of a cluster's threads, from the barriers of the clusters of a batch.
 
-    The tables of stamps have two rows, for the last phase but one and for the last phase; a lane's `_passed` is the row that applies to it. Accesses with stamps up to `_published` are published; those up to `_arrived` precede the arrival.
-    `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
+    The tables of stamps have two rows, for the last phase but one and for the last phase; a lane's `_passed` is the row
+    that applies to it. Accesses with stamps up to `_published` are published; those up to `_arrived` precede the
+    arrival. `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
     """
 
     def __init__(self, order: Order, lanes: Lanes) -> None:

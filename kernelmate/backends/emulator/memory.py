@@ -83,9 +83,9 @@ def marks_of(decoded: Decoded) -> Marks:
 
 
 _SMALLEST = 256 << 10
-"""Bytes below which the allocator itself keeps pages."""
+"""Number of bytes below which the allocator itself keeps pages."""
 _MOST = 64 << 20
-"""Bytes kept for later launches, in all."""
+"""Maximum total bytes that are kept for later launches."""
 
 
 def _references(arrays: list[Array], number: int) -> int:

@@ -30,7 +30,7 @@ from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.records import FindingCode, Severity
 
 _MOST_GROUPS = 8
-"""Groups in flight that the analysis distinguishes; code has one or two."""
+"""Maximum number of groups in flight that the analysis distinguishes; code usually has one or two."""
 
 
 @dataclass(frozen=True, slots=True)

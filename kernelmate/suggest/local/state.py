@@ -56,7 +56,7 @@ def read_state(file: Path) -> ServerState | None:
 
 
 def write_state(file: Path, state: ServerState) -> None:
-    """Writes the state file atomically, readable for the user alone."""
+    """Writes the state file atomically, readable only by the user."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(file, json.dumps(asdict(state)))
 

@@ -34,7 +34,7 @@ LANES = 128
 """Fewest threads that look for a later place of the same row."""
 
 MOST_ROWS = 4096
-"""Rows of a block: 16 KB of shared memory."""
+"""Maximum number of rows of a block: 16 KB of shared memory."""
 
 
 def is_place(graph: Graph, node: Node) -> bool:

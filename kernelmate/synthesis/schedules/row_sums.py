@@ -33,7 +33,7 @@ BLOCKS = 1056
 """Eight blocks for each of 132 multiprocessors, so that all blocks search at the same time."""
 
 MOST_SEARCHED = 1 << 26
-"""Pairs of a result and a sample that are compared at most where each result searches all samples."""
+"""Maximum number of pairs of a result and a sample that are compared if each result searches all samples."""
 
 SUMMED = 2
 """The axis of the indices, after those of the result."""

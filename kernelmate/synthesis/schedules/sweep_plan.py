@@ -94,7 +94,7 @@ class _Later:
         return len(self.nodes) - 1
 
     def _joins_first(self, node: Node, axis: int) -> bool:
-        """Returns True if a window has its own source at position 0 of an axis alone."""
+        """Returns True if a window has its own source only at position 0 of an axis."""
         maps, sides = [AxisMap.of(one) for one in node.data], self.nodes[node.args[0]].shape
         plain = [one.terms == ((place, 1),) and one.offset == "0" and one.every == 1 for place, one in enumerate(maps)]
         within = [one.beyond == ORDINARY or place == axis for place, one in enumerate(maps)]

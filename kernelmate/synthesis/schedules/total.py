@@ -180,7 +180,7 @@ class _Total(Passes):
     def _added(self, key: Key, name: str) -> Key | None:
         """Returns what an output adds to its earlier contents, a sum or a multiple of one; None for anything else.
 
-        An output that is zero before each launch, and to which the old kernel adds, may be the sum alone.
+        An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """
         node = self.plan.node(key)
         if self._is_cleared(name) and self._is_multiple(key):

@@ -1,7 +1,7 @@
 """Audits one task: chooses sizes at which it can be called often, and collects what each kind of check finds.
 
 The checks of its answers and inputs find constants that pass, inputs and parameters that do not matter, and degenerate
-inputs. Used in the module's own process alone.
+inputs. Used only in the module's own process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A task as the audit runs it: its module in training mode, as the benchmark calls it, its tape, and drawn inputs.
 
-Used in the module's own process alone.
+Used only in the module's own process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records the operations that a module runs, with the line of each, and runs them again with some of them changed.
 
 A tape holds what PyTorch executes below autograd, in place or not, with control flow already decided; it needs no export, so
-that every module that runs has one. Used in the module's own process alone.
+that every module that runs has one. Used only in the module's own process.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _eager(view: TraceView, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]
 
 
 def _of_modules(view: TraceView, key: str, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
-    """Yields cached results, and modules that `kernelmate_torch.replace` left alone."""
+    """Yields cached results, and modules that `kernelmate_torch.replace` did not replace."""
     name = (kernel["name"],)
     for one in view.process.document["caches"]:
         if key in one["kernels"] and one["hits"]:

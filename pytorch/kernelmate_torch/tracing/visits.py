@@ -1,4 +1,4 @@
-"""Names of a program that lead to kernels, with the counts of the functions that they stand in; and findings about them."""
+"""Names of a program that lead to kernels, with the counts of the functions that contain them, and findings about them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TraceFinding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visit:
-    """A name that leads to kernels, with the counts of the function that it stands in."""
+    """A name that leads to kernels, with the counts of the function that contains it."""
 
     code: TracedCode
     executions: Executions
@@ -69,7 +69,7 @@ class Visit:
 
     @property
     def line(self) -> int:
-        """Returns the line that the name stands in."""
+        """Returns the line of the name."""
         return self.node.lineno
 
     @property
@@ -161,5 +161,5 @@ def file_name(name: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Returns a text with the names of files alone in place of paths."""
+    """Returns a text with file names in place of paths."""
     return re.sub(r"/[^ ():]*/", "", text)

@@ -28,7 +28,7 @@ VERSION = 1
 """Version of the record format."""
 
 SNAPSHOT_S = 3.0
-"""Seconds between two writings of a record that a killed process leaves behind."""
+"""Seconds between two writes of the record, whose last version a killed process leaves behind."""
 
 _WATCHER = ImportWatcher()
 
