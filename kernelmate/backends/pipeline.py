@@ -286,7 +286,7 @@ class _PipelineState:
         return _changed_bytes(self.given[source].data, self.held[source])
 
     def result(self) -> RunResult:
-        """Returns what the run as a whole gives to its caller."""
+        """Returns the result of the whole run for its caller."""
         done = self.results
         longest = [one.longest_thread for one in done if one.longest_thread is not None]
         return RunResult(

@@ -440,7 +440,7 @@ class _Relations:
 
 
 def _prior(kernel: Kernel) -> Contract | None:
-    """Returns what the kernel's text and its host code show of a contract, without guesses; None if they show nothing."""
+    """Returns the parts of a contract that follow from the kernel's text and its host code, without guesses; None if there are none."""
     try:
         found = inference(kernel)
     except ContractError:

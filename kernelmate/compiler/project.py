@@ -109,7 +109,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch, before: TextBe
 
 
 def texts_before(path: Path) -> Iterator[TextBefore]:
-    """Yields what precedes the `#include` of a file in others of its project, the nearest first, and not within braces."""
+    """Yields the text that precedes an `#include` of a file in other files of its project, the nearest first; includes within braces are skipped."""
     found = 0
     for file, text in project_texts(path) if path.is_file() else ():
         if path.name not in text or found == _MOST_INCLUDERS:

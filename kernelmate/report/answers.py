@@ -100,7 +100,7 @@ def _turned_down(text: str, search: Optimization) -> Iterator[str]:
 
 
 def _changed(search: Optimization) -> Iterator[str]:
-    """Yields what the best candidate does differently, in its author's words."""
+    """Yields the changes of the best candidate, in its author's words."""
     if search.best is None:
         yield "The last search changed nothing: no candidate was worth taking."
         return

@@ -214,7 +214,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _modules_of(kernel: Kernel) -> tuple[TritonModule, ...]:
-    """Returns what a Triton kernel's compilation needs, by file; empty if that cannot be read, or for another kernel."""
+    """Returns the definitions that a Triton kernel's compilation needs, by file; empty if they cannot be read, or for another kernel."""
     if kernel.unit.language != "triton":
         return ()
     try:

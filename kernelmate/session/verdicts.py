@@ -80,7 +80,7 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
 
 
 def compiled_stages(prepared: Prepared) -> tuple[StageVerdict, ...] | None:
-    """Returns what is known of a pipeline's stages before they run; None for a kernel."""
+    """Returns the verdicts on a pipeline's stages as far as they follow from compilation; None for a kernel."""
     contract = prepared.contract
     if contract is None or not contract.stages:
         return None

@@ -157,7 +157,7 @@ def _planned(asked: KernelRequest, contract: Contract) -> Contract:
 
 
 def _traced(session: Session, asked: KernelRequest) -> Traced | WriteOutcome:
-    """Returns what is traced, or the reasons why there is no graph."""
+    """Returns the traced graph, or the reasons why there is none."""
     kernel, contract = draft(asked)
     prepared = session.prepare(kernel, contract=contract)[0]
     if prepared.findings:

@@ -125,7 +125,7 @@ def inference(kernel: Kernel) -> Inference:
 def _facts(
     kernel: Kernel, whole: Sequence[str], instance: str | None, types: Mapping[str, tuple[str, int]]
 ) -> list[HostFacts]:
-    """Returns what launches say: the first ones, those with a known grid before the others."""
+    """Returns the facts that the first launches show, those with a known grid before the others."""
     if kernel.unit.language == "python":
         found = list(python_facts(kernel, whole))
     else:

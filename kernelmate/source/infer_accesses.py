@@ -270,7 +270,7 @@ class _KernelBody:
         return _text(tokens[index + 2 : end]), self._kind(index, end)
 
     def _kind(self, first: int, last: int) -> str:
-        """Returns what happens to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
+        """Returns the kind of an access to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
         after = [token.text for token in self._tokens[last + 1 : last + 3]] + ["", ""]
         if after[0] == ".":
             return "passed" if self._kind(first, last + 2) in ("read", "update", "passed") else "other"

@@ -85,7 +85,7 @@ class HostFacts:
 def host_facts(
     kernel: Kernel, extents: Sequence[str], instance: str | None, is_size: Callable[[str], bool]
 ) -> Iterator[HostFacts]:
-    """Yields what each launch of a CUDA kernel says, those of its own file first.
+    """Yields the facts that each launch of a CUDA kernel shows, those in its own file first.
 
     Args:
         kernel: the kernel.
@@ -198,7 +198,7 @@ class _LaunchReader:
         return {**self._defined(names), **names}
 
     def _defined(self, names: Names) -> dict[str, str | None]:
-        """Returns what is known of the variables that a size is made of: `N = T`, `N = B * T`, and `d = C / NH`, which gives `C`."""
+        """Returns the known definitions of the variables from which a size is computed: `N = T`, `N = B * T`, and `d = C / NH`, which gives `C`."""
         found: dict[str, str | None] = {}
         reader = self._reader(names)
         for text, name in names.items():

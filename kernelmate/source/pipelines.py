@@ -236,7 +236,7 @@ class _StageReader:
     def _arguments(
         self, at: Path, entry: Mapping[str, Any], kernel: Kernel
     ) -> tuple[tuple[Argument, ...], tuple[str | None, ...]]:
-        """Returns what each parameter of a kernel takes, and where it comes from."""
+        """Returns the argument for each parameter of a kernel, and the array or size from which it comes."""
         given, path = entry.get("args", {}), (*at, "args")
         if not isinstance(given, dict):
             hint = 'Write args = { parameter = "array" } for those with another name.'

@@ -79,7 +79,7 @@ class _InstanceSearch:
         self._steps = _MOST_STEPS
 
     def instances(self) -> tuple[InferredInstance, ...]:
-        """Returns what is used, ordered by the number of uses, then by place."""
+        """Returns the instances that are used, ordered by the number of uses, then by place."""
         counted: Counter[str] = Counter()
         origins: dict[str, str] = {}
         uses = itertools.islice(self._uses(), _MOST_USES)
@@ -383,7 +383,7 @@ _PARAMETER = re.compile(
 
 
 def _named_in(name: str, declared: str, types: Sequence[str]) -> list[str]:
-    """Returns what a template parameter is where an argument of the declared type has one of these types."""
+    """Returns the template arguments for which an argument of the declared type has one of these types."""
     if "<" not in declared:
         return list(types)
     found = (stands_for(name, declared, kind) if "<" in kind else kind for kind in types)
@@ -422,7 +422,7 @@ def _substituted(text: str, values: dict[str, str]) -> str:
 
 
 def _definitions(word: str, text: str) -> list[str]:
-    """Returns what a text says that a word is: an alias or a constant, in order."""
+    """Returns the definitions of a word in a text, an alias or a constant, in order."""
     name = re.escape(word)
     if not _is_defined(name, text):
         return []

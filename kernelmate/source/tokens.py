@@ -149,7 +149,7 @@ class _Lexer:
         return self.lexed()
 
     def lexed(self) -> Lexed:
-        """Returns what has been read so far as one object."""
+        """Returns all that has been read so far as one object."""
         return Lexed(self.text, tuple(self.tokens), tuple(self.comments), line_starts(self.text))
 
 

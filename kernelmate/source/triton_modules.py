@@ -2,7 +2,7 @@
 
 Imports are resolved by file names, as Python does from the file's folder and from the folders above it, up to the project's;
 nothing is imported. Of each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
-code. A name that stands for a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
+code. A name that refers to a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def module_text(kernel: Kernel) -> str:
 
 
 def library_names(kernel: Kernel) -> dict[str, tuple[str, ...]]:
-    """Returns what names of a kernel's file mean by its imports of triton; see `TritonModule.library`."""
+    """Returns the names of triton to which names of a kernel's file refer by its imports; see `TritonModule.library`."""
     tree = parsed(kernel.unit.text)
     return {} if tree is None else _File(kernel.unit.path, kernel.unit.text, tree).library
 
@@ -318,7 +318,7 @@ def _module_of(files: list[_File], number: int, node: ast.expr, used: list[tuple
 
 
 def _compiled_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yields what the compiler evaluates of a definition: of a function its body, and no decorators, defaults and annotations."""
+    """Yields the nodes of a definition that the compiler evaluates: of a function its body, but not decorators, defaults and annotations."""
     for part in statement.body if isinstance(statement, ast.FunctionDef) else [statement]:
         yield from ast.walk(part)
 

@@ -194,7 +194,7 @@ class FunctionModule(torch.nn.Module):
         self._function = function
 
     def forward(self, *inputs: Any) -> Any:
-        """Returns what the function returns."""
+        """Returns the function's result."""
         return self._function(*inputs)
 
 

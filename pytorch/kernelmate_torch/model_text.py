@@ -130,7 +130,7 @@ class PortedFile:
 
 
 def read_file(path: Path, name: str, text: str) -> PortedFile:
-    """Returns what a module's file has, from its syntax tree; nothing of it runs.
+    """Returns the definitions in a module's file, from its syntax tree; none of it runs.
 
     Raises:
         SourceError: it is not Python.

@@ -77,7 +77,7 @@ class RegisterPlan:
 
 
 def plan_of(decoded: Decoded) -> RegisterPlan | None:
-    """Returns what to watch in a kernel; None if it has no `wgmma`."""
+    """Returns the plan of register accesses to watch in a kernel; None if it has no `wgmma`."""
     products = [step.operation for step in decoded.steps if isinstance(step.operation, WarpgroupMultiply)]
     if not products:
         return None

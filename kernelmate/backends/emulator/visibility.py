@@ -270,7 +270,7 @@ class Visibility:
         log.add(releases_of.items(), self._known(lane))
 
     def _known(self, lane: int) -> Known:
-        """Returns what a lane knows, by itself or with its warp or block."""
+        """Returns the accesses that happen before a lane's next one, for the lane itself or shared with its warp or block."""
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
         _merge(known, self._by_warp.get(lane >> 5, {}))

@@ -134,7 +134,7 @@ class _Assigned(Gather):
         return f"static_cast<long long>({self.names.i})" if of_places else super()._leaf(key)
 
     def _numbered(self) -> tuple[list[str], list[str], str]:
-        """Returns what does not depend on the place, the statements that compute its row's number, and that number."""
+        """Returns the statements that do not depend on the position, those that compute the index of its row, and that index."""
         kernel, plan = self.kernel, self.plan
         numbers = plan.operands(self.place)[0]
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip

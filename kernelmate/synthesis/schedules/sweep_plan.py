@@ -252,7 +252,7 @@ class SweepLoops:
         return next(place for place, loop in enumerate(self.loops) if number in loop.stores)
 
     def roots(self, place: int) -> list[Key]:
-        """Returns what a loop computes in each step."""
+        """Returns the values that a loop computes in each step."""
         loop = self.loops[place]
         found = [self.keys[one] for one in loop.stores]
         found += [self.plan.operands(key)[0] for key in loop.folds]

@@ -178,7 +178,7 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns what an output adds to its earlier contents, a sum or a multiple of one; None for anything else.
+        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one; else None.
 
         An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """

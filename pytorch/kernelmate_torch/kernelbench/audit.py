@@ -198,7 +198,7 @@ CONSTANT = frozenset({"zeros-pass", "constant-passes", "answer-repeats"})
 
 
 def audit_task(path: Path, seed: int, tolerance: tuple[float, float], full_s: float = FULL_RUN_S) -> TaskAudit:
-    """Returns what the audit finds about a task; the reason why it could not be run, if it could not.
+    """Returns the audit's findings on a task, or the reason why the task could not be run.
 
     Args:
         path: the task's file, with `Model`, `get_inputs` and `get_init_inputs`.
@@ -245,7 +245,7 @@ class _Collected:
         self.replaced = 0
 
     def check(self, what: str, check: Callable[[], list[TaskFinding]]) -> None:
-        """Adds what a check finds; one that fails leaves a note and the other checks."""
+        """Adds the findings of a check; a check that fails leaves a note and does not affect the others."""
         try:
             self.findings += check()
         except Exception as error:  # noqa: BLE001 -- whatever a module does at changed inputs or results

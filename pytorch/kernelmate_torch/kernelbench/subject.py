@@ -76,7 +76,7 @@ class SizeFacts:
 
 
 def size_facts(path: Path, seed: int, limit: int | None) -> SizeFacts:
-    """Returns what a call costs with inputs of up to `limit` bytes (None: the task's own sizes).
+    """Returns the cost of a call with inputs of up to `limit` bytes (None: the task's own sizes).
 
     Raises:
         Refusal: the file or its module need a change.

@@ -31,7 +31,7 @@ TRUSTED = ("torch", "triton", "cupy", "numpy")
 
 
 def text_findings(path: Path, task: Path) -> list[TaskFinding]:
-    """Returns what a candidate's syntax tree shows: reaches into its process, patches, calls of the task's own `Model`."""
+    """Returns the findings from a candidate's syntax tree: access to its process, patches, calls of the task's own `Model`."""
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         tree = ast.parse(text)
@@ -98,7 +98,7 @@ class Watched:
         self._flags = {name: read() for name, read in _flags().items()}
 
     def findings(self) -> list[TaskFinding]:
-        """Returns what has changed since."""
+        """Returns a finding for each change since then."""
         found = [
             TaskFinding("torch-patched", "error", f"{owner_name}.{name} was replaced.")
             for owner_name, owner, functions in self._functions

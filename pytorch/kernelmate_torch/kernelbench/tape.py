@@ -236,7 +236,7 @@ def _filled(tree: Any, values: Mapping[int, Any]) -> Any:
 
 
 def _changed(change: Change, one: TapeOperation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Returns what a change computes; it is written into the first argument where the operation works in place."""
+    """Returns the value that a change computes; it is written into the first argument if the operation works in place."""
     made = change(one, args, kwargs)
     if one.writes and torch.is_tensor(args[0]):
         args[0].copy_(made)

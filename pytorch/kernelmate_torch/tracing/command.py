@@ -103,7 +103,7 @@ def _show(
 
 
 def _notes(ended: FinishedProgram, processes: Sequence[TracedProcess]) -> list[str]:
-    """Returns what a reader of the report has to know about how the program ran."""
+    """Returns the notes on the program's run that a reader of the report needs."""
     notes = []
     own = [one for one in processes if one.pid == ended.pid]
     if ended.interrupted:

@@ -148,7 +148,7 @@ def _scope(file: SourceFile, code: TracedCode) -> Scope | None:
 
 
 def cause_of(guard: str, facts: Sequence[Sequence[str]]) -> str:
-    """Returns what a guard asks about."""
+    """Returns the property that a guard tests, such as `dtype` or `shape`."""
     found = next((cause for pattern, cause in _CAUSES if re.search(pattern, guard)), "a condition")
     if found == "dtype" and any("autocast: on" in one for one in facts):
         return "dtype, under autocast"

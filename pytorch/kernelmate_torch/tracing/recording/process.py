@@ -85,7 +85,7 @@ class ProcessRecord:
 
 
 def _role() -> str:
-    """Returns what the process is among several: a rank of torchrun, else a worker of pytest-xdist; empty for neither."""
+    """Returns the role of the process among several: a rank of torchrun, else a worker of pytest-xdist; empty for neither."""
     worker, rank = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("RANK")
     # Ranks that a test starts inherit the name of the test's own worker, which does not tell them apart.
     return f"rank {rank}" if rank else f"pytest-xdist worker {worker}" if worker else ""
