@@ -35,7 +35,7 @@ def recorder() -> LaunchRecorder | None:
 class NotedLaunch:
     """One launch by a stand-in, as it is reported to the recorder.
 
-    If records cannot be written, the reason is printed once, and the program goes on without them.
+    If records cannot be written, the reason is printed once, and the program continues without them.
 
     Attributes:
         facts: the launch.

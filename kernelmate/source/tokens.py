@@ -162,7 +162,7 @@ class _Known:
     def index(self, start: int) -> int | None:
         """Returns the index of the earlier token of code at an offset of the new text.
 
-        From there on both texts are read alike: what the lexer finds hangs on the characters that follow, and on
+        From there on both texts have the same tokens, since these depend only on the characters that follow, and on
         whether it is in a preprocessor line.
         """
         index = bisect_left(self.tokens, start - self.shift, key=_start)

@@ -171,7 +171,7 @@ class _Slices:
         return self._view(index, kept, shape) if node.shape[axis] == "1" else None
 
     def _chosen(self, node: Node, axis: int, place: int) -> int | None:
-        """Returns an element that is chosen by number, from the number's place in a stack."""
+        """Returns an element that is selected by index, from the index's position in a stack."""
         number = self._slice(node.args[1], axis, place)
         if number is None:
             return None

@@ -263,7 +263,7 @@ def _staged(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _masked(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """Yields kernels in which sums by number search all samples."""
+    """Yields kernels in which sums by index search all samples."""
     masked = row_sums.as_masked(graph, text)
     yield from _either([partial(vector_recurrence.staged, masked), partial(_of_numbers, masked)], text)
 

@@ -99,7 +99,7 @@ class ClusterOrder:
         self._met[self._lanes.slot.take(lanes)] = True
 
     def share(self, groups: Array, lanes: Array) -> None:
-        """Lets lanes that meet in a barrier know what one of them knows; `groups` numbers their meetings."""
+        """Propagates the observations of each lane to all lanes at the same barrier; `groups` numbers the barriers."""
         known = np.zeros(int(groups.max()) + 1, np.int8)
         np.maximum.at(known, groups, self._passed[lanes])
         self._passed[lanes] = known[groups]

@@ -193,7 +193,7 @@ class Visibility:
             self._by_slot.update({int(slot): dict(together) for slot in np.flatnonzero(members)})
 
     def warp_barrier(self, lanes: Array) -> None:
-        """Handles a warp barrier: knowledge and reads of one lane become known to those that it meets."""
+        """Handles a warp barrier: observations and reads of each lane become known to the other lanes at the barrier."""
         if not self._pending and not self._by_lane:
             return
         self._learn(lanes, SYS)

@@ -143,7 +143,7 @@ class _StateText:
     Attributes:
         carried: the key of the states after each step.
         sums: the sum of each result.
-        turns: True if there may be more states than registers hold: they are then taken in turns, which add to the results.
+        turns: True if there may be more states than registers hold: they are then processed in groups, each of which adds to the results.
         at: the position along each axis.
     """
 
@@ -326,7 +326,7 @@ class _StateText:
         ]
 
     def _results(self) -> list[str]:
-        """Returns statements that store the results of a step, to which the turns over states add."""
+        """Returns statements that store the results of a step, to which each group of states adds."""
         plan, expressions, names = self.plan, self.expressions, self.names
         places = [f"{name}[{self._address(key[1])}]" for key, name in self.results]
         lines: list[str] = []

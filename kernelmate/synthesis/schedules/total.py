@@ -283,7 +283,7 @@ class _Total(Passes):
         return found
 
     def _combination(self) -> list[str]:
-        """Returns statements after which only the last block goes on, with the results of all blocks.
+        """Returns statements after which only the last block continues, with the results of all blocks.
 
         Raises:
             Refused: the contract's scratch arrays do not suffice.

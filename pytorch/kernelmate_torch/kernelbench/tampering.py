@@ -1,4 +1,4 @@
-"""Notices what a candidate changed around itself: functions of PyTorch, timers and the judge, global settings, its text's reach.
+"""Detects changes that a candidate made outside itself: to functions of PyTorch, timers and the judge, and to global settings; and finds code that reaches into its process.
 
 What runs in the candidate's own process can in the end be evaded by it; results are therefore compared in another process.
 """
