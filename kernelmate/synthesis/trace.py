@@ -53,7 +53,7 @@ LARGEST_EDGE = 2
 """Largest size of which a reference's special case, such as a grid without an interior, is left to the judgement."""
 
 FEWEST_ALIKE = 3
-"""Sizes at which the trace must be the same if it differs at such an edge."""
+"""Minimum number of sizes at which the trace must be the same if it differs at such an edge."""
 
 
 def trace(contract: Contract, directory: Path) -> Graph:
