@@ -50,7 +50,7 @@ EXPRESSION = "<reference>"
 
 
 LARGEST_EDGE = 2
-"""Largest size of which a reference's special case, such as a grid without an interior, is left to the judgement."""
+"""Largest size at which a special case of the reference, such as a grid without an interior, is left to the judgement."""
 
 FEWEST_ALIKE = 3
 """Minimum number of sizes at which the trace must be the same if it differs at such an edge."""
