@@ -1,8 +1,8 @@
 """Instances of a template that a project's host code uses: named, launched, instantiated, or passed through functions and macros.
 
-A word in a template argument is replaced by what it stands for at that place: a constant or an alias of the enclosing
+A word in a template argument is replaced by its meaning at that place: a constant or an alias of the enclosing
 function, an argument of the macro around it, a template parameter of the function around it, with the arguments of that
-function's own uses. What remains are names that device code sees too.
+function's own uses. The remaining names are visible in device code too.
 """
 
 from __future__ import annotations
