@@ -19,7 +19,7 @@ INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsi
 
 
 DIVIDED = re.compile(r"\b\w*(?:ceil|div|DIV|Div|CEIL|Ceil)\w*\(")
-"""The beginning of a call of a function or macro of the user that divides and rounds up, as `CEIL_DIV(n, 256)`."""
+"""The beginning of a call of a function or macro of the user that divides and rounds up, such as `CEIL_DIV(n, 256)`."""
 
 
 class Untranslatable(Exception):

@@ -270,7 +270,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def assignment(tokens: Sequence[Token], bracket: int) -> str | None:
-    """Returns the operator that assigns to the element whose subscript opens at `bracket`, as `=`, `+=` or `++`.
+    """Returns the operator that assigns to the element whose subscript opens at `bracket`, such as `=`, `+=` or `++`.
 
     The result is None if the element is only read.
     """

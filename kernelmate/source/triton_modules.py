@@ -434,7 +434,7 @@ _LOCAL_NAMES = frozenset({"input", "object", "type", "dir", "help"})
 def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
-    A function's parameters, and some local variables, may have such names, as `input`, and a function of an imported module may begin with an underscore.
+    A function's parameters, and some local variables, may have such names, for example `input`, and a function of an imported module may begin with an underscore.
 
     Args:
         nodes: the definitions.
