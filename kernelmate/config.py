@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0
             keeps the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: threads of the CPU; None for all cores.
-        model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
+        model_answer_s: seconds for one whole answer of a model, Claude included.
         model_idle_s: seconds without a request after which a model is unloaded.
         samples: answers of the local model per round.
         claude: ask Claude if neither recipes nor the local model succeeded; the text is shown before it is sent.
