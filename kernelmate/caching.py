@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_CHARACTERS = 600_000
-"""Characters of the texts that one cache holds: two versions of a file of 10,000 lines, or every version of a kernel."""
+"""Maximum number of characters of the texts in one cache: two versions of a file of 10,000 lines, or every version of a kernel."""
 
 
 class TextCache(Generic[P, T]):

@@ -119,7 +119,7 @@ class Settings(BaseSettings):
         timing_budget_s: seconds for timing one version on a GPU; 0 disables timing.
         sanitize: run compute-sanitizer around each version's listed launches (GPU).
         profile: read hardware counters of each version's headline launch by ncu (GPU).
-        against: libraries whose time of the same computation stands beside a verdict's (GPU): `torch`, `compile`, `cublas`.
+        against: libraries whose time for the same computation is shown beside a verdict's (GPU): `torch`, `compile`, `cublas`.
         seed: seed of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0
             keeps the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: threads of the CPU; None for all cores.
-        model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
+        model_answer_s: seconds for one whole answer of a model, Claude included.
         model_idle_s: seconds without a request after which a model is unloaded.
         samples: answers of the local model per round.
         claude: ask Claude if neither recipes nor the local model succeeded; the text is shown before it is sent.
@@ -331,7 +331,7 @@ def user_file() -> Path:
 
 
 def project_file(start: Path | None = None) -> Path | None:
-    """Returns the nearest `pyproject.toml` in `start` (default: the current folder) or above it; None without one."""
+    """Returns the nearest `pyproject.toml` in `start` (default: the current folder) or above it; None if there is none."""
     start = start or _PROJECT.get()
     if start == NO_PROJECT:
         return None

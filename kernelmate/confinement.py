@@ -58,7 +58,7 @@ _TCP, _SCOPED = 0b11, 0b11
 """Bits of Landlock: binding and connecting TCP sockets; access to abstract UNIX sockets, and signals."""
 
 _ROUNDS = 20
-"""Maximum of passes over the descendants.
+"""Maximum number of passes over the descendants.
 
 Each stops those it finds, so only processes in the middle of a fork add more.
 """

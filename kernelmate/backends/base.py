@@ -30,7 +30,7 @@ GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
 
 MOST_PRINTED = 64 * 1024
-"""Bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
+"""Maximum bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
 
 
 STOPPING = frozenset(
@@ -117,7 +117,7 @@ class Surroundings:
         fill: initial byte of registers and local memory.
         forced: forced outcomes of conditions, by instruction.
         watched: instructions whose outcomes are recorded.
-        apart: lanes of a warp run together, as `activemask` tells, only if their numbers are equal modulo this.
+        apart: lanes of a warp run together, as `activemask` shows, only if their numbers are equal modulo this.
     """
 
     specials: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Run:
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
         native: whether the same launch of an earlier version was worth compiling to native code, where that is known;
-            what it gives does not hang on it, only how soon (emulator only).
+            it affects the time, not the result (emulator only).
         surroundings: what else the launch finds around it; None for the usual (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).

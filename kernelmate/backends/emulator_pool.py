@@ -30,9 +30,9 @@ from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape, Target
 
 MOST = 7
-"""Maximum of processes: a verdict emulates some thirty launches, of which one often takes as long as ten others."""
+"""Maximum number of processes: a verdict emulates some thirty launches, of which one often takes as long as ten others."""
 MOST_HELPERS = 3
-"""Maximum of processes beside one that also emulates.
+"""Maximum number of processes beside one that also emulates.
 
 Expected outputs and comparisons, which only it computes, are a third of the work.
 """

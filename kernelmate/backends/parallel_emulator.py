@@ -24,7 +24,7 @@ WAITING_BYTES = 64 << 20
 WAITING_LAUNCHES = 64
 """Limits of launches handed over ahead of the requested one: their number, and their total bytes."""
 MOST_EARLY = 4
-"""Maximum of speculative launches; the oldest ones are dropped."""
+"""Maximum number of speculative launches; the oldest ones are dropped."""
 
 
 class ParallelEmulator:
@@ -140,7 +140,7 @@ class ParallelModule:
             return None
 
     def _make_next(self) -> bool:
-        """Makes the first unstarted launch here; returns False if there is none."""
+        """Runs the first launch that has not been started, in this process; returns False if there is none."""
         others = chain(self._begun.values(), self._early.values())
         following = next((one for one in others if one.made is None and one.answer.cancel()), None)
         if following is None:

@@ -73,7 +73,7 @@ def pipeline_launch(run: Run, modules: Sequence[int | None]) -> PipelineLaunch:
 
 
 def outer_run(run: Run) -> Run:
-    """Returns a run with the arguments that its caller passes alone, which all versions of a pipeline share."""
+    """Returns a run with only the arguments that its caller passes, which all versions of a pipeline share."""
     if not run.stages:
         return run
     passed = tuple(one for one in run.arguments if not isinstance(one, ArrayArgument) or one.passed)
@@ -286,7 +286,7 @@ class _PipelineState:
         return _changed_bytes(self.given[source].data, self.held[source])
 
     def result(self) -> RunResult:
-        """Returns what the run as a whole gives to its caller."""
+        """Returns the result of the whole run for its caller."""
         done = self.results
         longest = [one.longest_thread for one in done if one.longest_thread is not None]
         return RunResult(

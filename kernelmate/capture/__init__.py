@@ -1,1 +1,1 @@
-"""Records launches of a kernel while a program runs, and makes contracts of them."""
+"""Records launches of a kernel while a program runs, and makes contracts from them."""

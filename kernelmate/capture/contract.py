@@ -440,7 +440,7 @@ class _Relations:
 
 
 def _prior(kernel: Kernel) -> Contract | None:
-    """Returns what the kernel's text and its host code show of a contract, without guesses; None if they show nothing."""
+    """Returns the parts of a contract that follow from the kernel's text and its host code, without guesses; None if there are none."""
     try:
         found = inference(kernel)
     except ContractError:
@@ -466,6 +466,6 @@ def _condition(sizes: Sequence[Mapping[str, int]]) -> str:
 
 
 def _require(sizes: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """Returns the condition that allows the captured sizes alone, the only ones at which outputs are known."""
+    """Returns the condition that allows only the captured sizes, since outputs are known for no others."""
     text = _condition(sizes)
     return (text,) if text else ()

@@ -202,7 +202,7 @@ def _flat(array: Array, place: int) -> Array:
 
 
 def _arguments(kernel: EmulatedKernel, flat: Sequence[Array | np.generic]) -> list[ArrayArgument | ScalarArgument]:
-    """Returns what the emulator passes: an array that lies within another one is an address there."""
+    """Returns the arguments that the emulator passes; an array within another one becomes an address in it."""
     from kernelmate.source import numpy_dtype
 
     if len(flat) != len(kernel.names):

@@ -1,4 +1,4 @@
-"""Modules that stand in front of a library's own: they import it, change how it launches kernels, and leave it in their place.
+"""Modules that precede a library on the import path: they import it, change how it launches kernels, and replace themselves by it.
 
 The folder `standins` comes first on the import path of a program that is captured without a GPU. Runs in the program's process.
 """
@@ -68,7 +68,7 @@ def follow_torch(torch: ModuleType) -> None:
     tensor = torch.Tensor
 
     class HostTensors(TorchFunctionMode):  # type: ignore[misc]
-        """Changes calls that name a GPU."""
+        """Redirects calls that name a GPU to tensors on the host."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             named = dict(kwargs or {})

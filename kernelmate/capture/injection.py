@@ -100,7 +100,7 @@ def header_folders() -> tuple[Path, ...]:
     """Returns the folders with the headers, each header from the first folder that has it.
 
     Raises:
-        EnvironmentFailed: a header is nowhere.
+        EnvironmentFailed: a header was not found.
     """
     found = {name: next((one for one in _places() if (one / name).is_file()), None) for name in HEADERS}
     missing = [name for name, folder in found.items() if folder is None]

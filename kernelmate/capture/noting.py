@@ -1,4 +1,4 @@
-"""The recorder of a program's process, and the notes by which stand-ins tell it of launches."""
+"""The recorder of a captured process, and the functions by which stand-ins report launches to it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def recorder() -> LaunchRecorder | None:
 
 @dataclass(slots=True)
 class NotedLaunch:
-    """One launch of a stand-in, as the recorder is told of it.
+    """One launch by a stand-in, as it is reported to the recorder.
 
-    If records cannot be written, the reason is printed once, and the program goes on without them.
+    If records cannot be written, the reason is printed once, and the program continues without them.
 
     Attributes:
         facts: the launch.

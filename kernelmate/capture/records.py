@@ -47,7 +47,7 @@ SHAPES = 4
 """Launches of one shape that are recorded by default."""
 
 LARGEST_KEYED = 1 << 24
-"""Whole numbers from here on are not part of a shape's key: the library cannot tell a float's bits from them."""
+"""Whole numbers from here on are not part of a shape's key: the library cannot distinguish them from the bits of a float."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ POWERS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Constants that are tried as divisors: elements of a vector, of a tile, of a block."""
 
 _SMALLEST = 2
-"""Values below this are no evidence of a relation: 0 and 1 occur everywhere."""
+"""Values below this are not evidence of a relation: 0 and 1 occur everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def cdiv(number: int, by: int) -> int:
 def find_fraction(
     wanted: Sequence[float], sizes: Mapping[str, Values], rounded: Callable[[float], float]
 ) -> str | None:
-    """Returns an expression for a floating-point parameter that changes with sizes: `1 / n`, `n ** -0.5`; None without one.
+    """Returns an expression for a floating-point parameter that changes with sizes: `1 / n`, `n ** -0.5`; None if there is none.
 
     Args:
         wanted: its values.

@@ -44,7 +44,7 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 """
 
 GRID_MARGIN = 8
-"""Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
+"""Fraction, as a divisor, by which a size exceeds the one at which the grid stops growing: by more than a block's elements."""
 
 MOST_ELEMENTS_UNLAUNCHED = 24 << 30
 """Maximum number of elements at a size at which only the launch is examined: 96 GiB of four bytes each, as a GPU's memory."""
@@ -54,7 +54,7 @@ _COUNTERS = (
     (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*f16(?:x2)?\b"), 1 << 11),
     (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*bf16(?:x2)?\b"), 1 << 8),
 )
-"""PTX instructions that add up in narrow types, and the number of ones that they can add."""
+"""PTX instructions that add in narrow types, each with the number of ones that it can add exactly."""
 
 MOST_COUNTED = 1 << 23
 """Maximum number of elements at a size at which such a counter overflows: a few seconds in the emulator."""
@@ -112,7 +112,7 @@ def _held(version: Version) -> set[int]:
 
 
 def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size]) -> Iterator[Size]:
-    """Yields for each name a size at which the version's grid has stopped to grow, unless one was tried."""
+    """Yields for each name a size at which the version's grid no longer grows, unless one was tried."""
     contract = version.contract
     base = min(listed, key=lambda size: _elements(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}

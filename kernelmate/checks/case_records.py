@@ -19,7 +19,7 @@ from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong,
 Origin = Literal["contract", "own"]
 
 MOST_PRINTED = 4096
-"""Characters of a kernel's printed output that are kept."""
+"""Maximum number of characters of a kernel's printed output that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class ObservedLaunch:
     def right(self) -> bool | None:
         """Returns True if every output is within tolerance.
 
-        None without expected outputs, unless the launch was stopped for more than what a guessed contract may have caused.
+        The result is None without expected outputs. For a stopped launch it is False, or None if there are no expected
+        outputs and all errors may come from a guessed contract.
         """
         if self.outcome.stopped:
             return None if self.answer is None and self.guessed else False

@@ -158,7 +158,7 @@ def with_styles(
 
 
 def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int, int, int]:
-    """Returns the elements of all arrays at a size, the longest row of an input, and the most integers in one and a row."""
+    """Returns, at a size, the elements of all arrays, the longest floating-point row, and the most integers in an input and a row."""
     try:
         shapes = argument_shapes(contract, planned.size)
     except ContractError:

@@ -395,7 +395,7 @@ class _Judge:
         return True
 
     def _say_unraced(self, findings: tuple[Finding, ...]) -> None:
-        """Adds a reason that states the extent of the race search, since a search without findings is no proof."""
+        """Adds a reason that states the extent of the race search, since a search without findings is not proof."""
         if any(f.code in RACES for f in findings):
             return
         looked = [(r, s) for r in self.records for s in r.seen if not s.outcome.stopped and s.outcome.result.checked]

@@ -47,7 +47,7 @@ def movable(contract: Contract, arrays: Arrays) -> list[str]:
 
 
 FIRST = 64
-"""Elements that tell most arrays from ascending ones without a look at the others."""
+"""Number of elements that distinguish most arrays from ascending ones without examining the others."""
 
 
 def is_ascending(array: Array) -> bool:

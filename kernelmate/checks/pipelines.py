@@ -107,7 +107,7 @@ class StageLauncher:
 def _passed(
     stage: Stage, size: Size, arguments: Mapping[str, LaunchArgument]
 ) -> tuple[tuple[str, str] | ScalarArgument, ...]:
-    """Returns what a stage takes for each of its parameters."""
+    """Returns the value that a stage passes for each parameter of its kernel."""
     scalars = scalar_values(stage.contract, size)
     found: list[tuple[str, str] | ScalarArgument] = []
     for argument, source in zip(stage.contract.args, stage.sources, strict=True):

@@ -91,7 +91,7 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
 
 
 DEEPEST, MOST_FACTORS, FARTHEST_FACTOR = 6, 4, 2.0**20
-"""Maximum of instructions between a factor and its rounding, of factors, and of their size or its inverse."""
+"""Maximum number of instructions between a factor and its rounding, of factors, and of their size or its inverse."""
 
 
 @functools.lru_cache(16)

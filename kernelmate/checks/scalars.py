@@ -120,7 +120,7 @@ def _reference_tree(contract: Contract, directory: Path) -> ast.AST | None:
 
 
 def _counts(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yields what decides the number of a loop's passes, and functions of `COUNTING`, with their arguments where called."""
+    """Yields the expressions that determine the number of a loop's iterations, and functions of `COUNTING`, with their arguments if they are called."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension):
             yield node.iter

@@ -182,7 +182,7 @@ def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_EL
 
 
 def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
-    """Returns a size at which one of the given arrays has at least `values` elements; None without one.
+    """Returns a size at which one of the given arrays has at least `values` elements; None if there is none.
 
     It is a listed size with one name enlarged. The launch's threads, and the elements of all its arrays, are at most `2
     * values`.

@@ -151,7 +151,7 @@ class StageJudge:
     def verdicts(
         self, size: Size, counted: Sequence[StageResult], timings: Sequence[Timing | None]
     ) -> tuple[StageVerdict, ...]:
-        """Returns what the worker knows of each stage at one size.
+        """Returns the worker's results for each stage at one size.
 
         Args:
             size: the size.

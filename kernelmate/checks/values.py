@@ -200,9 +200,9 @@ def sided(shape: tuple[int, ...], module: Any = np) -> Any:
 
 
 def strided(values: Array, strides: Sequence[int]) -> Array:
-    """Returns an array with each row's elements reordered: the largest ones are a stride apart, beginning anywhere.
+    """Returns an array with each row's elements reordered: the largest ones are a stride apart, from a random offset on.
 
-    A thread, lane or bank that takes every such element gets all of the largest; rows take the strides in turn.
+    A thread, lane or bank that processes every stride-th element receives all of the largest; the rows use the strides in turn.
     """
     if values.ndim == 0 or values.size == 0:
         return values

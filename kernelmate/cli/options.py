@@ -175,7 +175,7 @@ judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
     device_option,
     click.option("--reference", metavar="REF", help="The reference, in place of the contract's: path.py:function, a kernel, or an expression."),
-    click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
+    click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, such as "rows=37,cols=853"; repeatable, the first is the headline.'),
     click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="Seconds for timing one version on a GPU; 0.2 by default, 0 disables timing."),
     click.option("--sanitize/--no-sanitize", default=None, help="Also run compute-sanitizer's four tools (GPU); some seconds per version."),
     click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), if the driver permits it."),

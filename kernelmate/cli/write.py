@@ -46,11 +46,11 @@ Exit codes: 0 the kernel was judged right and written; 1 the function cannot be 
 was written; 2 the function, an example or an option needs a change; 3 this machine lacks something."""
 )
 @click.argument("reference", metavar="FILE.py:FUNCTION")
-@click.option("--arrays", default="", metavar="EXAMPLES", help='Dtypes, shapes and numbers, as "x=float32[rows=4096, cols=1024], scale=0.5".')  # fmt: skip
+@click.option("--arrays", default="", metavar="EXAMPLES", help='Dtypes, shapes and numbers, such as "x=float32[rows=4096, cols=1024], scale=0.5".')  # fmt: skip
 @click.option(
     "--size", "sizes", type=Size(), multiple=True, help="Sizes for the contract, the headline first; repeatable."
 )
-@click.option("--require", multiple=True, metavar="CONDITION", help='A condition that sizes must meet, as "cols % 4 == 0"; repeatable.')  # fmt: skip
+@click.option("--require", multiple=True, metavar="CONDITION", help='A condition that sizes must meet, such as "cols % 4 == 0"; repeatable.')  # fmt: skip
 @click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, in place of the inferred ones.")  # fmt: skip
 @click.option("--to", "path", metavar="FILE.cu", help="The kernel's file; by default FUNCTION.cu beside FILE.py.")
 @click.option("--example", is_flag=True, help="Also write FUNCTION_example.py, which launches the kernel by CuPy.")

@@ -200,7 +200,7 @@ def _in_step(
 
 
 def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Returns the number of instructions of each version before the nearest equal sequence; all if none is near."""
+    """Returns the numbers of instructions in both versions that precede the nearest equal sequence, or all of them if none is near."""
     for distance in range(1, 2 * _NEAR):
         for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
             come = distance - gone

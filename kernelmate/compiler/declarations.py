@@ -83,7 +83,7 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
 
     Args:
         text: CUDA text.
-        function_macros: function-like macros defined elsewhere; one that stands alone on its line is a declaration.
+        function_macros: function-like macros defined elsewhere; a call that is alone on its line is a declaration.
     """
     tokens = lex(text).tokens
     code = tuple(token for token in tokens if not token.directive)

@@ -193,7 +193,7 @@ def device_part(
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
         guess: True reads headers that no include path leads to from the nearest folder of the project.
-        mark_missing: True puts a line into the place of each `#include` without a header by which the compiler tells that it
+        mark_missing: True replaces each `#include` of a missing header by a line that makes the compiler report that it
             reached it.
         rejected: lines where the compiler found errors, each with its header's name or None: plain types and aliases there are
             left out, unless they are always kept.
@@ -207,7 +207,7 @@ def device_part(
 
 
 def _is_rejected(node: DeclarationNode, rejected: frozenset[tuple[str | None, int]]) -> bool:
-    """Returns True for a type or an alias with one of these lines that is no template and that only its name keeps."""
+    """Returns True for a type or an alias with one of these lines that is not a template and that only its name keeps."""
     declaration, code = node.declaration, node.file.parsed.code
     lines = {line for name, line in rejected if name == node.file.name}
     if not lines or node.rule != "if-named" or declaration.kind not in ("type", "alias"):

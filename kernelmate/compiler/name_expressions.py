@@ -14,7 +14,7 @@ AMBIGUOUS = "cannot determine which instance of overloaded function"
 
 
 def by_type(kernel: Kernel) -> str:
-    """Returns the name expression of a kernel that is no template, with its type, which tells it from functions of its name."""
+    """Returns the name expression of a kernel that is not a template, with its type, which distinguishes it from other functions of its name."""
     types = ", ".join(one.type.replace("__grid_constant__", "") for one in kernel.signature.parameters)
     return f"static_cast<void (*)({types})>({kernel.name})"
 

@@ -143,7 +143,7 @@ _REQUIRED = re.compile(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(
 
 
 def required_cluster(compiled: Compiled) -> tuple[int, int, int] | None:
-    """Returns the shape that `__cluster_dims__` gives a kernel, read from its PTX; None without one."""
+    """Returns the shape that `__cluster_dims__` gives a kernel, read from its PTX; None if there is none."""
     entry = re.search(rf"\.entry\s+{re.escape(compiled.lowered_name)}(?![\w$])[^{{]*", compiled.ptx or "")
     found = _REQUIRED.search(entry[0]) if entry is not None else None
     if found is None:

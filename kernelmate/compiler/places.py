@@ -195,7 +195,7 @@ def toolkit_root() -> Path | None:
 
 
 def find_tool(name: str) -> Path | None:
-    """Returns the path of a tool, from the wheels, a toolkit or PATH; None without one."""
+    """Returns the path of a tool, from the wheels, a toolkit or PATH; None if there is none."""
     file = f"{name}.exe" if sys.platform == "win32" else name
     toolkit = toolkit_root()
     places = [site / "nvidia" / "cu13" / "bin" / file for site in _sites()]

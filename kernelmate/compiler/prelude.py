@@ -173,9 +173,9 @@ _COMPILER = """\
 #include <cuda/std/__cccl/compiler.h>
 #endif
 """
-"""The header by which CUDA's C++ libraries tell compilers apart, read before `__NVCC__` is defined: to them it stays NVRTC."""
+"""The header by which CUDA's C++ libraries distinguish compilers, read before `__NVCC__` is defined, so that they still detect NVRTC."""
 MACROS = frozenset(_MACROS)
-"""Macros by which projects tell compilers, toolkits and options apart. NVRTC defines none of them: it cannot read `cuda.h`, and
+"""Macros by which projects distinguish compilers, toolkits and options. NVRTC defines none of them: it cannot read `cuda.h`, and
 always compiles lambdas for the device, and here constant functions too."""
 
 _DEPENDENT_LAUNCH = {
@@ -227,7 +227,7 @@ _OF_SEVERAL = {
 PROMOTING = _OF_ONE | _OF_SEVERAL.keys()
 """Functions that C++ defines for arguments of different arithmetic types too, as for integers: `pow(x, 0.5)` of a float is a double.
 
-nvcc takes these overloads from the host's library; NVRTC has those of equal types alone, and calls the others ambiguous.
+nvcc takes these overloads from the host's library; NVRTC has only those of equal types, and reports the others as ambiguous.
 """
 
 

@@ -111,7 +111,7 @@ class _ChildSlot:
     """One child of a `CompilerProcess`, started on first use, and used by one thread at a time.
 
     Attributes:
-        child: the process; None without one.
+        child: the process; None if there is none.
         thread: the waiting thread, by `threading.get_ident`.
         abandoned: True if the result is no longer needed.
         another: True if a new child is to be started after an abandoned job.
@@ -207,7 +207,7 @@ class CompilerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the first child; None without one."""
+        """Process id of the first child; None if there is none."""
         child = self._seats[0].child
         return None if child is None else child.popen.pid
 

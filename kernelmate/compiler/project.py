@@ -23,7 +23,7 @@ from kernelmate.source.tokens import lex
 _MOST_HEADERS = 1000
 _MOST_PROJECT_CHARACTERS = 64 << 20
 _MOST_INCLUDERS = 3
-"""Files that include a unit, behind whose texts it is tried."""
+"""Maximum number of files including a unit whose preceding lines are tried before it."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class TextBefore:
-    """The lines of a file that come before its `#include` of a unit, without which that does not compile alone."""
+    """The lines of a file that come before its `#include` of a unit, without which the unit does not compile."""
 
     path: Path
     text: str
@@ -109,7 +109,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch, before: TextBe
 
 
 def texts_before(path: Path) -> Iterator[TextBefore]:
-    """Yields what precedes the `#include` of a file in others of its project, the nearest first, and not within braces."""
+    """Yields the text that precedes an `#include` of a file in other files of its project, the nearest first; includes within braces are skipped."""
     found = 0
     for file, text in project_texts(path) if path.is_file() else ():
         if path.name not in text or found == _MOST_INCLUDERS:

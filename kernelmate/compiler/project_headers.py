@@ -23,7 +23,7 @@ Reading 5,000 folders takes about a second, a small project's some milliseconds,
 """
 
 _LISTED: dict[Path, tuple[float, dict[str, list[Path]]]] = {}
-"""By project, the time when its folders are read again, and the folders with a header of each file name."""
+"""For each project, the time after which its folders are read again, and the folders that contain a header of each name."""
 
 
 def nearest_header(name: str, beside: Path) -> Path | None:

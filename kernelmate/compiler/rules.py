@@ -212,7 +212,7 @@ class Rules:
         return relaxed
 
     def _is_host_variable(self, file: File, member: Declaration) -> bool:
-        """Returns True for a static member that is no constant: one variable, in the memory of the host."""
+        """Returns True for a static member that is not a constant: one variable, in the memory of the host."""
         head = texts_of(file, member.start, member.head)
         static = member.kind == "variable" and "static" in head and not head & _CONSTANT
         return static and not self._is_annotated(file, member)

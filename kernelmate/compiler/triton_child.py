@@ -132,7 +132,7 @@ def _defined(job: CompileJob, files: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _meanings(library: types.ModuleType, names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Returns what names of triton stand for: the first that this version of triton has.
+    """Returns the objects for names of triton: for each, the first candidate that this version of triton has.
 
     A name that none has is reported where it is used.
     """
@@ -157,7 +157,7 @@ def _chosen(files: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
 
 
 def _imported(modules: Sequence[types.ModuleType], files: Sequence[Mapping[str, Any]], number: int, name: str) -> Any:
-    """Returns what a name of a file stands for, through further imports; None if nothing defines it.
+    """Returns the object that a name of a file refers to, through further imports; None if nothing defines it.
 
     Names that begin with two underscores are Python's own, such as the table of its functions.
     """
@@ -201,7 +201,7 @@ def _public(module: types.ModuleType, name: str) -> types.ModuleType:
 
 
 def _found(library: types.ModuleType, path: str) -> Any:
-    """Returns what a dotted name of triton stands for; None for names that lead to Python's own objects."""
+    """Returns the object that a dotted name of triton refers to; None for names that lead to Python's own objects."""
     value: Any = library
     for step in path.split(".")[1:]:
         value = None if step.startswith("_") else getattr(value, step, None)

@@ -39,7 +39,7 @@ def place(work: Work, roofs: Roofs, timing: Timing | None, l2_size: int) -> Roof
     Args:
         work: the launch's operations and traffic.
         roofs: the GPU's peak rates.
-        timing: the launch's time; None without one.
+        timing: the launch's time; None if there is none.
         l2_size: capacity of L2 in bytes; data beyond it comes from DRAM at every repetition.
     """
     done = sum(work.flops.values())

@@ -44,7 +44,7 @@ TURNS, FEWEST_TURNS = 4, 2
 """Turns of each version in a block; the second is the minimum for small budgets."""
 
 MOST_LAUNCHES = 32
-"""Maximum of timed launches per turn; it grows in proportion to a budget over `USUAL_BUDGET_US`."""
+"""Maximum number of timed launches per turn; it grows in proportion to a budget over `USUAL_BUDGET_US`."""
 
 USUAL_BUDGET_US = 0.2e6
 
@@ -58,7 +58,7 @@ GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """Desired duration of a CUDA graph in microseconds (starting one costs about 10 us), and bounds of its number of launches."""
 
 FEW_US, FEW_IN_GRAPH = 2_000.0, 3
-"""Kernel time in microseconds from which a graph has few launches, and their number.
+"""Kernel time in microseconds from which a graph contains only few launches, and that number.
 
 The gaps between launches are then under a thousandth of the time.
 """
@@ -154,7 +154,7 @@ def _affordable(budget: float, cost: float, fewest: int, most: int) -> int:
 
 
 REPEATS = 3
-"""Maximum of repetitions of a block with throttled clocks, before it is kept and labelled."""
+"""Maximum number of repetitions of a block with throttled clocks, before it is kept and labelled."""
 
 CLOCK_DROP = 0.03
 """Fraction below this timing's highest clock from which a block counts as throttled, whatever the driver reports."""

@@ -96,7 +96,7 @@ class JudgeTask:
         twins: differently compiled builds of the candidate, which the emulator runs beside it.
         count: count the memory requests of listed launches; with a GPU backend the emulator does the counting.
         glance: make only the first launch of each size. A wrong candidate is then recognised, a right one is not yet
-            proved; only the first size is timed, with warm L2 alone.
+            proved; only the first size is timed, and only with a warm L2.
         against: computations that are timed beside the candidate at the headline size (cuda).
     """
 

@@ -128,7 +128,7 @@ class Kernel:
         line: line of the name in the unit's text.
         column: column of the name.
         contract_span: offsets of the contract block that belongs to it in `unit.text` (whole lines), or None.
-        distinction: text after the name that tells kernels of one name in a file apart: their parameter types in
+        distinction: text after the name that distinguishes kernels of the same name in a file: their parameter types in
             parentheses, else `:` and the line of the file. Empty for a name that is used once.
         parts: of a pipeline, the offsets of its contract block and of the kernels that it launches; empty for a
             `__global__` function. A pipeline begins and ends with its block.
@@ -148,7 +148,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """Returns the name, with what tells it apart from others of its name in the file."""
+        """Returns the name, with the text that distinguishes it from other kernels of that name in the file."""
         return self.name + self.distinction
 
     @property

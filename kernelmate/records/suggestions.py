@@ -222,7 +222,7 @@ class SearchState:
         quick: True for a quick evaluation, else a full verdict follows.
         tried: number of versions with distinct code evaluated so far, quickly or in full.
         elapsed_s: seconds since the search started.
-        budget_s: the search's time limit, None without one.
+        budget_s: the search's time limit, None if there is none.
         best: the best version that is worth taking so far.
     """
 

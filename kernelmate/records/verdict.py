@@ -371,8 +371,8 @@ class HardwareProfile:
 class ObjectiveResult:
     """A version's objective before and after the change. `basis` is the kind of evidence that decided.
 
-    `weighted`: `before` and `after` are weighted geometric means over the sizes of the contract's `weights`, and not of
-    the headline.
+    `weighted`: True if `before` and `after` are geometric means over the sizes, weighted by the contract's `weights`,
+    instead of the headline's values.
     """
 
     name: MetricName

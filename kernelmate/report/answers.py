@@ -41,14 +41,14 @@ _NUMBER = re.compile(
 """A candidate's number; other numbers are of what it differs in, as in "the one with 256 threads"."""
 _CHANGED = re.compile(r"\bwhat\b.*\b(?:chang\w+|differ\w*|diff|done)\b|\bwhat did (?:you|it) do\b")
 _MOST = 5
-"""Candidates whose standing is told at most."""
+"""Maximum number of candidates whose rank is reported."""
 
 
 _CAUSES = re.compile(rf"\b(?:why|explain|improve\w*|faster)\b|{_BOUND.pattern}")
 
 
 def causes_for(question: str, said: Sequence[str], causes: Sequence[Cause]) -> Sequence[Cause]:
-    """Returns the causes to show below what answers a question: none if the question is about a figure alone."""
+    """Returns the causes to show below what answers a question: none if the question is only about a figure."""
     return causes if not said or _CAUSES.search(fold(question)) else ()
 
 
@@ -100,7 +100,7 @@ def _turned_down(text: str, search: Optimization) -> Iterator[str]:
 
 
 def _changed(search: Optimization) -> Iterator[str]:
-    """Yields what the best candidate does differently, in its author's words."""
+    """Yields the changes of the best candidate, in its author's words."""
     if search.best is None:
         yield "The last search changed nothing: no candidate was worth taking."
         return

@@ -29,7 +29,7 @@ _LIVE = 5
 _CONTROL = 17
 _WAITED = 26
 MOST_WAITED = 4
-"""Maximum of instructions named in a dependency."""
+"""Maximum number of instructions named in a dependency."""
 
 CONTROL_HEAD = (
     "before SASS: scoreboards 0 to 5 waited for, one set by its result, one by its reading, y to yield, clocks to stall"

@@ -117,7 +117,7 @@ def toned(text: str, tone: Tone = "plain") -> Text:
 
 
 def heading(text: str, standing: tuple[str, Tone] | None = None) -> Text:
-    """Returns a title, followed by a standing in its colour."""
+    """Returns a title, followed by the decision in its colour."""
     line = Text(printable(text), style="bold")
     if standing is not None:
         word, tone = standing

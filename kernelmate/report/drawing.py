@@ -121,7 +121,7 @@ def shortened(text: str, room: float, size: float = 12.0, others: Sequence[str] 
     """Returns a text shortened in its middle to fit a width in pixels.
 
     Args:
-        text: the text, as `2 vectorize+unroll`.
+        text: the text, such as `2 vectorize+unroll`.
         room: the width in pixels.
         size: of the letters, in pixels.
         others: names shown beside it; the shortened text matches none of them, if the room allows that. Leading numbers

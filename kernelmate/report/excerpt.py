@@ -13,7 +13,7 @@ from kernelmate.report.words import printable
 from kernelmate.source.tokens import assignment, closing, lex
 
 LARGEST_FILE = 16 * 2**20
-"""Bytes of the largest file that is read for an excerpt."""
+"""Size in bytes of the largest file that is read for an excerpt."""
 
 _QUOTED = HEADERS | {".py", ".ipynb", ".cpp", ".cc", ".c", ".toml"}
 """Suffixes of files whose lines may be quoted."""

@@ -144,9 +144,9 @@ def _predicted_end(version: ChartVersion) -> float:
 
 
 MOST_VERSIONS = 4
-"""Maximum of versions in a chart: the baseline and the first candidates."""
+"""Maximum number of versions in a chart: the baseline and the first candidates."""
 MOST_NAMED = 3
-"""Number of failing sizes named below the heat map."""
+"""Maximum number of failing sizes named below the heat map."""
 ACROSS = 3
 """Number of small charts in a row."""
 
@@ -193,7 +193,7 @@ def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 LEAST_ERROR, MOST_ERROR = 1e-4, 1e4
-"""Errors, in tolerances, beyond which marks stand at the edge of the axis."""
+"""Errors, in tolerances, beyond which marks are drawn at the edge of the axis."""
 
 
 def _errors(name: str, cases: Sequence[Case], color: str) -> Trace:

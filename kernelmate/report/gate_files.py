@@ -28,7 +28,7 @@ from kernelmate.report.words import printable
 from kernelmate.version import VERSION
 
 MOST = 60_000
-"""Maximum of characters; GitHub accepts 65,536 in one comment."""
+"""Maximum number of characters; GitHub accepts 65,536 in one comment."""
 _RESULTS = {"passed": "passed", "failed": "**failed**", "removed": "removed", "moved": "moved, unchanged"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-])")
 

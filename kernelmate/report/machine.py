@@ -70,7 +70,7 @@ def doctor_view(checks: Sequence[Check]) -> Group:
 
 
 def doctor_parts(checks: Sequence[Check]) -> list[str]:
-    """Returns what `doctor_view` shows as HTML."""
+    """Returns the contents of `doctor_view` as HTML."""
     rows = [
         (html.text(one.name), html.toned(one.status, TONES[one.status]), _found(one.detail, one.advice))
         for one in checks

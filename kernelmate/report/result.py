@@ -151,7 +151,7 @@ def optimization_parts(
         optimization: the result.
         baseline: the original kernel.
         shown: number of the candidate in view, from 1; None for the best one, or for none if none is worth taking.
-        accepted: number of the candidate that a person has accepted; None without one.
+        accepted: number of the candidate that a person has accepted; None if there is none.
         draw: renders a chart.
         more: parts that are folded below the figures.
     """
@@ -348,7 +348,7 @@ def verdict_parts(
         sources: the lines that findings refer to.
         draw: renders a chart.
         more: parts that are folded below the figures.
-        before: an earlier version to compare with; None without one.
+        before: an earlier version to compare with; None if there is none.
     """
     name = words.kernel_words(verdict)
     versions = [*([] if before is None else [before]), ChartVersion(name, verdict)]

@@ -91,7 +91,7 @@ NARROW = ChartLayout(width=190.0, row=48.0, marks=38.0, stacked=True, foot_lines
 """Three charts of this width fit into 600 pixels."""
 
 LEAST_DECADE, MOST_DECADE = -4, 3
-"""Decades of error, in tolerances, beyond which marks stand at the edge of the axis."""
+"""Decades of error, in tolerances, beyond which marks are drawn at the edge of the axis."""
 
 CORRECTNESS, TIME, OCCUPANCY = "Correctness", "Time", "Occupancy"
 

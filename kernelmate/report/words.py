@@ -193,7 +193,7 @@ def speedup_words(speedup: Speedup, *, concluded: bool = True) -> str:
 
 
 ALTERNATIVES = {"torch": "torch", "compile": "torch.compile", "cublas": "cuBLAS"}
-"""Display names of libraries that a verdict's time stands beside."""
+"""Display names of the libraries with which a verdict's time is compared."""
 
 
 def alternative_words(one: Alternative) -> str:

@@ -28,10 +28,10 @@ from kernelmate.suggest.router import Router
 
 BUILT_IN = ("auto", "synthesis", "recipes", "local", "claude")
 RECIPES_FIRST = 16
-"""Maximum of recipe candidates if other authors follow and share the search's limit of judged candidates."""
+"""Maximum number of recipe candidates if other authors follow and share the search's limit of judged candidates."""
 
 RECIPES_BEFORE_SMALL = 24
-"""Maximum of recipe candidates if only a small model follows, which needs few of the 32 candidates that a search judges by default."""
+"""Maximum number of recipe candidates if only a small model follows, which needs few of the 32 candidates that a search judges by default."""
 SMALL_MODEL_SAMPLES = 8
 """Default number of attempts per round of a model with a codec of its own; each takes a second or two."""
 
@@ -48,7 +48,7 @@ class SearchOptions:
         on_step: called with each step.
         on_text: called with text as it arrives.
         stop: returns True to end the search.
-        spending: Claude's budget, for searches that share one; None for a budget of this search alone.
+        spending: Claude's budget, for searches that share one; None for a separate budget of this search.
     """
 
     author: str = "auto"
@@ -115,7 +115,7 @@ def _triton(author: str) -> Suggester:
     """Returns the author of Triton kernels.
 
     Raises:
-        UsageError: a model was asked for by name, which writes CUDA alone.
+        UsageError: a model was asked for by name, but models write only CUDA.
     """
     if author not in {"auto", "recipes"}:
         raise UsageError(

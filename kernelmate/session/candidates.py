@@ -48,7 +48,7 @@ def verdict_on(
 
     Raises:
         ReferenceFailed: the reference cannot be used.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     finding = screened(context, candidate)
     return (
@@ -57,7 +57,7 @@ def verdict_on(
 
 
 def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
-    """Returns the reason for not compiling a candidate; None without one."""
+    """Returns the reason for not compiling a candidate; None if there is none."""
     # Screening loads the tree-sitter grammar, which judging does not need.
     from kernelmate.suggest.untrusted import screen
 
@@ -89,7 +89,7 @@ def judged_by(
 
     Raises:
         ReferenceFailed: the reference cannot be used.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     edited = candidate.author.startswith(REWRITES)
     trials = context.candidates(

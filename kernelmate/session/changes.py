@@ -27,7 +27,7 @@ KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".py"})
 HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp"})
 DATA_SUFFIXES = frozenset({".npy", ".npz"})
 LARGEST = 16 << 20
-"""Bytes of the largest file of a revision that is checked out."""
+"""Size in bytes of the largest file of a revision that is checked out."""
 _HAS_KERNEL = re.compile(r"__global__|\bRawKernel\b|\bRawModule\b|\btriton\b")
 
 OptionsFor = Callable[[Path], CompileOptions]
@@ -214,7 +214,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _modules_of(kernel: Kernel) -> tuple[TritonModule, ...]:
-    """Returns what a Triton kernel's compilation needs, by file; empty if that cannot be read, or for another kernel."""
+    """Returns the definitions that a Triton kernel's compilation needs, by file; empty if they cannot be read, or for another kernel."""
     if kernel.unit.language != "triton":
         return ()
     try:

@@ -46,7 +46,7 @@ from kernelmate.source import find_kernels, same_kernel
 from kernelmate.source.blocks import find_pipelines, kernel_named
 
 LARGEST_CARRIED = 1 << 20
-"""Bytes of the largest text that is carried in addition to a kernel."""
+"""Size in bytes of the largest text that is included in addition to a kernel."""
 
 _Record = TypeVar("_Record")
 _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --json` printed."
@@ -238,7 +238,7 @@ def _write(directory: Path, name: str, text: str) -> None:
     """Write a carried text below the folder; other paths are refused.
 
     Raises:
-        UsageError: its path leads out of the folder.
+        UsageError: its path is outside the folder.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -265,7 +265,7 @@ def confirm(
     Raises:
         InputError: the reference cannot be used, or the prompt cannot be read.
         CompileTimeout: the kernel's compilation did not end.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     baselines = context.baselines()
     baseline = baselines[0].verdict

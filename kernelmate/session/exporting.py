@@ -39,7 +39,7 @@ def exported_test(
     Args:
         name: the kernel's name.
         file: its file, relative to the test's folder.
-        baseline: `FILE::KERNEL` of its baseline, likewise; None without one.
+        baseline: `FILE::KERNEL` of its baseline, likewise; None if there is none.
         prompt: the objective that it must meet beside being right.
         settings: settings for `kernelmate.bench` and `compare`.
         includes: header folders, likewise.
@@ -169,7 +169,7 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
     Raises:
         InputError: a contract or the reference needs a change, or it is a Triton kernel.
         CompileTimeout: the compiler did not end.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     if chosen.kernel.unit.language == "triton":
         raise UsageError(
@@ -209,7 +209,7 @@ class CarriedFiles:
     Attributes:
         files: texts by path relative to the target folder.
         place: the kernel's file among them.
-        baseline: the baseline's; None without one.
+        baseline: the baseline's; None if there is none.
         stem: the kernel's name in names of files.
         root: the folder on this machine that the target folder stands for.
         includes: folders with headers, relative to the target folder.

@@ -86,7 +86,7 @@ class ChangeGate:
 
         Raises:
             UsageError: there is no such revision, or git cannot read it.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         commit = self.repository.resolve(base)
         with tempfile.TemporaryDirectory(prefix="kernelmate-ci-") as folder:
@@ -264,7 +264,7 @@ def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] 
     """Returns verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
 
     Raises:
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     notes: tuple[str, ...] = ()
     ran = True

@@ -123,7 +123,7 @@ class JudgingContext:
         Raises:
             CompileTimeout: the compiler did not end.
             ReferenceFailed: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are unavailable; LaunchTooLarge among them.
+            EnvironmentFailed: the compiler or the worker is unavailable; LaunchTooLarge among them.
         """
         self.worker.start()
         instances = instances_of(self.contract)
@@ -159,7 +159,7 @@ class JudgingContext:
 
         Raises:
             ReferenceFailed: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         self.worker.start()
         compiled = list(prepared)

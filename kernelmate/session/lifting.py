@@ -51,7 +51,7 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
 
     Raises:
         InputError: the contract needs a change.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     contract = contract or contract_for(kernel)
     found = _tried(session, kernel, contract, exact=False)

@@ -42,7 +42,7 @@ def export_operator(session: Session, settings: Settings, chosen: ExportSelectio
     Raises:
         InputError: a contract or the reference needs a change, or the kernel cannot be an operator.
         CompileTimeout: the compiler did not end.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     kernel = chosen.kernel
     plan = plan_operator(kernel, contract_for(kernel))

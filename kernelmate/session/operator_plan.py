@@ -146,7 +146,7 @@ def operator_name(kernel: Kernel) -> str:
 
 
 def _refusals(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, str]]:
-    """Yields what a kernel does that an operator cannot do, each with a remedy."""
+    """Yields the properties of a kernel that an operator cannot have, each with a remedy."""
     if kernel.unit.language == "triton":
         yield "is a Triton kernel", "torch.library.triton_op takes the function as it is."
     if contract.inferred:
@@ -172,7 +172,7 @@ def _refusals(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, str]]:
 
 
 def _refused_arguments(contract: Contract) -> Iterator[tuple[str, str]]:
-    """Yields what arguments are or lack, likewise."""
+    """Yields the properties of arguments that an operator cannot have, each with a remedy."""
     for a in contract.args:
         if a.shape is None and a.dtype in _COMPLEX:
             yield f"takes a complex number ({a.name}), which torch's operators do not", "Pass an array of one element."
@@ -369,7 +369,7 @@ def _add_tensor(found: _Sources, forward: OperatorPlan, plan: OperatorPlan, argu
 
 
 def _refusals_of_backward(forward: OperatorPlan, plan: OperatorPlan) -> Iterator[tuple[str, str]]:
-    """Yields what does not fit, each with a remedy."""
+    """Yields the reasons why a backward kernel does not fit the forward one, each with a remedy."""
     if forward.mutated:
         yield (
             f"{forward.kernel.name} writes to its arguments ({forward.mutated[0].name}), and torch differentiates only operators that do not",

@@ -24,7 +24,7 @@ MOST_BYTES = 48 << 20
 """Maximum bytes of files sent with one task; a protocol frame is little larger."""
 
 MOST_MODULES = 500
-"""Maximum of Python files of a package that a reference imports."""
+"""Maximum number of Python files of a package that a reference imports."""
 
 
 def files_of(task: JudgeTask) -> dict[str, bytes]:

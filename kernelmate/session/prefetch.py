@@ -18,7 +18,7 @@ from kernelmate.session.verdicts import compiled_verdict
 from kernelmate.suggest.base import Suggester, SuggestRequest
 
 BEGUN = 2
-"""Maximum of launches started ahead with each evaluated version."""
+"""Maximum number of launches started ahead with each evaluated version."""
 
 _Key: TypeAlias = "tuple[str, str | None]"
 """A version's content key, and the instance that is compiled."""

@@ -318,7 +318,7 @@ class KernelPreparer:
 
 
 def joined_code(name: str, arch: str, contract: Contract, stages: Sequence[Compiled]) -> Compiled:
-    """Returns what the verdict on a pipeline says of its code; the code itself stays with the stages.
+    """Returns the figures of a pipeline's code for its verdict; the code itself stays with the stages.
 
     The hash is that of the stages' binaries and of the expressions between them, in order.
     """
@@ -355,7 +355,7 @@ def _most(resources: Sequence[Resources]) -> Resources | None:
 
 
 def _shared_variable(stages: Sequence[Compiled]) -> str | None:
-    """Returns the reason why stages cannot be loaded one by one: a `__device__` variable that several use; None without one."""
+    """Returns the reason why stages cannot be loaded one by one: a `__device__` variable that several use; None if there is none."""
     used = Counter(name for one in stages for name in set(used_names_of(one.ptx)))
     name = next((name for name, count in used.items() if count > 1), None)
     if name is None:

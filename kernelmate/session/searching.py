@@ -46,7 +46,7 @@ from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
 
 MOST_TIMED_AGAIN = 3
-"""Maximum of versions that are timed again if the best one loses its rank."""
+"""Maximum number of versions that are timed again if the best one loses its rank."""
 
 SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
 """Metrics that depend on the inputs."""
@@ -116,7 +116,7 @@ class Search:
 
         Raises:
             InputError: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(
@@ -158,9 +158,9 @@ class Search:
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
 
     def _answering(self, ranked: Sequence[Judged]) -> Sequence[Judged]:
-        """Returns the versions that answer the prompt: where it names structure alone, those that have it.
+        """Returns the versions that answer the prompt: if it names only a structure, those that have it.
 
-        A model's version may have it, whatever its author is called. Where nothing has it, a note says so.
+        A model's version may have it, whatever its author is called. If no version has it, a note says so.
         """
         if not only_structure(self.objective):
             return ranked
@@ -319,7 +319,7 @@ class Search:
         return with_launches_elsewhere(kernel, contract, candidate, self._launched_in, verdict)
 
     def _context_of(self, candidate: Candidate) -> JudgingContext:
-        """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
+        """Returns the context of a full verdict: of built-in rewrites, only the best is judged in variants of its build."""
         own = candidate.author.startswith(OWN)
         return replace(self.context, variants=False) if own and self._final() else self.context
 

@@ -199,7 +199,7 @@ class Session:
         Raises:
             InputError: contract, sizes or reference need a change.
             CompileTimeout: the compiler did not end.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         context = self._beside(replace(self._context(kernel, sizes, reference, contract), executed=True))
         trials = context.baselines()
@@ -234,7 +234,7 @@ class Session:
         Raises:
             InputError: a contract, sizes or the reference need a change.
             CompileTimeout: the baseline's compilation did not end.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
@@ -287,7 +287,7 @@ class Session:
         Raises:
             InputError: prompt, contract, sizes or reference need a change.
             CompileTimeout: the baseline's compilation did not end.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
@@ -347,7 +347,7 @@ class Session:
 
         Raises:
             ReferenceFailed: it cannot be loaded, or raises.
-            EnvironmentFailed: compiler or worker are unavailable.
+            EnvironmentFailed: the compiler or the worker is unavailable.
         """
         context = self._context_for(kernel, contract, self._preparer(kernel))
         return context.trace(self.prepare(kernel, contract=contract)[0])
@@ -387,7 +387,7 @@ class Session:
             InputError: the carried kernel, its contract or reference cannot be used.
             CompileTimeout: its compilation
             did
-                not end. EnvironmentFailed: compiler or worker are unavailable.
+                not end. EnvironmentFailed: the compiler or the worker is unavailable.
         """
         promises = [one for one in carried.promises if everything or one.open]
         with placed(carried.given) as kernel:

@@ -193,7 +193,7 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
 
 
 def limited(verdict: Verdict) -> bool:
-    """True if a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
+    """True if a limit of time, memory or instructions left it unjudged, which is not a fault of the version."""
     return any(one.code in SAYS_NOTHING - {FindingCode.WORKER_CRASH} for one in verdict.findings)
 
 

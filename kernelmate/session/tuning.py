@@ -86,7 +86,7 @@ def _intervals(names: tuple[str, ...], known: Sequence[tuple[Mapping[str, int], 
 
 PROMPT = "make it faster"
 MOST_SHOWN = 6
-"""Maximum of versions in a table: the kernel itself, chosen versions, then the next fastest."""
+"""Maximum number of versions in a table: the kernel itself, chosen versions, then the next fastest."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from kernelmate.session.preparing import Prepared, kernel_finding
 from kernelmate.worker.client import TaskDeath
 
 MOST_PRINTED = 600
-"""Characters of a dead worker's output that a message quotes."""
+"""Maximum number of characters of a dead worker's output that a message quotes."""
 
 OUT_OF_TIME = (
     "The emulator ran out of time, which says nothing about the kernel: judge smaller sizes (--size), allow more time "
@@ -80,7 +80,7 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
 
 
 def compiled_stages(prepared: Prepared) -> tuple[StageVerdict, ...] | None:
-    """Returns what is known of a pipeline's stages before they run; None for a kernel."""
+    """Returns the verdicts on a pipeline's stages as far as they follow from compilation; None for a kernel."""
     contract = prepared.contract
     if contract is None or not contract.stages:
         return None

@@ -25,7 +25,7 @@ STAGED = "staged-"
 """Beginning of the names of schedules that compute products without tiles."""
 
 MOST = 3
-"""Maximum of schedules to judge."""
+"""Maximum number of schedules to judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def write_kernel(
 
     Raises:
         InputError: the function raises, or an example needs a change.
-        EnvironmentFailed: compiler or worker are unavailable.
+        EnvironmentFailed: the compiler or the worker is unavailable.
     """
     traced = _traced(session, asked)
     if isinstance(traced, WriteOutcome):
@@ -157,7 +157,7 @@ def _planned(asked: KernelRequest, contract: Contract) -> Contract:
 
 
 def _traced(session: Session, asked: KernelRequest) -> Traced | WriteOutcome:
-    """Returns what is traced, or the reasons why there is no graph."""
+    """Returns the traced graph, or the reasons why there is none."""
     kernel, contract = draft(asked)
     prepared = session.prepare(kernel, contract=contract)[0]
     if prepared.findings:

@@ -265,7 +265,7 @@ def kernel_named(kernels: Sequence[Kernel], name: str) -> Kernel | None:
 
 
 def block_of(kernel: Kernel) -> ContractBlock | None:
-    """Returns the contract block that belongs to a kernel or a pipeline; None without one."""
+    """Returns the contract block that belongs to a kernel or a pipeline; None if there is none."""
     if kernel.parts:
         return next((block for block in find_blocks(kernel.unit) if block.span == kernel.contract_span), None)
     kernels = find_kernels(kernel.unit)

@@ -36,7 +36,7 @@ from kernelmate.source.triton_contract import completed, is_triton, read_options
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
-    """Returns the contract written for a kernel, or None without one.
+    """Returns the contract written for a kernel, or None if there is none.
 
     Args:
         kernel: the kernel.

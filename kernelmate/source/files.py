@@ -125,7 +125,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
-    """Returns every kernel of a file in order, then its pipelines; kernels of one name (overloads, `#if`) are told apart.
+    """Returns every kernel of a file in order, then its pipelines; kernels of the same name (overloads, `#if`) are distinguished.
 
     Raises:
         SourceError: the file cannot be used or has no kernel.

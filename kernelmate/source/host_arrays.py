@@ -76,7 +76,7 @@ class HostArrays:
         self._asked: set[tuple[str, int]] = set()
 
     def array(self, text: str, reader: HostReader, depth: int = 0) -> HostArray:
-        """Returns what is known of an argument of a launch or of a call, as written there."""
+        """Returns the known facts about an argument of a launch or of a call."""
         base = base_of(text)
         part = part_of(text) if base is None else None
         if part is not None and depth <= _DEEPEST:
@@ -86,7 +86,7 @@ class HostArrays:
         return self._named(base, reader, depth)
 
     def _part(self, whole: str, offset: str | None, reader: HostReader, depth: int) -> HostArray:
-        """Returns what is known of an array that is passed from one of its elements on; the host may fill the rest elsewhere."""
+        """Returns the known facts about an array that is passed from one of its elements on; the host may fill the rest elsewhere."""
         found = self.array(whole, reader, depth + 1)
         start = None if offset is None else _tried(reader, offset)
         if start != "0":
@@ -97,7 +97,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- names
 
     def _named(self, name: str, reader: HostReader, depth: int) -> HostArray:
-        """Returns what the function around a place, and the callers of it, do with a variable."""
+        """Returns the known facts about a variable, from the function around a place and from its callers."""
         place, found = reader.place, HostArray()
         function = place.function()
         first, last = place.region() if re.fullmatch(r"\w+", name) else (0, len(place.host.tokens))
@@ -157,7 +157,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- events
 
     def _event(self, found: HostArray, at: int, end: int, reader: HostReader, depth: int) -> None:
-        """Adds what one use of a variable says."""
+        """Adds the facts that one use of a variable shows."""
         tokens, place = reader.place.host.tokens, reader.place
         following = tokens[end + 1].text if end + 1 < len(tokens) else ""
         call, opening = _call_around(place, at)
@@ -211,7 +211,7 @@ class HostArrays:
         found.lines.append((reader.place, at))
 
     def _assigned(self, found: HostArray, start: int, at: int, reader: HostReader, depth: int) -> None:
-        """Adds what the value says that a variable is given."""
+        """Adds the facts that follow from a value that is assigned to a variable."""
         tokens = reader.place.host.tokens
         if at > reader.place.index:
             return
@@ -272,7 +272,7 @@ class HostArrays:
         return self.array(base, where, depth + 1) if method in _SAME and base else None
 
     def _constructed(self, found: HostArray, opening: int, at: int, reader: HostReader) -> None:
-        """Adds what a container says: `std::vector<float> x(n)`, `thrust::device_vector<float> x(n, 0.0f)`."""
+        """Adds the facts that a container's construction shows: `std::vector<float> x(n)`, `thrust::device_vector<float> x(n, 0.0f)`."""
         arguments = reader.place.host.arguments(opening)
         where = reader.at(at, most_free=0)
         if not arguments or at > reader.place.index:
@@ -290,7 +290,7 @@ class HostArrays:
     # --------------------------------------------------------------------------------------------------- tensors
 
     def _as_tensor(self, found: HostArray, name: str, reader: HostReader) -> None:
-        """Adds what a function says of the sides of a tensor that it is given: those that it asks for, or a comment."""
+        """Adds the sides of a tensor that a function takes as an argument, as the function reads them or as a comment states them."""
         found.filled = True if found.filled is None else found.filled
         shape = commented_shape(name, reader)
         if shape is None:

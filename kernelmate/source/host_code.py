@@ -19,7 +19,7 @@ INTEGRAL = r"(?:unsigned\s+int|unsigned|int|auto|size_t|u?int(?:32|64)_t|(?:unsi
 
 
 DIVIDED = re.compile(r"\b\w*(?:ceil|div|DIV|Div|CEIL|Ceil)\w*\(")
-"""The beginning of a call of a function or macro of the user that divides and rounds up, as `CEIL_DIV(n, 256)`."""
+"""The beginning of a call of a function or macro of the user that divides and rounds up, such as `CEIL_DIV(n, 256)`."""
 
 
 class Untranslatable(Exception):
@@ -198,7 +198,7 @@ class SideDeclared:
 
 
 def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
-    """Returns the only declaration of a launch's grid or block in a text without comments; None without one.
+    """Returns the only declaration of a launch's grid or block in a text without comments; None if there is none.
 
     An integer's initialiser contains no call but of a division, and nothing assigns to it later.
 

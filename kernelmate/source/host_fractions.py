@@ -1,4 +1,4 @@
-"""Quotients in floating point within host code's arithmetic, such as `ceil(n / 256.0)`, which contracts have in whole numbers alone."""
+"""Quotients in floating point within host code's arithmetic, such as `ceil(n / 256.0)`, which contracts express only in whole numbers."""
 
 from __future__ import annotations
 

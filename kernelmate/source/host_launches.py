@@ -246,7 +246,7 @@ def _listed(host: HostText, offset: int) -> list[str]:
 
 
 def _addresses(host: HostText, before: int, listed: str) -> tuple[str, ...] | None:
-    """Returns what the addresses of a list of arguments, such as `void* arguments[] = {&a, &n}`, point at."""
+    """Returns the variables whose addresses are in a list of arguments, such as `void* arguments[] = {&a, &n}`."""
     named = re.search(r"(\w+)\s*(?:\[\s*0\s*\])?\s*\)*\s*\Z", listed)
     name = named[1] if named is not None else ""
     for at in reversed(host.words.get(name, [])):

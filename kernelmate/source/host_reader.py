@@ -186,7 +186,7 @@ class HostReader:
     # ---------------------------------------------------------------------------------------------------- names
 
     def _value_of(self, name: str) -> HostValue | None:
-        """Returns the last value given to a variable or macro before the place; None without one."""
+        """Returns the last value given to a variable or macro before the place; None if there is none."""
         found = None if self.expanded is None else value_before(self.expanded, name)
         if found is not None:
             return found
@@ -243,7 +243,7 @@ class HostReader:
         return None
 
     def _arguments(self, name: str, depth: int) -> list[tuple[HostReader, str]]:
-        """Returns what calls pass for a parameter of the function around the place, each with a reader at the call."""
+        """Returns the arguments that calls pass for a parameter of the function around the place, each with a reader at the call."""
         function = self.place.function()
         self.reading.steps -= 1
         if function is None or depth > _DEEPEST or self.reading.steps < 0:
@@ -489,7 +489,7 @@ class HostReader:
         return HostReader(body.place, names, self.reading, most_free=0, depth=depth + 1)
 
     def _bound(self, name: str, given: Sequence[Token], depth: int) -> dict[str, str | None]:
-        """Returns what a parameter stands for in the call of a function: a number, or the sides of a `dim3`."""
+        """Returns the value of a parameter in the call of a function: a number, or the dimensions of a `dim3`."""
         if given and spell(given) == self.block:
             return {f"{name}.{axis}": f"block_{axis}" for axis in "xyz"}
         try:

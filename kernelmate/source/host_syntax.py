@@ -17,7 +17,7 @@ _SAME_CALLS = re.compile(r"\.(?:contiguous|clone|detach|cuda|flatten)\(\)\Z")
 _WRAPPED = re.compile(r"(?:reinterpret_cast|static_cast|const_cast)<[^()]*>\((.*)\)\Z|(?:thrust::)?raw_pointer_cast\((.*)\)\Z|\([\w:\s*<>,&]+\)(.+)\Z")  # fmt: skip
 
 MOST_NESTED = 40
-"""Number of parentheses around a part of an expression above which it is not read."""
+"""Maximum number of parentheses around a part of an expression that is read."""
 
 
 def unspaced(text: str) -> str:

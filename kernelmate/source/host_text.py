@@ -212,7 +212,7 @@ def _default(text: str, part: Sequence[Token]) -> str:
 class HostFiles:
     """A unit's text and, if it is a file, those of its project that mention a word; the nearest come first.
 
-    `most` is the number of files that are looked at.
+    `most` is the maximum number of files that are read.
     """
 
     text: str

@@ -85,7 +85,7 @@ def inference(kernel: Kernel) -> Inference:
     """Infer a contract, and say where each line of it comes from.
 
     The first launch in the file, else in its project, that is plain arithmetic gives grid, block and shared bytes, the numbers of sizes
-    and scalars, and, by the allocations and copies of what it passes, shapes and directions. What it does not give is guessed: a
+    and scalars, and, by the allocations and copies of what it passes, shapes and directions. Everything else is guessed: a
     const pointer is an input, and any other is read and written, unless its subscripts show that each element is written and none
     read; they give shapes too, where they are sums of bounded indices. An integer is a size of its own name; a floating-point
     scalar is 1. Nothing is run.
@@ -125,7 +125,7 @@ def inference(kernel: Kernel) -> Inference:
 def _facts(
     kernel: Kernel, whole: Sequence[str], instance: str | None, types: Mapping[str, tuple[str, int]]
 ) -> list[HostFacts]:
-    """Returns what launches say: the first ones, those with a known grid before the others."""
+    """Returns the facts that the first launches show, those with a known grid before the others."""
     if kernel.unit.language == "python":
         found = list(python_facts(kernel, whole))
     else:

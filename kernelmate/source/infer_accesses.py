@@ -39,7 +39,7 @@ class ArrayAccesses:
     """The accesses of a kernel to one array.
 
     Attributes:
-        shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.
+        shape: its sides as contract expressions, the outermost first; None if the subscripts do not determine it.
         direction: `out` where each element is written and none is read, `in` where elements are only read; None if the text
             does not tell.
         is_read: True if a subscript, an operator such as `+=` or an atomic operation reads elements.
@@ -270,7 +270,7 @@ class _KernelBody:
         return _text(tokens[index + 2 : end]), self._kind(index, end)
 
     def _kind(self, first: int, last: int) -> str:
-        """Returns what happens to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
+        """Returns the kind of an access to an element: `read`, `write`, `update`, `passed` if it may be read or changed, or `other`."""
         after = [token.text for token in self._tokens[last + 1 : last + 3]] + ["", ""]
         if after[0] == ".":
             return "passed" if self._kind(first, last + 2) in ("read", "update", "passed") else "other"

@@ -1,4 +1,4 @@
-"""Reads what host code says of a kernel's launch: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
+"""Reads a kernel's launch from C++ host code: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from kernelmate.source.tidying import tidied
 from kernelmate.source.tokens import closing
 
 _MOST_FILES = 500
-"""Files of a project, the nearest first, in which launches, calls and constants are looked for."""
+"""Maximum number of files of a project, the nearest first, in which launches, calls and constants are searched for."""
 
 _MOST_LAUNCHES = 16
-"""Launches of one kernel that are read."""
+"""Maximum number of launches of one kernel that are read."""
 
 _PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
 _QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
@@ -85,7 +85,7 @@ class HostFacts:
 def host_facts(
     kernel: Kernel, extents: Sequence[str], instance: str | None, is_size: Callable[[str], bool]
 ) -> Iterator[HostFacts]:
-    """Yields what each launch of a CUDA kernel says, those of its own file first.
+    """Yields the facts that each launch of a CUDA kernel shows, those in its own file first.
 
     Args:
         kernel: the kernel.
@@ -198,7 +198,7 @@ class _LaunchReader:
         return {**self._defined(names), **names}
 
     def _defined(self, names: Names) -> dict[str, str | None]:
-        """Returns what is known of the variables that a size is made of: `N = T`, `N = B * T`, and `d = C / NH`, which gives `C`."""
+        """Returns the known definitions of the variables from which a size is computed: `N = T`, `N = B * T`, and `d = C / NH`, which gives `C`."""
         found: dict[str, str | None] = {}
         reader = self._reader(names)
         for text, name in names.items():
@@ -314,7 +314,7 @@ class _LaunchReader:
             self._note("sizes", lines)
 
     def _number(self, text: str) -> int | None:
-        """Returns the number that an argument has, by constants alone."""
+        """Returns the number that an argument has, if it follows from constants only."""
         value = self._tried(text, self.values)
         return None if value is None else whole_number(value)
 

@@ -54,7 +54,7 @@ def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> 
 
 
 def partly_written(guess: LaunchGuess, facts: HostFacts) -> LaunchGuess:
-    """Returns a guessed launch with the block that host code says, where its grid is not known."""
+    """Returns a guessed launch with the block that host code states, if the grid is not known."""
     if not facts.block or facts.grid or len(facts.block) != len(guess.block):
         return guess
     return replace(guess, block=facts.block, known=frozenset({"block"}))

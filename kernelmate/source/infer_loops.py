@@ -20,7 +20,7 @@ _DEEPEST = 12
 _SIDE = re.compile(r"\b(\w+) ?\. ?size ?\( ?(\d+) ?\)")
 _FIELD = re.compile(r"\b(\w+) ?(?:\.|->|- >) ?(\w+)\b(?! ?\()")
 _LARGEST = 1 << 40
-"""Number above which an estimate says nothing more."""
+"""Number above which an estimate is of no further use."""
 
 
 @dataclass(frozen=True, slots=True)

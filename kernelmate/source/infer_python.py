@@ -1,4 +1,4 @@
-"""Reads what Python code says of a kernel's launch: grid, block, shared bytes, sizes, scalars and arrays, each with its line."""
+"""Reads a kernel's launch from Python code: grid, block, shared bytes, sizes, scalars and arrays, each with its line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEEPEST = 6
 
 
 def python_facts(kernel: Kernel, extents: Sequence[str]) -> Iterator[HostFacts]:
-    """Yields what each call of a kernel of a Python file says, in order.
+    """Yields the facts that each call of a kernel of a Python file shows, in order.
 
     Args:
         kernel: the kernel.

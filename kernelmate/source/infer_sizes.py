@@ -168,7 +168,7 @@ def bounded(
     shapes = [one.shape for one in args if one.shape is not None]
 
     def load(at: Mapping[str, int]) -> tuple[int, int]:
-        """Returns what is too much at a size, 0 where it is not: iterations, and elements of the largest array."""
+        """Returns the iterations and the elements of the largest array that exceed their limits at a size, each 0 if it is within its limit."""
         elements = max((max(counted(shape, [at]) or [0]) for shape in shapes), default=0)
         iterations = work(at)
         return iterations * (iterations > _MOST_WORK), elements * (elements > 8 * MOST_ELEMENTS)

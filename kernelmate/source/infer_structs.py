@@ -1,4 +1,4 @@
-"""Takes parameters apart for inferred contracts: fields of structs, elements of arrays of structs, textures and surfaces."""
+"""Splits parameters into their parts for inferred contracts: fields of structs, elements of arrays of structs, textures and surfaces."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def template_arguments(instance: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def stands_for(name: str, declared: str, given: str) -> str | None:
-    """Returns what a template parameter is where a declared type, `Step<T>`, is a given one, `Step<uchar>`; None if they differ."""
+    """Returns the template argument for which a declared type, `Step<T>`, equals a given one, `Step<uchar>`; None if they differ."""
     declared, given = (" ".join(re.sub(r"\b(?:const|typename)\b", "", text).split()) for text in (declared, given))
     if declared == name:
         return given

@@ -229,10 +229,10 @@ def is_first_use(contract: Contract, passed: Passed) -> bool:
 
 
 def check_shown(contract: Contract, size: Size) -> None:
-    """Checks that the arrays of all tensor maps, textures and surfaces can have one at this size.
+    """Checks that a tensor map, texture or surface can be made at this size for each array that the contract passes as one.
 
     Raises:
-        ContractError: one cannot.
+        ContractError: one cannot be made.
     """
     arrays = {one.name: one for one in contract.args}
     for passed in contract.passing:

@@ -100,7 +100,7 @@ def _check_name(document: Document, kernel: Kernel) -> None:
 
 
 def _numbered(stages: Sequence[Stage]) -> list[Stage]:
-    """Returns the stages with names that tell them apart."""
+    """Returns the stages with unique names."""
     found: list[Stage] = []
     for stage in stages:
         before = sum(one.name.partition(" #")[0] == stage.name for one in found)
@@ -236,7 +236,7 @@ class _StageReader:
     def _arguments(
         self, at: Path, entry: Mapping[str, Any], kernel: Kernel
     ) -> tuple[tuple[Argument, ...], tuple[str | None, ...]]:
-        """Returns what each parameter of a kernel takes, and where it comes from."""
+        """Returns the argument for each parameter of a kernel, and the array or size from which it comes."""
         given, path = entry.get("args", {}), (*at, "args")
         if not isinstance(given, dict):
             hint = 'Write args = { parameter = "array" } for those with another name.'

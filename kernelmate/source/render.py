@@ -90,7 +90,7 @@ def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
 
 
 def _passed_text(passed: Passed, contract: Contract) -> str:
-    """Returns what stands for a parameter or a variable: an entry in quotes, or a table of fields."""
+    """Returns the text of a parameter or a variable in a contract: an entry in quotes, or a table of fields."""
     texts = {argument.name: argument_text(argument) for argument in contract.args}
     if passed.kind == "alias":
         start = "" if passed.start == "0" else f"[{passed.start}]"

@@ -96,7 +96,7 @@ def members_of(text: str, name: str) -> dict[str, str] | None:
 def struct_fields(text: str, name: str) -> tuple[StructField, ...] | None:
     """Returns the fields of a struct, those of its bases first: of `View<float>` with `float` for the parameter of its template.
 
-    Functions and types in it are passed over. The result is None where the text defines no struct of this name, or one whose
+    Functions and types in it are ignored. The result is None where the text defines no struct of this name, or one whose
     layout is not that of its fields: with virtual functions, bit fields, default values, or fields in branches of the preprocessor.
     """
     parsed = template_arguments(name)

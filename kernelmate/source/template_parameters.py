@@ -98,7 +98,7 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
 # ---------------------------------------------------------------------------------------------------------- functors
 
 _MOST_FUNCTORS = 2
-"""Functors that are tried for each element type."""
+"""Maximum number of functors that are tried for each element type."""
 _OPERATOR = "operator()"
 
 

@@ -1,8 +1,8 @@
 """Instances of a template that a project's host code uses: named, launched, instantiated, or passed through functions and macros.
 
-A word in a template argument is replaced by what it stands for at that place: a constant or an alias of the enclosing
+A word in a template argument is replaced by its meaning at that place: a constant or an alias of the enclosing
 function, an argument of the macro around it, a template parameter of the function around it, with the arguments of that
-function's own uses. What remains are names that device code sees too.
+function's own uses. The remaining names are visible in device code too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernelmate.source.template_parameters import InferredInstance, TemplatePara
 from kernelmate.source.tokens import closing, closing_angle, lex, split_list
 
 MOST_INSTANCES = 3
-"""Instances that are judged where a contract names none: the most used ones."""
+"""Maximum number of instances that are judged if the contract names none: the most used ones."""
 
 _MOST_VALUES = 4
 _MOST_USES = 24
@@ -47,7 +47,7 @@ _FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16
 def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     """Returns the instances of a template that its file, else its project, uses, the most used first.
 
-    All of them are tried against a compiler before anything is said of them. Runs nothing.
+    All of them are compiled before any is reported. Runs nothing.
     """
     if not kernel.signature.template_parameters:
         return ()
@@ -79,7 +79,7 @@ class _InstanceSearch:
         self._steps = _MOST_STEPS
 
     def instances(self) -> tuple[InferredInstance, ...]:
-        """Returns what is used, ordered by the number of uses, then by place."""
+        """Returns the instances that are used, ordered by the number of uses, then by place."""
         counted: Counter[str] = Counter()
         origins: dict[str, str] = {}
         uses = itertools.islice(self._uses(), _MOST_USES)
@@ -383,7 +383,7 @@ _PARAMETER = re.compile(
 
 
 def _named_in(name: str, declared: str, types: Sequence[str]) -> list[str]:
-    """Returns what a template parameter is where an argument of the declared type has one of these types."""
+    """Returns the template arguments for which an argument of the declared type has one of these types."""
     if "<" not in declared:
         return list(types)
     found = (stands_for(name, declared, kind) if "<" in kind else kind for kind in types)
@@ -422,7 +422,7 @@ def _substituted(text: str, values: dict[str, str]) -> str:
 
 
 def _definitions(word: str, text: str) -> list[str]:
-    """Returns what a text says that a word is: an alias or a constant, in order."""
+    """Returns the definitions of a word in a text, an alias or a constant, in order."""
     name = re.escape(word)
     if not _is_defined(name, text):
         return []

@@ -52,7 +52,7 @@ def read_box(document: Document, path: Path, array: Argument, match: re.Match[st
     """Returns the box of a map of `array`.
 
     Raises:
-        ContractError: at what is wrong in it.
+        ContractError: the entry is invalid; the error points at the invalid part.
     """
     return _BoxReader(document, path, array, match).read()
 

@@ -65,7 +65,7 @@ def read_view(document: Document, path: Path, array: Argument, match: re.Match[s
     """Returns how an object shows `array`.
 
     Raises:
-        ContractError: at what is wrong in it.
+        ContractError: the entry is invalid; the error points at the invalid part.
     """
     return _ViewReader(document, path, array, match).read()
 

@@ -149,7 +149,7 @@ class _Lexer:
         return self.lexed()
 
     def lexed(self) -> Lexed:
-        """Returns what has been read so far as one object."""
+        """Returns all that has been read so far as one object."""
         return Lexed(self.text, tuple(self.tokens), tuple(self.comments), line_starts(self.text))
 
 
@@ -162,7 +162,7 @@ class _Known:
     def index(self, start: int) -> int | None:
         """Returns the index of the earlier token of code at an offset of the new text.
 
-        From there on both texts are read alike: what the lexer finds hangs on the characters that follow, and on
+        From there on both texts have the same tokens, since these depend only on the characters that follow, and on
         whether it is in a preprocessor line.
         """
         index = bisect_left(self.tokens, start - self.shift, key=_start)
@@ -270,7 +270,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def assignment(tokens: Sequence[Token], bracket: int) -> str | None:
-    """Returns the operator that assigns to the element whose subscript opens at `bracket`, as `=`, `+=` or `++`.
+    """Returns the operator that assigns to the element whose subscript opens at `bracket`, such as `=`, `+=` or `++`.
 
     The result is None if the element is only read.
     """

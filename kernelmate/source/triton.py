@@ -258,7 +258,7 @@ def literal(node: ast.expr | None) -> str | None:
 
 
 MOST_CONFIGURATIONS = 64
-"""Configurations of one kernel that are read; comprehensions over several lists have more."""
+"""Maximum number of configurations of one kernel that are read; comprehensions over several lists may have more."""
 
 
 def _configurations(
@@ -353,7 +353,8 @@ def _flags(node: ast.FunctionDef) -> frozenset[str]:
 def _accesses(functions: Mapping[str, ast.FunctionDef]) -> dict[str, frozenset[tuple[str, str]]]:
     """Returns, for each function, the parameters that are addresses, each with `read` or `written`.
 
-    Those are the first term of a sum that is loaded from or stored to, and what is passed to another function's address.
+    These are first terms of a sum at which the function loads or stores, and arguments for a parameter of another
+    function that is an address.
     """
     found: dict[str, frozenset[tuple[str, str]]] = dict.fromkeys(functions, frozenset())
     for _ in range(len(functions) + 1):

@@ -2,7 +2,7 @@
 
 Imports are resolved by file names, as Python does from the file's folder and from the folders above it, up to the project's;
 nothing is imported. Of each file, jitted functions and constants stay as far as the kernel uses them, so that defining them runs none of the user's
-code. A name that stands for a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
+code. A name that refers to a function of triton is passed on by name, also if it is assigned: `exp = tl.exp`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kernelmate.source.triton import dotted_name, jitted_functions, outside_func
 from kernelmate.source.triton_text import constant, constant_lines, function_lines, targets
 
 MOST_FILES = 64
-"""Files that one kernel's definitions are taken from."""
+"""Maximum number of files from which one kernel's definitions are taken."""
 
 MOST_BYTES = 4 << 20
-"""Bytes of one of these files."""
+"""Maximum size in bytes of one of these files."""
 
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 _LEVELS = 6
@@ -81,7 +81,7 @@ def module_text(kernel: Kernel) -> str:
 
 
 def library_names(kernel: Kernel) -> dict[str, tuple[str, ...]]:
-    """Returns what names of a kernel's file mean by its imports of triton; see `TritonModule.library`."""
+    """Returns the names of triton to which names of a kernel's file refer by its imports; see `TritonModule.library`."""
     tree = parsed(kernel.unit.text)
     return {} if tree is None else _File(kernel.unit.path, kernel.unit.text, tree).library
 
@@ -298,7 +298,7 @@ def _used(files: list[_File], number: int, definition: ast.stmt) -> list[tuple[i
 
 
 def _module_of(files: list[_File], number: int, node: ast.expr, used: list[tuple[int, str]]) -> int | None:
-    """Returns the number of the file whose module an expression is, as in `helpers.f`; None if it is no module of the project.
+    """Returns the number of the file whose module an expression is, as in `helpers.f`; None if it is not a module of the project.
 
     Adds what the names on the way use.
     """
@@ -318,7 +318,7 @@ def _module_of(files: list[_File], number: int, node: ast.expr, used: list[tuple
 
 
 def _compiled_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yields what the compiler evaluates of a definition: of a function its body, and no decorators, defaults and annotations."""
+    """Yields the nodes of a definition that the compiler evaluates: of a function its body, but not decorators, defaults and annotations."""
     for part in statement.body if isinstance(statement, ast.FunctionDef) else [statement]:
         yield from ast.walk(part)
 
@@ -434,7 +434,7 @@ _LOCAL_NAMES = frozenset({"input", "object", "type", "dir", "help"})
 def _check_names(nodes: Sequence[ast.stmt], modules: AbstractSet[str], path: str) -> None:
     """Refuses names that lead from values to Python's own objects: the compiler evaluates attributes and calls.
 
-    A function's parameters, and some local variables, may have such names, as `input`, and a function of an imported module may begin with an underscore.
+    A function's parameters, and some local variables, may have such names, for example `input`, and a function of an imported module may begin with an underscore.
 
     Args:
         nodes: the definitions.

@@ -236,7 +236,7 @@ _NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
 def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
-    """Returns the guard over the end of a list of statements: over all after it, or all inside it; None without one."""
+    """Returns the guard over the end of a list of statements: over all after it, or all inside it; None if there is none."""
     for place, node in enumerate(within):
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             continue

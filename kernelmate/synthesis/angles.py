@@ -14,7 +14,7 @@ _MOST = 1 << 16
 
 
 def within_a_turn(graph: Graph) -> Graph:
-    """Returns the graph with cosines and sines of whole multiples of a turn's fraction by `cospi` and `sinpi` of what is left after whole turns."""
+    """Returns the graph with cosines and sines of whole multiples of a fraction of a turn computed by `cospi` and `sinpi` of the angle modulo a full turn."""
     found = _Angles(graph)
     for index, node in enumerate(graph.nodes):
         if node.op == "map" and node.data[0] in ("cos", "sin"):

@@ -1,6 +1,6 @@
 """Splits a graph into stages that one block computes: each is an array in shared memory, a single number, or a result.
 
-Blocks share the results along some of their axes, along which nothing is reduced. What does not depend on these axes is computed by
+Blocks share the results along some of their axes, along which nothing is reduced. Values that do not depend on these axes are computed by
 each block again.
 """
 

@@ -49,7 +49,7 @@ def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:
 
 
 def with_terms(graph: Graph, kinds: Collection[str] = _JOINED) -> Graph | None:
-    """Returns the graph with reductions along axes of a short fixed length written out term by term; None without one.
+    """Returns the graph with reductions along axes of a short fixed length written out term by term; None if there is none.
 
     Each term is then a slice of its own, such as an element of a solution that earlier elements determine.
 

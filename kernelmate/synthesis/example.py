@@ -18,7 +18,7 @@ def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
 
     Args:
         contract: the contract of the kernel; its reference is a function.
-        path: the kernel's file, which stands beside the example.
+        path: the kernel's file, in the folder of the example.
         takes: the reference's parameters.
 
     Raises:

@@ -233,7 +233,7 @@ def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _offsets(lengths: Array) -> Array | None:
-    """Returns the vector of row offsets whose differences are the given lengths; None without one."""
+    """Returns the vector of row offsets whose differences are the given lengths; None if there is none."""
     nodes = lengths.builder.nodes
     node = nodes[lengths.node]
     while node.op == "cast":

@@ -44,7 +44,7 @@ def is_shift_of(graph: Graph, index: int, bits: int) -> bool:
 
 
 def _few_bits(graph: Graph, index: int) -> Range | None:
-    """Returns the range of a value of few bits, as `(x >> 28) + 4` or `x & 31`, whatever the words that it is computed from hold."""
+    """Returns the range of a value of few bits, such as `(x >> 28) + 4` or `x & 31`, for any contents of the words from which it is computed."""
     known = _range(graph, index, positions=True)
     node = graph.nodes[index]
     if node.op == "constant" and isinstance(node.data[0], int):

@@ -84,5 +84,5 @@ def others_in(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def signature(key: Any) -> int | str:
-    """Returns what identifies a key: its node, or its text."""
+    """Returns the identity of a key: its node, or its text."""
     return key.node if isinstance(key, Array) else str(key)

@@ -70,7 +70,7 @@ def masked(a: Array, key: Any) -> Masked | None:
 
 
 def _mask(a: Array, key: Any) -> Array | None:
-    """Returns the mask among the keys, broadcast to the array's shape; None without one."""
+    """Returns the mask among the keys, broadcast to the array's shape; None if there is none."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if sum(isinstance(one, Array) and one.dtype.kind == "b" for one in keys) != 1:
         return None

@@ -158,7 +158,7 @@ class Operations:
         return self._kernel.numbers.get(value if self.real == "double" else float(np.float32(value)), text)
 
     def _is_inverse_root(self, args: Sequence[tuple[str, int]]) -> bool:
-        """Returns True for the reciprocal of a root, if the baseline has such as one function."""
+        """Returns True for the reciprocal of a square root, if the baseline calls `rsqrt` for it."""
         over = re.fullmatch(r"1\.0f?", args[0][0]) is not None and args[1][1] == ATOM
         return over and self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", args[1][0]) is not None
 

@@ -1,4 +1,4 @@
-"""Assigns a domain to a graph, an element-wise map or operations on rows or columns; others are refused with the reason."""
+"""Assigns a domain to a graph that is an element-wise map or operates on rows or columns; refuses other graphs with the reason."""
 
 from __future__ import annotations
 

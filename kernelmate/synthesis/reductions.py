@@ -143,7 +143,7 @@ def start_of(kind: str, ctype: str, infinity: Sequence[str]) -> str:
 WARP = 32
 
 MOST_THREADS = 1024
-"""Threads of a block at most (CUDA C++ Programming Guide, Technical Specifications)."""
+"""Maximum number of threads of a block (CUDA C++ Programming Guide, Technical Specifications)."""
 
 _COMBINE = {
     "sum": "{0} += {1};",

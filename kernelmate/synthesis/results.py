@@ -25,7 +25,7 @@ from kernelmate.synthesis.identities import Multiple, multiple_text, with_multip
 from kernelmate.synthesis.trace import trace
 
 MOST_TRIED = 1000
-"""Sizes at which a reference is run to find the conditions that it needs."""
+"""Maximum number of sizes at which a reference is run to find the conditions that it needs."""
 
 MOST_OTHER = 15
 """The largest divisor of a size that is tried, apart from powers of two."""

@@ -48,7 +48,7 @@ class RowValues(NDArrayOperatorsMixin):
         return self.values.dtype
 
     def along(self, elements: Array) -> Array:
-        """Returns the value of each element's row; the elements are the first axis or an axis of their own."""
+        """Returns, for each element, the value of its row; elements run along the first axis or along a separate axis."""
         return repeated_for(self.offsets, self.values, elements.shape[0])
 
     def astype(self, dtype: Any, **_: Any) -> RowValues:

@@ -17,13 +17,13 @@ from kernelmate.synthesis.primitives import expand_dims, reduced_along, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 MOST_RANKS = 16
-"""Values at either end of an order that are found one after the other."""
+"""Maximum number of values at either end of an order that are found one after the other."""
 
 _LONGER = 1 << 30
-"""A length that no axis has, by which places from the start and from the end are told apart."""
+"""A length that no axis has, which distinguishes positions counted from the start from those counted from the end."""
 
 MOST_SORTED = 25
-"""Values that are sorted by exchanges without a loop."""
+"""Maximum number of values that are sorted by exchanges without a loop."""
 
 
 def exchanges(count: int) -> list[tuple[int, int]]:
@@ -46,7 +46,7 @@ def exchanges(count: int) -> list[tuple[int, int]]:
 
 
 MOST_PLACES = 8
-"""Values whose places are sorted, by exchanges of neighbours alone: equal values keep their order."""
+"""Maximum number of values whose positions are sorted, by exchanges of adjacent values only: equal values keep their order."""
 
 
 def median(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:

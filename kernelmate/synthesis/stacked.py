@@ -10,10 +10,10 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 from kernelmate.synthesis.plan import sorted_graph
 
 MOST = 128
-"""Terms of a chain; longer stacks stay as they are."""
+"""Maximum number of terms of a chain; longer stacks are not changed."""
 
 MOST_RESULTS = 16
-"""Values of a stack that are separate results."""
+"""Maximum number of values of a stack that are separate results."""
 
 _CHAINS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -171,7 +171,7 @@ class _Slices:
         return self._view(index, kept, shape) if node.shape[axis] == "1" else None
 
     def _chosen(self, node: Node, axis: int, place: int) -> int | None:
-        """Returns an element that is chosen by number, from the number's place in a stack."""
+        """Returns an element that is selected by index, from the index's position in a stack."""
         number = self._slice(node.args[1], axis, place)
         if number is None:
             return None

@@ -21,7 +21,7 @@ from kernelmate.synthesis.graph import Graph, Node, evaluate, pruned
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 MOST_CUTS = 12
-"""Parts that are tried for each result, the smallest left out."""
+"""Maximum number of parts that are tried for each result; the smallest are left out."""
 
 MOST_ELEMENTS, FEWEST_ELEMENTS = 1 << 16, 8
 """Elements of the largest and smallest results by which parts are recognised."""
@@ -60,7 +60,7 @@ class KnownFunction:
         source: the node that it is computed from.
         weights: nodes of its weight and bias, as far as it has them.
         arguments: its further arguments as text; empty for a normalisation, which takes the length of the last axis.
-        eps: the node of its epsilon; None without one.
+        eps: the node of its epsilon; None if there is none.
     """
 
     name: str

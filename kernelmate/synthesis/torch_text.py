@@ -1,4 +1,4 @@
-"""A reference's graph as a function of PyTorch, at one size: the computation that a kernel's time stands beside.
+"""A reference's graph as a function of PyTorch, at one size: the computation with which a kernel's time is compared.
 
 Each node becomes one call of torch with the same meaning, except that matrix products and what `torch_functions` recognises become torch's own
 functions. Floating-point values have the type that the contract lets the kernel compute in (`accumulate`, else float32; float64 for float64

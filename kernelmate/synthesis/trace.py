@@ -1,4 +1,4 @@
-"""From a contract's Python reference to its graph: traced at several sizes, which must agree. Runs in the evaluator."""
+"""Traces a contract's Python reference to a graph, at several sizes whose graphs must agree. Runs in the evaluator."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ EXPRESSION = "<reference>"
 
 
 LARGEST_EDGE = 2
-"""Sizes up to which a reference's special case, such as a grid without an interior, is left to the judge."""
+"""Largest size at which a special case of the reference, such as a grid without an interior, is left to the judgement."""
 
 FEWEST_ALIKE = 3
-"""Sizes at which the trace must be the same if it differs at such an edge."""
+"""Minimum number of sizes at which the trace must be the same if it differs at such an edge."""
 
 
 def trace(contract: Contract, directory: Path) -> Graph:

@@ -102,7 +102,7 @@ class WindowElements(Expressions):
         return self._local(name, node), ATOM
 
     def _local(self, name: str, node: ast.expr) -> str:
-        """Returns the local of a position that is not a sum."""
+        """Returns the local variable that holds a position other than a sum of terms, declared at its first use."""
         if name in self._places:
             return self._places[name]
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):

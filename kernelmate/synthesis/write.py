@@ -263,7 +263,7 @@ def _staged(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _masked(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """Yields kernels in which sums by number search all samples."""
+    """Yields kernels in which sums by index search all samples."""
     masked = row_sums.as_masked(graph, text)
     yield from _either([partial(vector_recurrence.staged, masked), partial(_of_numbers, masked)], text)
 
@@ -421,7 +421,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _unpacks(graph: Graph) -> bool:
-    """True if results have a short axis of a fixed length for each element, as nibbles of a word, which a thread writes alone."""
+    """True if results have a short axis of a fixed length for each element, such as nibbles of a word, which one thread writes."""
     for output in graph.outputs:
         node = graph.nodes[output]
         side = graph.nodes[node.args[0]].shape[-1:] if node.op == "reshape" else ()
@@ -452,7 +452,7 @@ def _either(
 
 
 def _has_short_rows(plan: Plan) -> bool:
-    """True if rows are so short that a thread reads one alone, as windows that lie side by side, and has one result for it."""
+    """True if rows are so short that one thread reads each, like adjacent windows, and computes one result for it."""
     short = plan.kind == "rows" and plan.split > 0 and plan.columns.isdigit() and int(plan.columns) <= SHORT
     return short and not any({FLAT, *plan.gone} & {*key[1]} for key in plan.outputs)
 

@@ -34,7 +34,7 @@ CACHES = (
     "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR",
     "KERNELMATE_CACHE_DIR",
 )  # fmt: skip
-"""Variables with folders that libraries write to, which the process may do in its scratch folder alone."""
+"""Variables with folders to which libraries write; the process may write only in its scratch folder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class TaskDeath:
 
     Attributes:
         kind: the finding's code.
-        stage: the last reported stage, None without one.
+        stage: the last reported stage, None if there is none.
         detail: the signal or the limit, in one sentence.
         output: the last lines that the process printed, or what it printed when it crashed; often empty.
         judge_failed: True if KernelMate's judge itself failed, which says nothing about the version.

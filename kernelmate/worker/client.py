@@ -184,7 +184,7 @@ class Worker:
         """Returns the graph of the reference of the task's candidate, as text.
 
         Raises:
-            ReferenceFailed: it cannot be traced; says the line and the operation.
+            ReferenceFailed: it cannot be traced; the message names the line and the operation.
             WorkerUnavailable: as `judge`.
         """
         answer = self._served(task, None, timeout_s, protocol.TraceRequest)

@@ -30,7 +30,7 @@ from kernelmate.worker import protocol
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6
 _WAITING_EVENTS = 256
-"""Maximum of unread messages; a child that sends more waits, as with a full pipe."""
+"""Maximum number of unread messages; a child that sends more waits, as with a full pipe."""
 _SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 60.0
 _FATAL = "Fatal Python error"
 """First words of `faulthandler`; the lines after it are more informative than the last ones."""
@@ -206,7 +206,7 @@ class Process:
                 rest = rest[self._popen.stdin.write(rest) :]
 
     def _release(self) -> None:
-        """Lets the threads finish, then closes the streams. A stream that an escaped process keeps open is left alone."""
+        """Lets the threads finish, then closes the streams. A stream that an escaped process keeps open is not closed."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)

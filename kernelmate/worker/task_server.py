@@ -36,7 +36,7 @@ AHEAD_STEP_S = 0.5
 
 
 MOST_BEGUN = 2
-"""Maximum of announced tasks whose launches are kept until they are judged."""
+"""Maximum number of announced tasks whose launches are kept until they are judged."""
 
 
 class TaskServer:

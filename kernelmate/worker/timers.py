@@ -160,7 +160,7 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
 
 
 def _beside(launch: TimedLaunch) -> MeasuredBaseline | None:
-    """Returns the baseline of a launch, to be loaded in the runner; None without one."""
+    """Returns the baseline of a launch, to be loaded in the runner; None if there is none."""
     if launch.baseline is None:
         return None
     module, shape = launch.baseline

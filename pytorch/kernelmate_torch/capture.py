@@ -1,4 +1,4 @@
-"""Exports a module by torch.export and describes the graph as a `ModelProgram`. Used in the module's own process alone."""
+"""Exports a module by torch.export and describes the graph as a `ModelProgram`. Used only in the module's own process."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _exported(loaded: LoadedModule, model: torch.nn.Module) -> torch.export.Expo
 
 
 def _refused(loaded: LoadedModule, error: Exception) -> Refusal:
-    """Returns what is said of a module that has no graph."""
+    """Returns the message for a module that cannot be exported as a graph."""
     refusal = refusal_of(error, loaded.path, "The module cannot be exported")
     if _depends_on_values(error):
         return Refusal(

@@ -26,7 +26,7 @@ SERVERS = {
 }
 """Classes that answer the requests, by the third argument."""
 CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR")  # fmt: skip
-"""Variables with folders that libraries write to, which the process may do in its scratch folder alone."""
+"""Variables with folders to which libraries write; the process may write only in its scratch folder."""
 
 
 def main() -> int:

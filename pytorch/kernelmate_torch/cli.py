@@ -230,7 +230,7 @@ def _tell_part(part: PortedPart, file: PortedFile, output: Output) -> None:
 
 
 def _part_lines(part: PortedPart) -> Iterator[str]:
-    """Yields what became of a part, then what became of its gradient's parts."""
+    """Yields the outcome of a part, then the outcomes of its gradient's parts."""
     if part.kernel is None or part.function is None:
         yield f"{part.nodes[0].target.removeprefix('aten.').split('.')[0]} stays eager: {part.why}"
         return

@@ -1,4 +1,4 @@
-"""Inputs that are drawn to compare modules, and the tolerance of the comparison. Used in the module's own process alone."""
+"""Inputs that are drawn to compare modules, and the tolerance of the comparison. Used only in the module's own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARGIN = 16.0
 """Times the deviation of eager float32 from float64 that a module's results may deviate."""
 
 EPSILONS = 64.0
-"""Units in the last place of the largest result that are always allowed; a sum's order alone changes some."""
+"""Units in the last place of the largest result that are always allowed; another order of a sum changes some."""
 
 
 UNSTEADY = 1 / 16

@@ -1,4 +1,4 @@
-"""Derives the backward graph of a part of an exported module by autograd. Used in the module's own process alone."""
+"""Derives the backward graph of a part of an exported module by autograd. Used only in the module's own process."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _run(results: Sequence[torch.fx.Node], values: dict[torch.fx.Node, Any]) -> 
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Returns the plain operations that derivatives are made of."""
+    """Returns the decompositions of backward operations into plain ones."""
     made = {
         one: text
         for one, text in decomposition_table.items()

@@ -1,6 +1,6 @@
 """Loads a module's file and makes the module and its example inputs, smaller where they would not fit into memory.
 
-Used in the module's own process alone.
+Used only in the module's own process.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def made_smaller(
     """Halve numbers of a module's file, the largest first, until the inputs of its `get_inputs` are small enough.
 
     Args:
-        file: the imported file, whose numbers are replaced. First come those that `get_inputs` alone uses, since sizes of the
+        file: the imported file, whose numbers are replaced. First come those that only `get_inputs` uses, since sizes of the
             module's parameters follow from the others.
         limit: bytes that the inputs may take.
         kept: numbers that are not replaced.
         together: halve equal numbers together, those in tuples of the file too, for a module that needs equal sizes.
 
     Returns:
-        The replaced numbers, by name; empty where the inputs fit, or their size cannot be told without making them.
+        The replaced numbers, by name; empty where the inputs fit, or their size cannot be determined without creating them.
     """
     make = getattr(file, "get_inputs", None)
     size = _bytes(make)
@@ -116,7 +116,7 @@ def _numbers(file: Any, function: Any, *, tuples: bool) -> set[str]:
 
 
 def _bytes(make: Callable[[], Any] | None) -> int | None:
-    """Returns the bytes of the inputs, which are not made; None if that cannot be told."""
+    """Returns the bytes of the inputs, which are not created; None if that cannot be determined."""
     given = _fakes(make)
     if given is None:
         return None
@@ -125,7 +125,7 @@ def _bytes(make: Callable[[], Any] | None) -> int | None:
 
 
 def _shapes(make: Callable[[], Any] | None) -> list[tuple[int, ...]] | None:
-    """Returns the shapes of the inputs, () for what is not a tensor; None if they cannot be told."""
+    """Returns the shapes of the inputs, () for an input that is not a tensor; None if they cannot be determined."""
     given = _fakes(make)
     return None if given is None else [tuple(one.shape) if torch.is_tensor(one) else () for one in leaves(given)]
 
@@ -194,7 +194,7 @@ class FunctionModule(torch.nn.Module):
         self._function = function
 
     def forward(self, *inputs: Any) -> Any:
-        """Returns what the function returns."""
+        """Returns the function's result."""
         return self._function(*inputs)
 
 
@@ -385,7 +385,7 @@ def _check_tensors(path: Path, model: torch.nn.Module, given: Sequence[Any], nam
     """Refuses tensors for which there are no kernels.
 
     Raises:
-        Refusal: one is sparse, nested, quantized or empty, they are on several devices, or another input is no number.
+        Refusal: one is sparse, nested, quantized or empty, they are on several devices, or another input is not a number.
     """
     for name, one in zip(names, given, strict=True):
         if not (torch.is_tensor(one) or isinstance(one, PLAIN)):

@@ -67,7 +67,7 @@ def _lines(statement: str) -> Iterator[str]:
 
 
 def _conditions(gradient: PartGradient) -> dict[str, str]:
-    """Returns, for what serves the gradient of one input of several alone, the condition that this input needs it."""
+    """Returns the condition that an input needs a gradient, for operations that only the gradient of this one of several inputs uses."""
     places = [(place, name) for place, name in enumerate(gradient.derived.program.outputs) if name is not None]
     if len(places) < 2:
         return {}
@@ -82,7 +82,7 @@ def _conditions(gradient: PartGradient) -> dict[str, str]:
 
 
 def _boxed(writer: BodyWriter, program: ModelProgram) -> set[str]:
-    """Returns the inputs without axes that kernels alone take, as the arrays of one element that operators are given."""
+    """Returns the inputs without axes that only kernels use; operators receive them as arrays of one element."""
     eager = {
         name
         for part in writer.kept(*(one for one in program.outputs if one))
@@ -130,7 +130,7 @@ class PortedFile:
 
 
 def read_file(path: Path, name: str, text: str) -> PortedFile:
-    """Returns what a module's file has, from its syntax tree; nothing of it runs.
+    """Returns the definitions in a module's file, from its syntax tree; none of it runs.
 
     Raises:
         SourceError: it is not Python.

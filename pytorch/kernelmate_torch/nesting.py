@@ -1,4 +1,4 @@
-"""Nested inputs and results of modules: dictionaries, lists and tuples of tensors. Used in the module's own process alone."""
+"""Nested inputs and results of modules: dictionaries, lists and tuples of tensors. Used only in the module's own process."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class OperatorCase:
         size: the size.
         arrays: inputs by argument.
         extra: sizes that the operator takes as arguments.
-        reference: what gives the expected results; None without one.
+        reference: what gives the expected results; None if there is none.
         exact: the reference computes in float64.
     """
 

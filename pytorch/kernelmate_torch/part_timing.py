@@ -1,4 +1,4 @@
-"""Times a part's kernel beside PyTorch's own operations on a GPU. Used in the module's own process alone."""
+"""Times a part's kernel beside PyTorch's own operations on a GPU. Used only in the module's own process."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def part_function(
         program: the program.
         nodes: in order.
         taken: names of functions that exist.
-        literal: keep numbers of dimensions, and name free sizes alone.
+        literal: keep the numbers of dimensions, and name only free sizes.
         name: of the function, with a number where it is taken; by default made of its operations.
 
     Raises:

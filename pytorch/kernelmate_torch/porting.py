@@ -37,12 +37,12 @@ from kernelmate_torch.program import (
 )
 
 MOST_NODES = 40
-"""Operations of the largest part that is tried."""
+"""Maximum number of operations of a part that is tried."""
 MOST_HEAVY = 3
-"""Matrix products and convolutions of the largest part: attention has two."""
+"""Maximum number of matrix products and convolutions of a part: attention has two."""
 
 MOST_STEPS = 6
-"""Kernels and operations that the gradients of a part may take; with more of them, PyTorch's own derivative is no slower."""
+"""Maximum number of kernels and operations for the gradients of a part; with more of them, PyTorch's own derivative is no slower."""
 
 LIBRARY = "a library's kernel alone, which is as fast"
 VIEW = "views, which compute nothing"

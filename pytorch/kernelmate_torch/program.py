@@ -64,7 +64,7 @@ class ModelProgram(msgspec.Struct, frozen=True):
         parameters: text of forward's parameter list.
         passed: text of the arguments by which a call is passed on.
         containers: inputs that are nested, with the texts of their keys, or their length.
-        fixed: inputs that are not tensors, with their values' text: the program holds for these values alone.
+        fixed: inputs that are not tensors, with their values' text: the program is valid only for these values.
         written: for a buffer that forward changes, its attribute path and the node with its new value.
         same_in_training: True if training mode computes the same.
         smaller: numbers of the module's file that were made smaller, so that its example inputs fit into memory.

@@ -109,7 +109,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> t
 
 
 def load_encoded(path: Path) -> Encoded:
-    """Reads what `Encoded.save` wrote.
+    """Reads the file that `Encoded.save` wrote.
 
     Raises:
         UsageError: the file cannot be read.

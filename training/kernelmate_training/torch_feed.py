@@ -36,7 +36,7 @@ class Feed:
         place: this process.
         portion: number of rows that fit into memory at once.
         bounds: True to pass the starts of texts as layout, False to pass the texts' numbers.
-        workers: number of processes that make batches; 0 for a thread alone.
+        workers: number of processes that make batches; 0 for a single thread.
         told: called with the reason if the workers are lost.
     """
 

@@ -178,7 +178,7 @@ class Block(nn.Module):
         return self.fed(x)
 
     def fed(self, x: Tensor) -> Tensor:
-        """Returns the stream after the feed-forward part, which processes each token alone."""
+        """Returns the stream after the feed-forward part, which processes each token by itself."""
         result: Tensor = x + self._dropped(self.mlp(self.post_attention_layernorm(x)))
         return result
 

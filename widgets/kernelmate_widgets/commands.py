@@ -45,7 +45,7 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
 
 def help_lines(command: str) -> list[str]:
-    """Returns what a command does, how it is written, and its options."""
+    """Returns the help of a command: its purpose, its syntax, and its options."""
     usage, purpose = USAGE[command]
     options = OPTIONS_OF.get(command, ())
     return [purpose, "", f"  %kernelmate {usage}", *(f"    {one}" for one in (*options, *COMMON_OPTIONS))]

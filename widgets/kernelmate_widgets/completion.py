@@ -101,7 +101,7 @@ def _before(event: Any) -> list[str]:
 
 
 def _open_option(words: list[str]) -> str | None:
-    """Returns the option whose value is being typed; None without one."""
+    """Returns the option whose value is being typed; None if there is none."""
     return words[-1] if words and words[-1].startswith("--") else None
 
 

@@ -152,7 +152,7 @@ def optimization_bundle(
         optimization: the search's result.
         baseline: the original kernel.
         shown: number of the displayed candidate, from 1; None for the best.
-        accepted: number of the candidate that the user has accepted; None without one.
+        accepted: number of the candidate that the user has accepted; None if there is none.
     """
     from kernelmate.report.versions import optimization_view
 

@@ -26,7 +26,7 @@ SCRUB = 0x3C
 """The byte that overwrites memory before another launch may get it."""
 
 MOST_STEPS = 64
-"""Maximum of random alignment steps before each array, so that its address seldom repeats."""
+"""Maximum number of random alignment steps before each array, so that its address seldom repeats."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class CudaBackend:
         emulators: processes that emulate beside this one; None if there are none.
 
     Attributes:
-        gpu: what the driver says of it.
+        gpu: the GPU's properties, as the driver reports them.
         memory: what of its memory may be taken.
         poisoned: an error has cost the context; every further launch fails until the process is replaced.
         turns: whose turn it is on the GPU, between all processes of KernelMate.

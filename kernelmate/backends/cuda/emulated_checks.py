@@ -19,7 +19,7 @@ CHECKED_INSTRUCTIONS = 100_000_000
 CHECKED_LAUNCHES = 2
 """Launches of one shape and size that the emulator checks.
 
-Races and bad addresses depend on these and on scheduling, seldom on values, so later launches run on the GPU alone.
+Races and bad addresses depend on these and on scheduling, seldom on values, so later launches run only on the GPU.
 Launches with misaligned pointers or risky inputs are always checked.
 """
 
@@ -36,7 +36,7 @@ COUNTED_WITHIN_S = 0.3
 LONG_CODE = 1000
 """Statements in PTX from which native code is compiled ahead.
 
-By NumPy each launch of such a kernel takes about as long as compiling it does, so that no launch alone is worth it.
+By NumPy each launch of such a kernel takes about as long as compiling it does, so that no single launch is worth it.
 """
 
 LEAST_PROCESSES = 3
@@ -96,7 +96,7 @@ class EmulatedChecks:
         target: its target.
         emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are
             made; None if there are none.
-        earlier: launches in those, for all modules of a backend; None for this one alone.
+        earlier: launches in those, for all modules of a backend; None for this module only.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class EmulatedChecks:
         return emulators.submit(self._compiled, self._target, run)
 
     def _is_long(self, emulators: EmulatorPool) -> bool:
-        """True if checks and counters of a launch are taken apart, since code that does both is compiled for it alone."""
+        """True if checks and counters of a launch are taken apart, since code that does both would be compiled only for it."""
         return len(emulators.pids) >= LEAST_PROCESSES and self._compiled.ptx.count(";\n") >= LONG_CODE
 
     def _compile_ahead(self, emulators: EmulatorPool, coming: Sequence[Run]) -> None:
@@ -256,7 +256,7 @@ def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
 
 
 def _alike(run: Run) -> Hashable:
-    """Key of launches that differ in the contents of their arrays alone."""
+    """Key of launches that differ only in the contents of their arrays."""
     sizes = (
         (item.name, item.data.shape if isinstance(item, ArrayArgument) else item.value.tobytes())
         for item in run.arguments

@@ -412,7 +412,7 @@ class IsolatedCuda:
 
 
 class EmulationAhead:
-    """`Backend` that loads a coming version for its emulated launches alone; nothing reaches the runner.
+    """`Backend` that loads an announced version only for its emulated launches; nothing reaches the runner.
 
     Attributes:
         companion: the emulator's module of the version that was loaded last; None before.

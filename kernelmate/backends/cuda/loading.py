@@ -135,8 +135,8 @@ def load_failure(compiled: Compiled, status: int, words: str) -> Finding:
 def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
     """Returns the kernel in the CUBIN, as a cupy.RawKernel.
 
-    A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is for cooperative
-    launches alone.
+    A cooperative one silently cuts a grid down to the blocks that are on the device at once, so it is used only for
+    cooperative launches.
     """
     import cupy
 

@@ -32,7 +32,7 @@ class Printed:
 
     @property
     def failed_assert(self) -> tuple[str, int] | None:
-        """Condition and line of the first failed assert; None without one."""
+        """Condition and line of the first failed assert; None if there is none."""
         match = _ASSERT.search(self.text)
         return None if match is None else (match["condition"], int(match["line"]))
 

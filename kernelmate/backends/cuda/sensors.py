@@ -108,7 +108,7 @@ def _kept_ready(pid: int) -> bool:
 
 
 def _parent_of(pid: int) -> int | None:
-    """Returns a process's parent; None if the process does not exist or the system does not tell."""
+    """Returns a process's parent; None if the process does not exist or the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -71,7 +71,7 @@ PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
 """Number of placements for arrays up to a total size. Larger arrays far exceed L2 and are distributed evenly in it."""
 
 MOST_KEPT_BYTES = 256 << 20
-"""Bytes of free memory kept for the next timer."""
+"""Maximum bytes of free memory that are kept for the next timer."""
 
 EMPTY_SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 CLOCK_SHAPE = LaunchShape((1, 1, 1), (1, 1, 1))

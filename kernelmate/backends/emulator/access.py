@@ -313,7 +313,7 @@ class ClusterPort(WindowPort):
             run(offsets[chosen], lanes[chosen], through, None if values is None else values[chosen])
 
     def _remote(self, offsets: Array, lanes: Array, visit: Visit, values: Array | None) -> None:
-        """Visits addresses in the parts of other blocks."""
+        """Visits addresses in the shared memory of other blocks of the cluster."""
         machine, site, window = self.machine, self.site, self.window
         ranks, within = parts_of(offsets) - 1, offsets.astype(np.int64) & PART_MASK
         if int(ranks.max()) >= machine.lanes.cluster_blocks:

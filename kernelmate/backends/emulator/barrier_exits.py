@@ -1,7 +1,6 @@
 """Exits of threads that go around a barrier which other threads of their block wait at, by post-dominance.
 
-A barrier of all threads, of a block or of a cluster, waits for those that have not ended. A thread that returns early is one that has ended, and legal. A
-thread that skips the barrier and goes on to code that every thread reaches after it has taken another branch than the threads
+A barrier of all threads, of a block or of a cluster, waits for those that have not ended. A thread that returns early is one that has ended, and legal. A thread that skips the barrier and continues to code that every thread reaches after it has taken another branch than the threads
 that wait: the result is undefined (CUDA C++ Programming Guide, Synchronization Functions), though hardware often lets it pass
 once that thread ends.
 """

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class ClusterOrder:
-    """Knowledge that threads of a batch's clusters have of each other's accesses, from the barriers of the clusters.
+    """Happens-before order of the accesses of a cluster's threads, from the barriers of the clusters of a batch.
 
-    The tables of stamps have two rows, of the phase before the last one and of the last one; a lane's `_passed` is the row
-    that it knows. `_published` limits the accesses that are published, `_arrived` those that have been made at all.
-    `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
+    The tables of stamps have two rows, for the last phase but one and for the last phase; a lane's `_passed` is the row
+    that applies to it. Accesses with stamps up to `_published` are published; those up to `_arrived` precede the
+    arrival. `_accessed` is the stamp of each lane's last access to the shared memory of each other block, by rank.
     """
 
     def __init__(self, order: Order, lanes: Lanes) -> None:
@@ -99,7 +99,7 @@ class ClusterOrder:
         self._met[self._lanes.slot.take(lanes)] = True
 
     def share(self, groups: Array, lanes: Array) -> None:
-        """Lets lanes that meet in a barrier know what one of them knows; `groups` numbers their meetings."""
+        """Propagates the observations of each lane to all lanes at the same barrier; `groups` numbers the barriers."""
         known = np.zeros(int(groups.max()) + 1, np.int8)
         np.maximum.at(known, groups, self._passed[lanes])
         self._passed[lanes] = known[groups]

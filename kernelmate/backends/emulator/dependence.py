@@ -72,7 +72,7 @@ class Dependence:
         literals: numbers that volatile values are computed with.
         undefined: registers that may be read unwritten.
         stale: it loads through the read-only cache from an array or a variable that it writes to.
-        aligned: it looks at low bits of addresses, as tests of alignment do; no surrounding launch varies those.
+        aligned: it depends on low bits of addresses, as tests of alignment do; no surrounding launch varies those.
         masks: lines of the kernel that ask which lanes run together (`activemask`), which no program determines.
         retries: comparisons by which loops around a compare-and-swap give up, and the lines of the swaps.
     """

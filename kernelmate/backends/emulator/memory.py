@@ -28,7 +28,7 @@ from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
 from kernelmate.backends.emulator.types import Array
 
 MOST_LINES = 32
-"""Maximum of separately tracked lines, so that marks take at most an eighth of the memory that they describe."""
+"""Maximum number of separately tracked lines, so that marks take at most an eighth of the memory that they describe."""
 SECTOR_BYTES = 32
 _GLOBAL = frozenset({"global", "generic", "const"})
 
@@ -83,9 +83,9 @@ def marks_of(decoded: Decoded) -> Marks:
 
 
 _SMALLEST = 256 << 10
-"""Bytes below which the allocator itself keeps pages."""
+"""Number of bytes below which the allocator itself keeps pages."""
 _MOST = 64 << 20
-"""Bytes kept for later launches, in all."""
+"""Maximum total bytes that are kept for later launches."""
 
 
 def _references(arrays: list[Array], number: int) -> int:

@@ -44,7 +44,7 @@ class ForwardProgress:
         self._stuck.clear()
 
     def turn_over(self, spins: bool) -> bool:
-        """Count a backward branch; True when it is time to look around."""
+        """Counts a backward branch; returns True once a group's turn is over."""
         self._turns += SPIN_WEIGHT if spins else 1
         if self._turns < TURN:
             return False
@@ -122,7 +122,7 @@ class Meter:
         self._patient_until = time.thread_time() + limits.patience
 
     def be_patient(self, seconds: float) -> None:
-        """Sets the CPU time from now on after which native code would have paid off."""
+        """Sets the CPU time, from now on, after which compiling to native code is worth its cost."""
         self._patient_until = time.thread_time() + seconds
 
     def begin(self) -> None:

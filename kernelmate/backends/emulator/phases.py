@@ -195,7 +195,7 @@ def _turn(machine: Machine, index: Array) -> None:
 
 
 def reason_to_wait(machine: Machine, lanes: Array) -> str:
-    """Returns what an mbarrier that some lanes wait for has not got, for the message about a hang; else nothing."""
+    """Returns the arrivals or bytes that an mbarrier on which some lanes wait still lacks, for the message about a hang; else an empty text."""
     places = machine.phases.awaited[lanes]
     if not (places >= 0).any():
         return ""

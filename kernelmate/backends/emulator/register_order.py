@@ -30,7 +30,7 @@ from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.records import FindingCode, Severity
 
 _MOST_GROUPS = 8
-"""Groups in flight that the analysis distinguishes; code has one or two."""
+"""Maximum number of groups in flight that the analysis distinguishes; code usually has one or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RegisterPlan:
 
 
 def plan_of(decoded: Decoded) -> RegisterPlan | None:
-    """Returns what to watch in a kernel; None if it has no `wgmma`."""
+    """Returns the plan of register accesses to watch in a kernel; None if it has no `wgmma`."""
     products = [step.operation for step in decoded.steps if isinstance(step.operation, WarpgroupMultiply)]
     if not products:
         return None

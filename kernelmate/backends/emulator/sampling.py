@@ -30,11 +30,11 @@ _MOST_INSTRUCTIONS = 8_000_000
 _ISSUED = (1_500, 6_000)
 """Bounds of a sample: thread-instructions, and issued instructions; between 15 and 100 ms of CPU time."""
 _PER_ISSUED = 100_000
-"""Thread-instructions of a launch per issued instruction of its sample: about a fifth of the launch's time."""
+"""Thread-instructions of a launch for each instruction that its sample may issue; sampling then takes about a fifth of the launch's time."""
 _MOST_ACCESSES = 60_000
-"""Lines looked up in L1, over all warps of the SM, after which a sample is enough."""
+"""Number of lines looked up in L1, over all warps of the SM, after which the sample suffices."""
 _MOST_BYTES = 256 << 20
-"""Arrays larger than this together are not copied once more for a sample."""
+"""Total size of arrays above which they are not copied again for a sample."""
 
 
 class _Full(Exception):

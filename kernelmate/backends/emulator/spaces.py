@@ -24,7 +24,7 @@ PART_MASK = (1 << PART_SHIFT) - 1
 CLUSTER_SHARED = "shared::cluster"
 """State space of the shared memory of all blocks of a cluster; a block's own is `shared`."""
 _MOST_PARTS = 0x80
-"""Number of parts that are distinguished; what lies beyond is a negative offset from the own part."""
+"""Number of parts that are distinguished; a larger number is a negative offset from the block's own part."""
 LOCAL_WINDOW = SHARED_WINDOW + WINDOW_BYTES
 PARAM_WINDOW = LOCAL_WINDOW + WINDOW_BYTES
 FUNCTION_BASE = PARAM_WINDOW + WINDOW_BYTES

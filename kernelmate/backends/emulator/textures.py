@@ -161,7 +161,7 @@ class _Fetch:
         self.modes: Sequence[AddressMode] = texture.view.addresses[::-1]
 
     def linear_memory(self, index: Array) -> Array:
-        """Returns texels by number; those outside of the array are zero."""
+        """Returns texels by index; those outside the array are zero."""
         (extent,) = self.texture.extents
         number = index.astype(np.int64)
         return self._four(self._gathered([number], [(0,)], ["border"], [extent])[:, 0])

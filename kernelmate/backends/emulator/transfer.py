@@ -89,7 +89,7 @@ class Addressing:
 
 
 def poison_of(kind: str) -> Any:
-    """Returns what a load gives in place of memory at an invalid address: NaN for a float."""
+    """Returns the value that a load from an invalid address gives: NaN for a float."""
     return element_dtype(kind).type(_NOT_A_NUMBER.get(kind, 0))
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kernelmate.backends.emulator.order import Order
 
 _MOST_CELLS = 64 << 20
-"""Maximum of pairs of a completion and a thread that are tracked; later copies count as known to everyone."""
+"""Maximum number of pairs of a completion and a thread that are tracked; later copies count as known to everyone."""
 _MOST_OBSERVATIONS = 1024
-"""Observations kept per barrier; what older ones made known counts as known to everyone."""
+"""Maximum number of observations kept per barrier; copies that older ones made visible count as visible to everyone."""
 _MOST_FENCES = 64
-"""Proxy fences kept; a write before the oldest one counts as fenced."""
+"""Maximum number of proxy fences kept; a write before the oldest one counts as fenced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ publishes its knowledge; a thread that reads the value by a strong read followed
 learns it. Atomics in between propagate it. Scopes limit both: other blocks of the cluster need cluster scope on both
 sides, others gpu scope.
 
-Three habits of CUDA code that the letter of the model does not cover, and every GPU keeps, count as order too: a block
+Three patterns of CUDA code that the memory model does not cover, but that work on every GPU, count as order too: a block
 or warp barrier after the strong read stands for the reader's fence; stores that each thread fenced before a barrier are
 published by the thread that signals after it; and what a thread learns between its fence and its signal is passed on.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CTA, CLUSTER, GPU, SYS = 1, 2, 3, 4
 """Memory scopes, wider ones larger. Each includes the narrower ones; the device is all that runs here."""
 MOST_EVENTS = 200_000
-"""Maximum of releases and acquires tracked individually; a launch with more gets the benefit of the doubt afterwards."""
+"""Maximum number of releases and acquires tracked individually; a launch with more gets the benefit of the doubt afterwards."""
 _ENTRIES_KEPT = 4096
 
 
@@ -193,7 +193,7 @@ class Visibility:
             self._by_slot.update({int(slot): dict(together) for slot in np.flatnonzero(members)})
 
     def warp_barrier(self, lanes: Array) -> None:
-        """Handles a warp barrier: knowledge and reads of one lane become known to those that it meets."""
+        """Handles a warp barrier: observations and reads of each lane become known to the other lanes at the barrier."""
         if not self._pending and not self._by_lane:
             return
         self._learn(lanes, SYS)
@@ -270,7 +270,7 @@ class Visibility:
         log.add(releases_of.items(), self._known(lane))
 
     def _known(self, lane: int) -> Known:
-        """Returns what a lane knows, by itself or with its warp or block."""
+        """Returns the accesses that happen before a lane's next one, for the lane itself or shared with its warp or block."""
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))
         _merge(known, self._by_warp.get(lane >> 5, {}))

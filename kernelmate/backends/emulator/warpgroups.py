@@ -85,7 +85,7 @@ class SharedLayout:
         return np.asarray(within + chunk % width * CHUNK + chunk // width * outer)
 
     def swizzled(self, addresses: Array) -> Array:
-        """Returns the addresses at which the chunks at some addresses of the unswizzled layout are."""
+        """Converts addresses of chunks in the unswizzled layout to their addresses in the swizzled one."""
         mask = _CHUNKS_OF_MODE[self.mode] - 1
         phase = ((addresses >> 7) - self.base) & mask
         return np.asarray(addresses ^ (phase << 4))

@@ -9,7 +9,7 @@ from kernelmate.checks.trials import LaunchOutcome
 
 
 def find(first: LaunchOutcome, other: LaunchOutcome, apart: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the output that is equal in both launches, and a sentence; None without one.
+    """Returns the output that is equal in both launches, and a sentence; None if there is none.
 
     Args:
         first: one launch.

@@ -21,7 +21,7 @@ LEAST_SHARE = 1 / 8
 
 
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
-    """Returns the output that is rounded in one direction, and a sentence about it; None without one.
+    """Returns the output that is rounded in one direction, and a sentence about it; None if there is none.
 
     Args:
         outcome: the candidate's launch.

@@ -41,7 +41,7 @@ def kept(contract: Contract, got: Array, want: Array) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays, ptx: str) -> tuple[str, str] | None:
-    """Returns the output that was flushed, and a sentence about it; None without one.
+    """Returns the output that was flushed, and a sentence about it; None if there is none.
 
     Args:
         outcome: the candidate's launch.

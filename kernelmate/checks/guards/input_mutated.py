@@ -8,7 +8,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns the input that the launch modified, and a sentence; None without one."""
+    """Returns the input that the launch modified, and a sentence; None if there is none."""
     for argument in contract.args:
         if argument.direction != "in" or argument.name not in outcome.result.arrays:
             continue

@@ -51,7 +51,7 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
 
 
 def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCode, tuple[str, str]] | None:
-    """Returns the finding's code, the output that lost bits, and a sentence about it; None without one.
+    """Returns the finding's code, the output that lost bits, and a sentence about it; None if there is none.
 
     Args:
         outcome: the candidate's launch.

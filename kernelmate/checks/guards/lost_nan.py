@@ -36,7 +36,7 @@ def agreed(given: Arrays, got: Array, want: Array) -> Array:
 def find(
     outcome: LaunchOutcome, bound: Arrays, answer: ExpectedOutputs | None, closer: Closer
 ) -> tuple[str, str] | None:
-    """Returns the output that differs where baseline and reference agree, and a sentence; None without one.
+    """Returns the output that differs where baseline and reference agree, and a sentence; None if there is none.
 
     Args:
         outcome: the candidate's launch.

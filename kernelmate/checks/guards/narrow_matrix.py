@@ -43,7 +43,7 @@ class MatrixInstruction:
     Attributes:
         opcode: as nvdisasm prints it: `HMMA.16816.F32.BF16`.
         line: line of the unit's text; None for code from elsewhere.
-        product_bits: significant bits of the multiplied numbers; None if the opcode does not tell.
+        product_bits: significant bits of the multiplied numbers; None if the opcode does not determine it.
         float16_sum: True if the accumulator is float16.
     """
 

@@ -13,7 +13,7 @@ from kernelmate.records import Contract
 def find(
     contract: Contract, one: LaunchOutcome, two: LaunchOutcome, allowed: Expected | None
 ) -> tuple[str, str, bool] | None:
-    """Returns the output that differs, a sentence, and whether it differs beyond the tolerance; None without one.
+    """Returns the output that differs, a sentence, and whether it differs beyond the tolerance; None if there is none.
 
     Args:
         contract: defines the outputs.

@@ -52,7 +52,7 @@ def nearest(got: Array, want: Array, allowed: Allowed, name: str) -> Array | Non
 
 
 def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
-    """Returns the output with a few elements that are off, and a sentence about it; None without one.
+    """Returns the output with a few elements that are off, and a sentence about it; None if there is none.
 
     Args:
         outcome: the candidate's launch.

@@ -10,7 +10,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, first: LaunchOutcome, second: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns an output not completely written, or an `inout` array left unchanged, and a sentence; None without one.
+    """Returns an output not completely written, or an `inout` array left unchanged, and a sentence; None if there is none.
 
     `second` ran with outputs poisoned differently.
     """

@@ -8,7 +8,7 @@ from kernelmate.records import Contract, Size
 
 
 def find(contract: Contract, bench: Bench, size: Size, later: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns an output that differs from that of a freshly loaded module, and a sentence; None without one.
+    """Returns an output that differs from that of a freshly loaded module, and a sentence; None if there is none.
 
     Inputs, schedule and poison are equal, so only state kept in the module can make the difference. Launches that
     differ even between two fresh modules give no result here; other guards report them.

@@ -7,7 +7,7 @@ import math
 from kernelmate.records import Counters, Speedup
 
 FROM = 2.0
-"""Speedup below which none is suspicious: caches, clocks and latencies alone can cause as much."""
+"""Largest speedup that is never suspicious: caches, clocks and latencies can cause as much."""
 
 FACTOR = 3.0
 """Factor by which a speedup may exceed the explained one.

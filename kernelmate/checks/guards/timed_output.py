@@ -12,7 +12,7 @@ from kernelmate.records import Contract
 def find(
     contract: Contract, judged: Mapping[str, Array], answer: ExpectedOutputs | None, outputs: Mapping[str, Array]
 ) -> tuple[str, str] | None:
-    """Returns the output that differs from the judged launch, and a sentence; None without one.
+    """Returns the output that differs from the judged launch, and a sentence; None if there is none.
 
     Equal inputs give equal outputs, or, where the order in which threads add differs, outputs within the tolerance.
 

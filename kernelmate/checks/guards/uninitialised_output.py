@@ -8,7 +8,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns the `out` argument whose old contents the launch loaded, and a sentence; None without one."""
+    """Returns the `out` argument whose old contents the launch loaded, and a sentence; None if there is none."""
     for argument in contract.args:
         if only_written(argument) and argument.name in outcome.result.reads:
             name = argument.name

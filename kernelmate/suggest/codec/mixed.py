@@ -72,7 +72,7 @@ def fill_tokens() -> tuple[str, ...]:
 
 
 def filled(question: Question) -> list[str]:
-    """Returns the token of the ratio at the timed size; empty if the launch or the GPU is unknown."""
+    """Returns the token for the share of the GPU that the launch fills at the timed size; empty if the launch or the GPU is unknown."""
     try:
         request = request_of(question)
         size = request.contract.sizes[0] if question.size is None else question.size

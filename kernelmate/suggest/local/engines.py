@@ -11,7 +11,7 @@ _KEPT: list[object] = []
 
 
 def engine_name() -> str | None:
-    """Returns the package that would be used; None without one."""
+    """Returns the package that would be used; None if there is none."""
     return next((name for name in ("xllamacpp", "llama_cpp") if find_spec(name) is not None), None)
 
 

@@ -69,7 +69,7 @@ class ModelLibrary:
 
     Args:
         folder: folder of the list and of downloaded models; None for the user's own.
-        starter: the shipped model, used if the user has chosen none; None without one.
+        starter: the shipped model, used if the user has chosen none; None if there is none.
     """
 
     def __init__(self, folder: Path | None = None, starter: LocalModelFile | None = None) -> None:

@@ -125,7 +125,7 @@ class ModelServer:
             return self._endpoint(self._start(self._engine_settings(model), identity, engine, stop))
 
     def running(self) -> ServerState | None:
-        """Returns the running server; None without one."""
+        """Returns the running server; None if there is none."""
         state = read_state(self.file)
         return state if state is not None and _alive(state) else None
 
@@ -301,7 +301,7 @@ def _free_memory() -> int | None:
 
 
 def _gpu() -> str | None:
-    """Returns the UUID of CUDA's first GPU, which gets the layers; None without one."""
+    """Returns the UUID of CUDA's first GPU, which gets the layers; None if there is none."""
     from kernelmate.backends.cuda.driver import read_driver
 
     driver = read_driver()
@@ -309,7 +309,7 @@ def _gpu() -> str | None:
 
 
 def _free_gpu_memory() -> int | None:
-    """Returns the free memory of CUDA's first GPU in bytes; None without one, or without NVML."""
+    """Returns the free memory of CUDA's first GPU in bytes; None if there is none, or without NVML."""
     uuid = _gpu()
     if uuid is None:
         return None

@@ -46,7 +46,7 @@ def default_file() -> Path:
 
 
 def read_state(file: Path) -> ServerState | None:
-    """Returns the server that the file describes; None without one, or if other users can access the file."""
+    """Returns the server that the file describes; None if there is none, or if other users can access the file."""
     try:
         if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
             return None
@@ -56,7 +56,7 @@ def read_state(file: Path) -> ServerState | None:
 
 
 def write_state(file: Path, state: ServerState) -> None:
-    """Writes the state file atomically, readable for the user alone."""
+    """Writes the state file atomically, readable only by the user."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(file, json.dumps(asdict(state)))
 

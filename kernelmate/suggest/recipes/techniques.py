@@ -1,4 +1,4 @@
-"""The techniques that recipes end in a kernel: patterns of their names in comments, and replacements."""
+"""The techniques that recipes remove from a kernel: patterns of their names in comments, and replacements."""
 
 from __future__ import annotations
 

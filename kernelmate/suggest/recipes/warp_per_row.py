@@ -1,4 +1,4 @@
-"""Replaces a thread that processes a row (or any list) alone by a warp.
+"""Replaces a single thread that processes a row (or any list) by a warp.
 
 Applies to kernels in which each thread has an index of its own, works below a bound, and combines elements in loops
 into sums, products, extremes or the position of an extreme, or stores one element per iteration. Each of the 32 lanes

@@ -20,7 +20,7 @@ class IndexBounds:
     """Bounds of index expressions of a program over all sizes that its contract permits.
 
     Program numbers, loop variables and `tl.arange` begin at 0. The last program of a grid of `cdiv(n, B)` begins at
-    `n - B` if B divides n, and so does the last turn of `range(0, n, B)`.
+    `n - B` if B divides n, and so does the last iteration of `range(0, n, B)`.
 
     Args:
         program: the kernel.
@@ -100,7 +100,7 @@ class IndexBounds:
         return -(-least // multiple) * multiple
 
     def _collect(self, node: ast.expr, factor: int, terms: dict[str, tuple[int, ast.expr]]) -> bool:
-        """Adds the terms of a sum, each a factor and what it multiplies; returns False for what is no such sum."""
+        """Adds the terms of a sum, each a factor and what it multiplies; returns False for any other expression."""
         node = self._program.resolved(node)
         number = self._program.number(node)
         match node:
@@ -167,7 +167,7 @@ class IndexBounds:
             yield f"cdiv({size}, {step})" if step > 1 else size, step
 
     def _last(self, factor: int, count: str, step: int) -> Form | None:
-        """Returns the value of the last turn, times a factor, of `count` turns by a step."""
+        """Returns the value of the last of `count` iterations with a step, times a factor."""
         if count.isdigit():
             return {"": factor * step * (int(count) - 1)}
         if count.isidentifier():

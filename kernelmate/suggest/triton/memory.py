@@ -163,8 +163,8 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
 def wide_loads(program: TritonProgram) -> Iterator[TritonRewrite]:
     """Yields the kernel with sizes written as multiples of what `require` says divides them.
 
-    Triton itself knows multiples of 16 alone (triton/runtime/jit.py, specialisation), and `tl.multiple_of` of a
-    parameter says nothing to it; of `n // 4 * 4` it knows that rows begin at a multiple of 4 elements.
+    Triton itself recognises only multiples of 16 (triton/runtime/jit.py, specialisation) and ignores `tl.multiple_of`
+    of a parameter; from `n // 4 * 4` it derives that rows begin at a multiple of 4 elements.
     """
     bounds = IndexBounds(program)
     narrowest = min((ITEM_BYTES[one.dtype] for one in program.contract.args if one.shape is not None), default=WIDEST)

@@ -193,7 +193,7 @@ def _operand(text: str) -> str:
 
 
 def _named(program: TritonProgram, call: ast.AST) -> str | None:
-    """Returns the name that is bound to a call alone; None without one."""
+    """Returns the name whose only value is this call; None if there is none."""
     found = [name for name, value in program.pairs(program.file.statement(call)) if value is call]
     return found[0] if found and program.definition(found[0]) is not None else None
 

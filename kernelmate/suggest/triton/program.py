@@ -214,7 +214,7 @@ class TritonProgram:
         return None if module is None else f"{module}.{name}"
 
     def module_name(self, module: str) -> str | None:
-        """Returns the name by which the file imports a module of triton; None without one."""
+        """Returns the name by which the file imports a module of triton; None if there is none."""
         return next((own for own, meanings in self._library.items() if module in meanings), None)
 
     def given(self, call: ast.Call, name: str) -> ast.expr | None:
@@ -364,7 +364,7 @@ class TritonProgram:
         return None if contract is None else (kernel, contract)
 
     def _without_unused(self, kernel: Kernel, used: frozenset[str]) -> Kernel | None:
-        """Returns a kernel without its first assignment to a name that was used before; None without one."""
+        """Returns the kernel without its first assignment to a name that was used before and no longer is; None if there is none."""
         program = TritonProgram(kernel, self.contract, self.target)
         needed = _loaded(program.function)
         for node in program.nodes:

@@ -178,7 +178,7 @@ def _merged_loads(program: TritonProgram) -> tuple[TritonProgram, dict[str, int]
 
 
 def _name_of(program: TritonProgram, call: ast.Call, same: Sequence[ast.Call]) -> str | None:
-    """Returns the name that is bound to a load alone, wherever it is bound; None without one."""
+    """Returns the name whose only value, at every assignment, is this load; None if there is none."""
     for name, value in program.pairs(program.file.statement(call)):
         if value is call and all(bound in same for bound in program.bound(name)):
             return name

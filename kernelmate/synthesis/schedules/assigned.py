@@ -34,7 +34,7 @@ LANES = 128
 """Fewest threads that look for a later place of the same row."""
 
 MOST_ROWS = 4096
-"""Rows of a block: 16 KB of shared memory."""
+"""Maximum number of rows of a block: 16 KB of shared memory."""
 
 
 def is_place(graph: Graph, node: Node) -> bool:
@@ -49,7 +49,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields the generated kernel.
 
     Raises:
-        Refused: it is no assignment by index along the results' first axis.
+        Refused: it is not an assignment by index along the results' first axis.
     """
     graph = without_reshapes(graph)
     shape = graph.nodes[graph.outputs[0]].shape
@@ -134,7 +134,7 @@ class _Assigned(Gather):
         return f"static_cast<long long>({self.names.i})" if of_places else super()._leaf(key)
 
     def _numbered(self) -> tuple[list[str], list[str], str]:
-        """Returns what does not depend on the place, the statements that compute its row's number, and that number."""
+        """Returns the statements that do not depend on the position, those that compute the index of its row, and that index."""
         kernel, plan = self.kernel, self.plan
         numbers = plan.operands(self.place)[0]
         while plan.node(numbers).op == "cast" and plan.graph.nodes[plan.node(numbers).args[0]].dtype[:3] in ("int", "uin"):  # fmt: skip

@@ -100,7 +100,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """Yields the generated kernel.
 
     Raises:
-        Refused: it is no filter along the last axis of vectors or rows, or its taps are few or of a fixed number.
+        Refused: it is not a filter along the last axis of vectors or rows, or its taps are few or of a fixed number.
     """
     yield _FilterText(_plan(graph), kernel.again()).written()
 

@@ -71,7 +71,7 @@ def bins_of(graph: Graph) -> Elements:
     """Returns bins and samples as two axes.
 
     Raises:
-        Refused: there is more than one sum by number, or another result.
+        Refused: there is more than one sum by index, or another result.
     """
     graph = without_reshapes(graph)
     scatters = [node for node in graph.nodes if node.op == "scatter"]

@@ -224,7 +224,7 @@ class Passes:
         return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
     def _with_position(self, key: Key, found: Mapping[int, ReductionLocals]) -> ReductionLocals | None:
-        """Returns the argmax or argmin that shares a local with a maximum or minimum; None without one."""
+        """Returns the argmax or argmin that shares a local with a maximum or minimum; None if there is none."""
         node = self.plan.node(key)
         alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
         return next((one for one in alike if self.plan.node(one.key).args == node.args), None)

@@ -30,7 +30,7 @@ class RowLoops(RowElements):
         team: the threads that compute a row.
         outputs: names of the results.
         last: end of the part of a row that a pass reads.
-        end: end of a row by a mask; None without one.
+        end: end of a row by a mask; None if there is none.
         ahead: number of elements whose loads are in flight at once; 0 for one pack.
         kept: arrays whose packs stay in registers for the next pass, if all threads together can keep a row.
         registers: registers of a thread for kept values.

@@ -33,7 +33,7 @@ BLOCKS = 1056
 """Eight blocks for each of 132 multiprocessors, so that all blocks search at the same time."""
 
 MOST_SEARCHED = 1 << 26
-"""Pairs of a result and a sample that are compared at most where each result searches all samples."""
+"""Maximum number of pairs of a result and a sample that are compared if each result searches all samples."""
 
 SUMMED = 2
 """The axis of the indices, after those of the result."""
@@ -339,7 +339,7 @@ class _RowSums:
 
 
 def as_masked(graph: Graph, kernel: KernelText) -> Graph:
-    """Returns a graph in which sums and extremes by number are reductions of all samples, without those with other numbers.
+    """Returns a graph in which sums and extremes by index are reductions over all samples that skip samples with other indices.
 
     Each result then searches all samples for its own, in the same order in each run.
 
@@ -360,7 +360,7 @@ def as_masked(graph: Graph, kernel: KernelText) -> Graph:
 
 
 def _masked(nodes: list[Node], scatter: Node) -> Node:
-    """Returns the reduction of all samples that equals a sum or an extreme by number, after adding the nodes that it needs."""
+    """Returns the reduction over all samples that equals a sum or an extreme by index, after adding the nodes that it needs."""
 
     def add(node: Node) -> int:
         nodes.append(node)
@@ -398,7 +398,7 @@ def _neutral(kind: str, dtype: str) -> float:
 
 
 def _uses_sums(graph: Graph) -> bool:
-    """Returns True if something is computed of sums by number, other than what they are added to."""
+    """Returns True if sums by index are used for anything other than the argument to which they are added."""
     sums = set[int]()
     for index, node in enumerate(graph.nodes):
         added = node.op == "map" and node.data == ("add",)

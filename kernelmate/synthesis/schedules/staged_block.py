@@ -26,10 +26,10 @@ from kernelmate.synthesis.schedules.stage_text import BlockValues, StageSteps, S
 from kernelmate.synthesis.size_text import MissingSize
 
 MOST_AGAIN = 1 << 22
-"""Terms that all blocks together compute again at most: a few microseconds of a GPU."""
+"""Maximum number of terms that all blocks together compute again: a few microseconds of a GPU."""
 
 MOST_IN_TURN = 1 << 21
-"""Terms that one multiprocessor computes at most where other multiprocessors are idle."""
+"""Maximum number of terms that one multiprocessor computes while others are idle."""
 
 TRIED, LARGEST = 257, 227 * 1024
 """A size that kernels have to run at, although the contract lists smaller ones, and the bytes of shared memory that compute capability

@@ -27,7 +27,7 @@ BLOCK = 128
 """Threads per block: few, since results are few and each takes as long as all steps."""
 
 MOST_STATES = 8
-"""States that a lane keeps in registers."""
+"""Maximum number of states that a lane keeps in registers."""
 
 AHEAD = 4
 """Number of steps whose loads overlap: states depend on each other, loads do not."""
@@ -118,7 +118,7 @@ def _is_sum(graph: Graph, output: int) -> bool:
 
 
 def _is_straight(plan: _States) -> bool:
-    """True if each result needs the states of its own step alone, or the last ones."""
+    """True if each result needs only the states of its own step, or the last ones."""
     whole = tuple(range(len(plan.domain)))
     last = tuple(None if axis == plan.along else axis for axis in whole)
     found = [key for key in walk(plan) if plan.node(key).op in ("recur", "scan", "state")]
@@ -143,7 +143,7 @@ class _StateText:
     Attributes:
         carried: the key of the states after each step.
         sums: the sum of each result.
-        turns: True if there may be more states than registers hold: they are then taken in turns, which add to the results.
+        turns: True if there may be more states than registers hold: they are then processed in groups, each of which adds to the results.
         at: the position along each axis.
     """
 
@@ -326,7 +326,7 @@ class _StateText:
         ]
 
     def _results(self) -> list[str]:
-        """Returns statements that store the results of a step, to which the turns over states add."""
+        """Returns statements that store the results of a step, to which each group of states adds."""
         plan, expressions, names = self.plan, self.expressions, self.names
         places = [f"{name}[{self._address(key[1])}]" for key, name in self.results]
         lines: list[str] = []

@@ -94,7 +94,7 @@ class _Later:
         return len(self.nodes) - 1
 
     def _joins_first(self, node: Node, axis: int) -> bool:
-        """Returns True if a window has its own source at position 0 of an axis alone."""
+        """Returns True if a window has its own source only at position 0 of an axis."""
         maps, sides = [AxisMap.of(one) for one in node.data], self.nodes[node.args[0]].shape
         plain = [one.terms == ((place, 1),) and one.offset == "0" and one.every == 1 for place, one in enumerate(maps)]
         within = [one.beyond == ORDINARY or place == axis for place, one in enumerate(maps)]
@@ -252,7 +252,7 @@ class SweepLoops:
         return next(place for place, loop in enumerate(self.loops) if number in loop.stores)
 
     def roots(self, place: int) -> list[Key]:
-        """Returns what a loop computes in each step."""
+        """Returns the values that a loop computes in each step."""
         loop = self.loops[place]
         found = [self.keys[one] for one in loop.stores]
         found += [self.plan.operands(key)[0] for key in loop.folds]

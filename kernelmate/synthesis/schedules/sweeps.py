@@ -1,6 +1,6 @@
 """Several loops along one axis, each in terms of the results of those before it: tridiagonal systems, filters forwards and backwards.
 
-A thread for each result without that axis runs all loops. What a later loop needs of an earlier one's steps is kept in a result's own array
+A thread for each result without that axis runs all loops. Values of each step that a later loop needs are kept in a result's own array
 if that is written last, or else in shared memory, a column for each thread. Traffic: that of the reference, and each kept result twice.
 """
 

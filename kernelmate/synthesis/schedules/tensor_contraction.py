@@ -3,7 +3,7 @@
 Tiles of both operands are copied to shared memory by `cp.async`, several of them under way while one is multiplied. Each row of a
 tile is cut into chunks of 16 bytes, whose places are exchanged by the row's number, so that the eight rows that `ldmatrix` reads
 at a time lie in different banks. An operand whose contiguous axis is the sum's is read as it is, another one is transposed by
-`ldmatrix`. Where arrays are not aligned, or end within a chunk, a thread puts the chunk together from single elements.
+`ldmatrix`. If arrays are not aligned, or end within a chunk, a thread assembles the chunk from single elements.
 
 Traffic: of M x N results over K, tiles of m x n read each array N / n and M / m times, nearly all from L2. Arithmetic: M x N x K
 products with sums in float (or int), m x n for each (m + n) elements that are copied.

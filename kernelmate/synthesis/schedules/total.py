@@ -178,9 +178,9 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns what an output adds to its earlier contents, a sum or a multiple of one; None for anything else.
+        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one; else None.
 
-        An output that is zero before each launch, and to which the old kernel adds, may be the sum alone.
+        An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """
         node = self.plan.node(key)
         if self._is_cleared(name) and self._is_multiple(key):
@@ -283,7 +283,7 @@ class _Total(Passes):
         return found
 
     def _combination(self) -> list[str]:
-        """Returns statements after which only the last block goes on, with the results of all blocks.
+        """Returns statements after which only the last block continues, with the results of all blocks.
 
         Raises:
             Refused: the contract's scratch arrays do not suffice.

@@ -26,10 +26,10 @@ FEW_LANES = 4
 """Lanes that share an element if elements are neighbours in memory: a warp then reads eight of them, a sector of 32 bytes."""
 
 MOST_REPEATED = 1 << 22
-"""Terms of sums that all blocks together compute again: a few microseconds of a GPU."""
+"""Maximum number of terms of sums that all blocks together compute again: a few microseconds of a GPU."""
 
 MOST_IN_BLOCK = 1 << 20
-"""Terms that a single block reduces at most, where no other one shares the work."""
+"""Maximum number of terms that a single block reduces if no other one shares the work."""
 
 
 def is_over_vectors(graph: Graph) -> bool:

@@ -45,7 +45,7 @@ def _strip(plan: Windows, key: Key) -> Strip:
 
 
 def _distance(plan: Windows, key: Key) -> Linear | None:
-    """Returns an element's column offset from the thread's; None without one, or if its row may not exist."""
+    """Returns an element's column offset from the thread's; None if there is none, or if its row may not exist."""
     *rows, last = key[1]
     column = column_of(plan)
     if last is None or any(one is None or "value(" in str(one) for one in key[1]):

@@ -38,7 +38,7 @@ class LaunchJob(msgspec.Struct, frozen=True):
     """Launches to be made: the candidate of a task at some of its sizes, on one GPU.
 
     Attributes:
-        headline_only: launch at the first size alone.
+        headline_only: launch only at the first size.
     """
 
     task: JudgeTask

@@ -49,7 +49,7 @@ def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, head
         options: the options of the tool.
         task: what to launch.
         device: the GPU's number.
-        headline_only: launch at the first size alone.
+        headline_only: launch only at the first size.
 
     Raises:
         ToolFailed: the tool is absent, does not start, or did not end in time.

@@ -46,7 +46,7 @@ MOST_VERSIONS = 200
 
 
 async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns what limits a kernel, by line, below the answer to a question, which `prompt` is; null if cancelled.
+    """Returns the causes that limit a kernel, by line, below the answer if `prompt` is a question; null if cancelled.
 
     The present text is benchmarked first if it was not judged.
     """
@@ -139,7 +139,7 @@ async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def doctor(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Returns what this machine has and lacks, with remedies.
+    """Returns the checks of this machine, with remedies for missing parts.
 
     The settings are those of a document if the argument names one.
     """

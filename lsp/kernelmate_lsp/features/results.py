@@ -132,7 +132,7 @@ def _drawn(scene: Scene) -> str:
 
 
 def _newest_search(place: CommandTarget) -> SearchOutcome | None:
-    """Returns the last search; None without one, or if a benchmark is newer."""
+    """Returns the last search; None if there is none, or if a benchmark is newer."""
     found, benched = place.known.found.get(place.spot.id), place.known.benchmark_of(place.spot)
     return found if found is not None and (benched is None or found.at >= benched.at) else None
 

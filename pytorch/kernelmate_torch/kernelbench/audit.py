@@ -1,7 +1,7 @@
 """Audits one task: chooses sizes at which it can be called often, and collects what each kind of check finds.
 
 The checks of its answers and inputs find constants that pass, inputs and parameters that do not matter, and degenerate
-inputs. Used in the module's own process alone.
+inputs. Used only in the module's own process.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def parameter_findings(subject: Subject, where: str) -> list[TaskFinding]:
 
 
 def _redrawn(values: torch.Tensor) -> torch.Tensor:
-    """Returns other values of the same distribution: the same in another order, or others where all are equal."""
+    """Returns other values of a similar distribution: the same values in another order, or different values if all are equal."""
     flat = values.reshape(-1)
     if bool((flat == flat[0]).all()):
         return values + (abs(flat[0].item()) or 1.0) * torch.linspace(-1.0, 1.0, flat.numel(), dtype=values.dtype).reshape(values.shape) / 2 + 0.25  # fmt: skip
@@ -198,7 +198,7 @@ CONSTANT = frozenset({"zeros-pass", "constant-passes", "answer-repeats"})
 
 
 def audit_task(path: Path, seed: int, tolerance: tuple[float, float], full_s: float = FULL_RUN_S) -> TaskAudit:
-    """Returns what the audit finds about a task; the reason why it could not be run, if it could not.
+    """Returns the audit's findings on a task, or the reason why the task could not be run.
 
     Args:
         path: the task's file, with `Model`, `get_inputs` and `get_init_inputs`.
@@ -245,7 +245,7 @@ class _Collected:
         self.replaced = 0
 
     def check(self, what: str, check: Callable[[], list[TaskFinding]]) -> None:
-        """Adds what a check finds; one that fails leaves a note and the other checks."""
+        """Adds the findings of a check; a check that fails leaves a note and does not affect the others."""
         try:
             self.findings += check()
         except Exception as error:  # noqa: BLE001 -- whatever a module does at changed inputs or results

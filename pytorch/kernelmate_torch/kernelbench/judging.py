@@ -150,7 +150,7 @@ class _Comparison:
         return ""
 
     def findings(self) -> list[TaskFinding]:
-        """Returns what is wrong with the results, the cause of wrong values first."""
+        """Returns the findings on the results, the cause of wrong values first."""
         return [*self._values(), *self._mutated(), *self._later()]
 
     def _values(self) -> list[TaskFinding]:
@@ -173,7 +173,7 @@ class _Comparison:
         ]
 
     def _cause(self, wrong: Sequence[int]) -> TaskFinding | None:
-        """Returns what the wrong results are, if they are the same for all inputs, an earlier answer, or a part."""
+        """Returns the finding for wrong results that are the same for all inputs, equal an earlier answer, or are right in part; else None."""
         digests = ["".join(digest(one) for one in made) if made else "" for made in self._made]
         if self._wrong[0] and len(set(digests[: len(self._wrong)])) == 1 and len(digests) > 2:
             return TaskFinding("constant-output", "error", f"The result is the same for all {len(self._wrong)} inputs, and wrong for {len(wrong)}.")  # fmt: skip

@@ -208,7 +208,7 @@ class CandidateVerdict(msgspec.Struct, frozen=True):
         deviation: the largest, relative to the largest magnitude.
         smaller: numbers that were made smaller for the comparison.
         findings: errors first.
-        time_us: its time on a GPU; None without one.
+        time_us: its time on a GPU; None if there is none.
         speeds: by baseline: `eager`, `compile`, `max-autotune`.
         roof_share: share of the GPU's roof that it reaches.
         device: the GPU's name; empty without one.
@@ -234,7 +234,7 @@ class BenchmarkedTask(msgspec.Struct, frozen=True):
         task: path below the folder.
         key: hash of the contents of the task's file and of the settings of the audit.
         audit: of the task.
-        candidate: the verdict on its candidate; None without one.
+        candidate: the verdict on its candidate; None if there is none.
         candidate_key: hash of the candidate's files, of `key`, the settings and the GPU; empty without a candidate.
         tolerance: absolute and relative, of the benchmark.
     """

@@ -19,7 +19,7 @@ class KeptResults(msgspec.Struct, frozen=True):
     """The content of a results file.
 
     Attributes:
-        schema: version of the form.
+        schema: version of the file format.
         tasks: names of all tasks that were chosen, of which shards have a part each.
         results: by task.
     """

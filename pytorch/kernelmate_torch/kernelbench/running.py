@@ -158,7 +158,7 @@ class BenchmarkRunner:
     def _run(
         self, process: ModuleProcess, task: BenchmarkTask, candidate: Path, prepared: PreparedTask
     ) -> CandidateRun | TaskFinding:
-        """Returns what a candidate gave; its results stay in files of its process's scratch folder."""
+        """Returns the run of a candidate; its results stay in files in its process's scratch folder."""
         asked = {
             "do": "run", "task": str(task.path), "candidate": str(candidate), "seed": self._settings.seed,
             "limit": prepared.limit, "cases": prepared.cases, "scratch": str(process.scratch),

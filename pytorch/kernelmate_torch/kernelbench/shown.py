@@ -27,7 +27,7 @@ class FastShare:
     """fast_p for one p.
 
     Attributes:
-        p: the speed-up that is exceeded; 0 asks for right results alone.
+        p: the speed-up that is exceeded; 0 requires only right results.
         baseline: whose time is compared; None for p = 0.
         audited: False for the benchmark's own rule over all tasks, True for agreement with float64 over tasks without a flaw.
         share: of the tasks.
@@ -45,7 +45,7 @@ class FastShare:
 
 
 def fast_shares(results: Sequence[BenchmarkedTask]) -> list[FastShare]:
-    """Returns fast_p raw and audited: for p = 0 alone where no candidate has a time, else for each baseline that has one.
+    """Returns fast_p raw and audited: only for p = 0 if no candidate has a time, else for each baseline that has one.
 
     A task without a candidate counts as one with a wrong candidate, one whose candidate needs a GPU that is not there is left out.
     """

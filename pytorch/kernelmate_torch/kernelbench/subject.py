@@ -1,6 +1,6 @@
 """A task as the audit runs it: its module in training mode, as the benchmark calls it, its tape, and drawn inputs.
 
-Used in the module's own process alone.
+Used only in the module's own process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SMALLEST_INPUTS = 1 << 12
 CALIBRATION, CHECKS = 101, (202, 303)
 """Seeds of the inputs from which constants are taken, and of those at which answers are compared."""
 OTHERS = (("normal", 404), ("wide", 505), ("uniform", 606))
-"""Distributions and seeds of inputs that tell properties of the computation from those of the task's own inputs."""
+"""Distributions and seeds of inputs that separate properties of the computation from those of the task's own inputs."""
 
 PIECE = 1 << 20
 """Elements that are compared at once."""
@@ -76,7 +76,7 @@ class SizeFacts:
 
 
 def size_facts(path: Path, seed: int, limit: int | None) -> SizeFacts:
-    """Returns what a call costs with inputs of up to `limit` bytes (None: the task's own sizes).
+    """Returns the cost of a call with inputs of up to `limit` bytes (None: the task's own sizes).
 
     Raises:
         Refusal: the file or its module need a change.
@@ -172,7 +172,7 @@ class Subject:
 
     @property
     def weights(self) -> Tape:
-        """Returns the tape by which shares of work are told: of the task's own sizes where there is one."""
+        """Returns the tape from which shares of work are computed: that of the task's own sizes if there is one."""
         return self._own_tape or self.tape
 
     def own(self, seed: int) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Notices what a candidate changed around itself: functions of PyTorch, timers and the judge, global settings, its text's reach.
+"""Detects changes that a candidate made outside itself: to functions of PyTorch, timers and the judge, and to global settings; and finds code that reaches into its process.
 
 What runs in the candidate's own process can in the end be evaded by it; results are therefore compared in another process.
 """
@@ -31,7 +31,7 @@ TRUSTED = ("torch", "triton", "cupy", "numpy")
 
 
 def text_findings(path: Path, task: Path) -> list[TaskFinding]:
-    """Returns what a candidate's syntax tree shows: reaches into its process, patches, calls of the task's own `Model`."""
+    """Returns the findings from a candidate's syntax tree: access to its process, patches, calls of the task's own `Model`."""
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         tree = ast.parse(text)
@@ -98,7 +98,7 @@ class Watched:
         self._flags = {name: read() for name, read in _flags().items()}
 
     def findings(self) -> list[TaskFinding]:
-        """Returns what has changed since."""
+        """Returns a finding for each change since then."""
         found = [
             TaskFinding("torch-patched", "error", f"{owner_name}.{name} was replaced.")
             for owner_name, owner, functions in self._functions

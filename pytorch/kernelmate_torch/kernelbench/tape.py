@@ -1,7 +1,7 @@
 """Records the operations that a module runs, with the line of each, and runs them again with some of them changed.
 
 A tape holds what PyTorch executes below autograd, in place or not, with control flow already decided; it needs no export, so
-that every module that runs has one. Used in the module's own process alone.
+that every module that runs has one. Used only in the module's own process.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _filled(tree: Any, values: Mapping[int, Any]) -> Any:
 
 
 def _changed(change: Change, one: TapeOperation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Returns what a change computes; it is written into the first argument where the operation works in place."""
+    """Returns the value that a change computes; it is written into the first argument if the operation works in place."""
     made = change(one, args, kwargs)
     if one.writes and torch.is_tensor(args[0]):
         args[0].copy_(made)

@@ -35,7 +35,7 @@ class BenchmarkTask:
 
     @property
     def level(self) -> int | None:
-        """Returns the number of the folder `levelN` that it lies in; None without one."""
+        """Returns the number of the folder `levelN` that it lies in; None if there is none."""
         found = [int(match[1]) for part in self.name.split("/")[:-1] if (match := _LEVEL.match(part))]
         return found[-1] if found else None
 

@@ -2,7 +2,7 @@
 
 Each leg is a number of calls between two CUDA events, every call with inputs of its own whose contents were replaced just
 before the leg; together they take more than L2, so that every call reads from memory and no answer can be kept.
-Used in the confined process alone.
+Used only in the confined process.
 """
 
 from __future__ import annotations

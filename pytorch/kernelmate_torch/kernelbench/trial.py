@@ -68,7 +68,7 @@ def make_candidate(path: Path, subject: Subject, device: torch.device) -> tuple[
 def run_candidate(
     path: Path, subject: Subject, cases: Sequence[CaseFiles], scratch: Path, device: torch.device
 ) -> CandidateRun:
-    """Returns what `ModelNew` gives for each case, and for the first one again at the end.
+    """Returns the results of `ModelNew` for each case, and for the first one again at the end.
 
     Args:
         path: the candidate's file.

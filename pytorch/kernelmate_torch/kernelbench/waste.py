@@ -22,7 +22,7 @@ IDLE_SHARE = 0.5
 """Share of the operations, however short, that return their argument from which they exclude the task."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 SMALLEST = 8
-"""Smallest side of a matrix whose structure is looked at."""
+"""Smallest side of a matrix whose structure is examined."""
 EQUAL = 1e-5
 """Deviation, relative to the largest magnitude, up to which two results of an operation are the same."""
 READ_BY_PYTHON = "aten._local_scalar_dense.default"

@@ -1,4 +1,4 @@
-"""Finds the ways past a name in a function: branches, early returns, handlers and conditions that were taken in its place."""
+"""Finds the paths in a function that bypass a name: branches, early returns, handlers and conditions that were taken in its place."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Executions:
 
 
 def bypasses(executions: Executions, name: ast.AST) -> Iterator[Bypass]:
-    """Yields the ways past a name that were taken, the innermost first."""
+    """Yields the paths bypassing a name that were taken, the innermost first."""
     finder = _Finder(executions, name)
     for one in finder.all():
         if one.count > 0 or one.compiled:
@@ -122,7 +122,7 @@ def bypasses(executions: Executions, name: ast.AST) -> Iterator[Bypass]:
 
 
 class _Finder:
-    """Finds the ways past one name."""
+    """Finds the paths that bypass one name."""
 
     def __init__(self, executions: Executions, name: ast.AST) -> None:
         self.executions, self.name = executions, name
@@ -169,7 +169,7 @@ class _Finder:
                 yield self._counted("loop", parent, parent, begun, [], computes=False)
 
     def _suppressed(self, parent: ast.With | ast.AsyncWith) -> Iterator[Bypass]:
-        """Yields the way past a `with contextlib.suppress(...)`, taken at most as often as its statement began."""
+        """Yields the path that bypasses a name by `with contextlib.suppress(...)`, taken at most as often as that statement began."""
         rest = _following(self.path, parent)
         for call in (one.context_expr for one in parent.items if isinstance(one.context_expr, ast.Call)):
             if ast.unparse(call.func).rpartition(".")[2] == "suppress":

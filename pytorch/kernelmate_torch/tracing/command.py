@@ -1,4 +1,4 @@
-"""`kernelmate trace`: which kernels a program really launched, and what sent the others elsewhere."""
+"""`kernelmate trace`: which kernels a program really launched, and why the others were bypassed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ share; else 0. 2 an option needs a change, or there is no such program.""",
 def trace(
     required: tuple[str, ...], share: float | None, out: Path | None, command: tuple[str, ...], **options: Any
 ) -> int:
-    """Trace a program: which kernels it launched, and what sent the others elsewhere.
+    """Trace a program: which kernels it launched, and why the others were bypassed.
 
     Custom operators of torch.library, Triton functions and CuPy kernels are counted in forward, backward and compiled runs. For
     each that did not run, the guard, handler, graph break or registration that took another way is named, with file and line.
@@ -103,7 +103,7 @@ def _show(
 
 
 def _notes(ended: FinishedProgram, processes: Sequence[TracedProcess]) -> list[str]:
-    """Returns what a reader of the report has to know about how the program ran."""
+    """Returns the notes on the program's run that a reader of the report needs."""
     notes = []
     own = [one for one in processes if one.pid == ended.pid]
     if ended.interrupted:

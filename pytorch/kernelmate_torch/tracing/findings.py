@@ -45,7 +45,7 @@ def _names(view: TraceView, codes: Iterable[TracedCode]) -> tuple[str, ...]:
 
 
 def recorded(view: TraceView, key: str) -> Iterator[TraceFinding]:
-    """Yields what was recorded of a kernel apart from branches."""
+    """Yields the findings about a kernel that were recorded, apart from branches."""
     kernel = view.process.kernels[key]
     yield from _replaced(kernel)
     yield from _of_launches(view, kernel)
@@ -92,7 +92,7 @@ def _eager(view: TraceView, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]
 
 
 def _of_modules(view: TraceView, key: str, kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
-    """Yields cached results, and modules that `kernelmate_torch.replace` left alone."""
+    """Yields cached results, and modules that `kernelmate_torch.replace` did not replace."""
     name = (kernel["name"],)
     for one in view.process.document["caches"]:
         if key in one["kernels"] and one["hits"]:
@@ -210,7 +210,7 @@ def _replaced(kernel: Mapping[str, Any]) -> Iterator[TraceFinding]:
 
 
 def find(process: TracedProcess, expected: Iterable[str]) -> list[TraceFinding]:
-    """Returns what sent a process past its kernels.
+    """Returns the causes for which a process bypassed its kernels.
 
     Args:
         process: the record.
@@ -255,7 +255,7 @@ class _Seeker:
         return found
 
     def _past(self, key: str, visit: Visit, ran: int) -> Iterator[TraceFinding]:
-        """Yields the ways past a name that count as fallbacks."""
+        """Yields a finding for each path bypassing a name that counts as a fallback."""
         for one in bypasses(visit.executions, visit.node):
             if self._is_fallback(one, visit, ran):
                 yield self._of_bypass(key, visit, one)
@@ -327,7 +327,7 @@ class _Seeker:
         return None
 
     def _explained(self, visit: Visit, guard: str) -> str:
-        """Returns what the names in a guard stand for: the value that the program gives them, or what a function returns."""
+        """Returns the meanings of the names in a guard: the value that the program assigns, or the expression that a function returns."""
         file = self.files[visit.code.file]
         for name in dict.fromkeys(re.findall(r"(?<![.\w])[A-Za-z_]\w*(?![\w.])", guard)):
             for scope in dict.fromkeys((visit.executions.scope, file.tree)):

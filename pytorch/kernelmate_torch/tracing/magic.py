@@ -1,4 +1,4 @@
-"""`%%kernelmate_trace`: which kernels a notebook's cell launched, and what sent the others elsewhere."""
+"""`%%kernelmate_trace`: which kernels a notebook's cell launched, and why the others were bypassed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TraceMagics(Magics):
     @argument("-q", "--quiet", action="store_true", help="Show only the bypasses of the cell's kernels.")
     @cell_magic
     def kernelmate_trace(self, line: str, cell: str) -> None:
-        """Run a cell, and show which kernels it launched, and what sent the others elsewhere."""
+        """Run a cell, and show which kernels it launched, and why the others were bypassed."""
         given: Any = parse_argstring(self.kernelmate_trace, line)
         with recorded_here() as processes:
             ended = self.shell.run_cell(cell, store_history=False)  # type: ignore[union-attr, unused-ignore]

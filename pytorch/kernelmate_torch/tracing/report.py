@@ -1,6 +1,6 @@
 """The report of a traced program: kernels, launches, shares and findings, as text and as a JSON document.
 
-A kernel's share of the program's time tells what a faster one is worth, by Amdahl's law.
+By Amdahl's law, a kernel's share of the program's time bounds the gain of a faster one.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _joint(shares: Sequence[Share | None]) -> Share | None:
 def _of_other_origin(
     process: TracedProcess, required: Sequence[str], expected: Sequence[str]
 ) -> Iterator[TracedKernel]:
-    """Yields required kernels that the profiler alone saw: GPU kernels of libraries, and PyTorch's own operators."""
+    """Yields required kernels that only the profiler recorded: GPU kernels of libraries, and PyTorch's own operators."""
     times = process.document["times"]
     for name in required:
         if any(matches(name, process.kernels[key]) for key in expected):
@@ -348,7 +348,7 @@ def lines(
         required: the required kernels.
         program: how the program ended.
         notes: remarks.
-        quiet: give the findings and the required kernels alone.
+        quiet: give only the findings and the required kernels.
     """
     shown = [] if quiet else [f"traced: {program}"]
     several = len(made) > 1

@@ -1,4 +1,4 @@
-"""Names of a program that lead to kernels, with the counts of the functions that they stand in; and findings about them."""
+"""Names of a program that lead to kernels, with the counts of the functions that contain them, and findings about them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TraceFinding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visit:
-    """A name that leads to kernels, with the counts of the function that it stands in."""
+    """A name that leads to kernels, with the counts of the function that contains it."""
 
     code: TracedCode
     executions: Executions
@@ -69,7 +69,7 @@ class Visit:
 
     @property
     def line(self) -> int:
-        """Returns the line that the name stands in."""
+        """Returns the line of the name."""
         return self.node.lineno
 
     @property
@@ -148,7 +148,7 @@ def _scope(file: SourceFile, code: TracedCode) -> Scope | None:
 
 
 def cause_of(guard: str, facts: Sequence[Sequence[str]]) -> str:
-    """Returns what a guard asks about."""
+    """Returns the property that a guard tests, such as `dtype` or `shape`."""
     found = next((cause for pattern, cause in _CAUSES if re.search(pattern, guard)), "a condition")
     if found == "dtype" and any("autocast: on" in one for one in facts):
         return "dtype, under autocast"
@@ -156,10 +156,10 @@ def cause_of(guard: str, facts: Sequence[Sequence[str]]) -> str:
 
 
 def file_name(name: str) -> str:
-    """Returns a path without its folders."""
+    """Returns the last component of a path."""
     return name.rpartition("/")[2]
 
 
 def without_folders(text: str) -> str:
-    """Returns a text with the names of files alone in place of paths."""
+    """Returns a text with file names in place of paths."""
     return re.sub(r"/[^ ():]*/", "", text)

@@ -131,7 +131,7 @@ class Mending:
 
 
 def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
-    """Returns the repairs that apply, and the first whose version is correct; None without one.
+    """Returns the repairs that apply, and the first whose version is correct; None if there is none.
 
     Args:
         judge: the judge of the group.

@@ -35,7 +35,7 @@ def _machine(effort: int = 1) -> Any:
 
 @functools.cache
 def describe() -> str:
-    """Returns what compiled code depends on besides its text: LLVM's version and this CPU."""
+    """Returns a text that identifies LLVM's version and this CPU, on which compiled code depends besides its source."""
     import llvmlite
 
     llvm = _library()

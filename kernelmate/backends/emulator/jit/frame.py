@@ -96,7 +96,7 @@ class NativeFrame:
         return found
 
     def uniform(self, key: Uniform) -> ir.Value:
-        """Returns a uniform as 64 bits."""
+        """Returns a value that is uniform over the launch, as 64 bits."""
         found = self._uniforms.get(key)
         if found is None:
             place = self.uniforms.setdefault(key, len(self.uniforms))

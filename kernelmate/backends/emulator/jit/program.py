@@ -18,7 +18,7 @@ from kernelmate.backends.emulator.program import Special
 from kernelmate.version import VERSION
 
 MOST_LOADED = 64
-"""Maximum of programs in memory; the least recently used are dropped."""
+"""Maximum number of programs in memory; the least recently used are dropped."""
 _loaded: OrderedDict[str, NativeProgram] = OrderedDict()
 
 

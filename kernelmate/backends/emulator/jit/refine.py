@@ -36,7 +36,7 @@ _REGISTERED = (integers, conversions, conversions)
 ENDS = Branch | BranchTable | Exit | Trap | Barrier
 _SPACES = frozenset({"global", "const", "shared", "local"})
 LONGEST = 256
-"""Maximum of steps in a piece: LLVM's time grows faster than the code."""
+"""Maximum number of steps in a piece: LLVM's time grows faster than the code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from kernelmate.files import locked, write_atomically
 
 MOST_BYTES = 256 << 20
-"""Size of all files together from which the oldest are removed."""
+"""Total size of the files above which the oldest are removed."""
 ABANDONED_S = 3600.0
 """Age in seconds from which an unfinished file counts as abandoned by a killed process."""
 LOCKS, PATIENCE_S = 64, 20.0

@@ -20,7 +20,7 @@ class SassBlock:
     """A basic block: operations `start` to `end` (exclusive).
 
     Attributes:
-        taken: target block of its final branch; None without one.
+        taken: target block of its final branch; None if there is none.
         following: fall-through block.
         condition: predicates of that branch or exit, as written, all of which must hold; empty if unconditional.
         exits: True if it ends threads.

@@ -91,13 +91,13 @@ def step(op: SassOp, frame: ConstantBank) -> Step:
 
 _WARPS_AT_ONCE = 8192
 _MOST_WORK = 200_000_000
-"""Maximum of lanes times operations; a larger launch would take seconds to follow."""
+"""Maximum number of lanes times operations; a larger launch would take seconds to follow."""
 _CALL_COST = 2000
 """Minimum of lanes that one operation counts for."""
 _SLOW = "$__internal_"
 """Prefixes of ptxas's own functions."""
 _GONE = np.int32((1 << 15) - 1)
-"""Position of lanes that have ended or never existed; kernels with more blocks are not followed."""
+"""Position of lanes that have ended or never existed; kernels with at least this many basic blocks are not followed."""
 
 
 @dataclass
@@ -162,7 +162,7 @@ class Walker:
             self.skipped[block.index] = self._way_round(block, doubt)
 
     def _usual_way(self, block: SassBlock) -> int | None:
-        """Returns the other path of a branch with one path straight to a slow path of ptxas."""
+        """Returns the other path of a branch if exactly one of its two paths leads directly to a slow path of ptxas."""
         slow = [target for target in block.targets if self._is_slow(target)]
         others = [target for target in block.targets if target not in slow]
         return others[0] if len(slow) == 1 and len(others) == 1 else None

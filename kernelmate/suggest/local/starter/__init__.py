@@ -26,7 +26,7 @@ _HEAD = "| exam of | entrant | judged on | right | better | met |\n| --- | --- |
 
 
 def shipped(folder: Path = FOLDER) -> LocalModelFile | None:
-    """Returns the shipped model; None without one, or if its description is damaged."""
+    """Returns the shipped model; None if there is none, or if its description is damaged."""
     file = folder / f"{NAME}.gguf"
     try:
         known = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))

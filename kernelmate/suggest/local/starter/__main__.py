@@ -1,6 +1,6 @@
 """`python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`: make a trained model the one that comes with KernelMate.
 
-`python -m kernelmate.suggest.local.starter --stamp "WHY"`: tell in the one that does which recipes it chooses among now.
+`python -m kernelmate.suggest.local.starter --stamp "WHY"`: update, in the installed model, the record of the recipes among which it chooses.
 """
 
 from __future__ import annotations

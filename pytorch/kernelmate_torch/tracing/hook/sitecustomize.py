@@ -29,7 +29,7 @@ def _load(name: str, file: Path, folder: Path | None = None) -> ModuleType:
 
 
 def _record() -> None:
-    """Begins to record; a failure is printed and leaves the program alone."""
+    """Begins to record; a failure is printed and does not affect the program."""
     folder = os.environ.get("KERNELMATE_TRACE")
     if not folder or NAME in sys.modules or any(COMPILERS in one for one in sys.orig_argv):
         return

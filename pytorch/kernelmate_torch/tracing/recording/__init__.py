@@ -1,5 +1,5 @@
 """Recording in the traced program: launches, executed branches, compilations and times, written as one JSON file a process.
 
-The package uses the standard library and relative imports alone, so that a program whose environment lacks KernelMate can load
+The package uses only the standard library and relative imports, so that a program whose environment lacks KernelMate can load
 it from its folder.
 """

@@ -16,7 +16,7 @@ FRAME_BUDGET = 1_000_000
 """Instructions of one call that are followed; what comes later in it is not."""
 
 _PATHS = 64
-"""Different paths through a function that are told apart."""
+"""Maximum number of different paths through a function that are distinguished."""
 
 _FACTS = 3
 """Calls of one path whose tensors are described."""

@@ -1,4 +1,4 @@
-"""Records what torch.compile does: branches that it takes while it traces, graph breaks, and kernels in its graphs."""
+"""Records the actions of torch.compile: branches that it takes while it traces, graph breaks, and kernels in its graphs."""
 
 from __future__ import annotations
 

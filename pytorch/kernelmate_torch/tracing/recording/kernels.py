@@ -16,7 +16,7 @@ HASH_DIGITS = 12
 """Hexadecimal digits of a code hash (SHA-256)."""
 
 _STACK = 200
-"""Frames above a launch that are looked at."""
+"""Number of frames above a launch that are examined."""
 
 _ERRORS = 20
 """Different errors that are kept for one kernel."""
@@ -141,7 +141,7 @@ class LaunchableKernel:
         needed_gradient: forward launches with an input that requires a gradient, without such a formula.
         disabled: launches that ran the default implementation because the kernel of the device was disabled.
         devices: launches by device type.
-        exact: False if launches are counted by executed calls alone.
+        exact: False if launches are counted only by executed calls.
         inner: keys of the kernels that its implementation launches, which compiled code may hold in its place.
     """
 

@@ -25,10 +25,10 @@ from .stepping import STEPPER
 from .timing import TIMES, WINDOWS
 
 VERSION = 1
-"""Version of the records' form."""
+"""Version of the record format."""
 
 SNAPSHOT_S = 3.0
-"""Seconds between two writings of a record that a killed process leaves behind."""
+"""Seconds between two writes of the record, whose last version a killed process leaves behind."""
 
 _WATCHER = ImportWatcher()
 
@@ -85,7 +85,7 @@ class ProcessRecord:
 
 
 def _role() -> str:
-    """Returns what the process is among several: a rank of torchrun, else a worker of pytest-xdist; empty for neither."""
+    """Returns the role of the process among several: a rank of torchrun, else a worker of pytest-xdist; empty for neither."""
     worker, rank = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("RANK")
     # Ranks that a test starts inherit the name of the test's own worker, which does not tell them apart.
     return f"rank {rank}" if rank else f"pytest-xdist worker {worker}" if worker else ""
@@ -235,7 +235,7 @@ def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forked() -> None:
-    """Begins a record of its own in a forked process: it goes on counting from nothing."""
+    """Begins a separate record in a forked process, whose counts start at zero."""
     global _RECORD
     if _RECORD is None:
         return

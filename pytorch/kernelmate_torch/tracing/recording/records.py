@@ -21,7 +21,7 @@ from .timing import TIMES, Times
 
 
 def record_of(compilations: Compilations, times: Times, *, ended: bool) -> dict[str, Any]:
-    """Returns what was recorded so far, for `json.dumps`; caches and methods once the program has ended."""
+    """Returns the record so far, for `json.dumps`; it includes caches and methods once the program has ended."""
     for one in list(FOLLOWING.codes.values()):
         one.refresh()
     codes = [_code(one) for one in list(FOLLOWING.codes.values()) if one.followed and _is_told(one)]

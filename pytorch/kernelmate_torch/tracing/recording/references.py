@@ -1,4 +1,4 @@
-"""Finds what the names in a function stand for: kernels, other functions of the program, or neither. Calls nothing of the program."""
+"""Resolves the names in a function: to kernels, other functions of the program, or neither. Calls nothing of the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEPTH = 8
 """Calls between a function and the kernel that it reaches."""
 
 _ENTRIES = 64
-"""Entries of a table of functions that are looked at."""
+"""Maximum number of entries of a table of functions that are examined."""
 
 _MISSING = object()
 
@@ -79,7 +79,7 @@ def _references(code: CodeType, names: ScopeNames, depth: int, seen: _Search) ->
 
 
 def _imported(module: str, name: str, names: ScopeNames) -> Any:
-    """Returns what `from MODULE import NAME` gives, if the module is imported."""
+    """Returns the object that `from MODULE import NAME` gives, if the module is imported."""
     level = len(module) - len(module.lstrip("."))
     plain = module.lstrip(".")
     if level:
@@ -155,7 +155,7 @@ def described(value: Any) -> str:
 
 
 def _values(parts: list[str], code: CodeType, names: ScopeNames) -> list[Any]:
-    """Returns what a dotted name may stand for: its value, and for an attribute of `self` all that the class assigns to it."""
+    """Returns the possible values of a dotted name: its value, and for an attribute of `self` all values that the class assigns to it."""
     value = _lookup(parts, names)
     found = [] if value is _MISSING else [value]
     if len(parts) != 2 or not code.co_argcount or parts[0] != code.co_varnames[0]:

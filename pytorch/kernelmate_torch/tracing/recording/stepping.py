@@ -17,7 +17,7 @@ _RESUMED = "torch_dynamo_resume_in_"
 
 
 class Stepper(Protocol):
-    """A way of following instructions."""
+    """A method of following executed instructions."""
 
     def start(self) -> bool:
         """Begins; False if another tool has the interpreter's hook."""

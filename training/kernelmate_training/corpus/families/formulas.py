@@ -155,7 +155,7 @@ def gate_grad(rng: Random) -> Formula:
 
 
 def bias_activation(rng: Random) -> Formula:
-    """Returns bias along the columns and activation, sometimes with a residual."""
+    """Returns an activation of the input with a bias along the columns, sometimes with a residual."""
     value = call(
         rng.choice(("gelu", "silu", "relu", "quick_gelu", "leaky", "elu", "hard_swish")), var("x") + var("bias")
     )
