@@ -187,7 +187,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         if parts.grid and (in_place or not _follows(kernel, site, old, new, sides)):
             now = _by_name(kernel, site, old, new, sides)
             text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, now, names)
-            edits.append(_sides_edit(kernel, site.grid_span, text))
+            edits += _grid_edits(kernel, site, new, text)
         if parts.shared:
             text = to_host(new.shared, names)
             if (
@@ -203,6 +203,26 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+_LIMITED = re.compile(r"\((.+) < (.+) \? \1 : \2\)")
+"""The lesser of two numbers in host code."""
+
+
+def _grid_edits(kernel: Kernel, site: LaunchSite, contract: Contract, text: str) -> list[Edit]:
+    """Returns the edits of a launch's grid; a computed number with a limit gets a variable before the launch."""
+    edit = _sides_edit(kernel, site.grid_span, text)
+    limited, code = _LIMITED.fullmatch(text), _code(kernel.unit.text)
+    line = code.rfind("\n", 0, site.start) + 1
+    start, end = function_around(code, site.start)
+    alone = not code[line : site.start].strip() and code[:line].rstrip().endswith((";", "{", "}"))
+    taken = re.search(r"\bblocks\b", code[start:end]) is not None
+    if limited is None or edit[:2] != site.grid_span or not alone or taken or limited[1].isidentifier():
+        return [edit]
+    wide = any(one.shape is None and one.dtype.endswith("64") for one in contract.args)
+    indent = code[line : site.start]
+    declared = f"{indent}const {'auto' if wide else 'int'} blocks = {strip_parentheses(limited[1])};\n"
+    return [(line, line, declared), (*site.grid_span, f"blocks < {limited[2]} ? blocks : {limited[2]}")]
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -306,11 +326,11 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
     head += filled(configuration, column, width, ">>>(")
     lead = "" if "\n" in head else " " * _column(text, launch.start)
     column = len(f"{lead}{head}".rpartition("\n")[2])
-    if column + max(map(len, arguments)) < width:
-        return head + filled(arguments, column, width, ")")
     indent = re.match(r"[ \t]*", text[text.rfind("\n", 0, launch.start) + 1 :])
     deeper = (indent[0] if indent is not None else "") + ("\t" if indent is not None and "\t" in indent[0] else "    ")
-    return f"{head}\n{deeper}{filled(arguments, len(deeper), width, ')')}"
+    beside, below = (filled(arguments, one, width, ")") for one in (column, len(deeper)))
+    fits = column + max(map(len, arguments)) < width and beside.count("\n") <= below.count("\n") + 1
+    return head + beside if fits else f"{head}\n{deeper}{below}"
 
 
 def _with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
