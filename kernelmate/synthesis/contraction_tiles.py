@@ -118,14 +118,14 @@ class ContractionTiles(ContractionText):
         loaders = {self.packs[name]: name for name in reversed(self.tiles) if name in self.whole}
         return [
             "// The packs of the tiles that a thread loads.",
-            *(self._own_pack(name) for name in self.tiles),
+            *(line for name in self.tiles for line in self._own_pack(name)),
             *(line for name in reversed(loaders.values()) for line in self._loader(name)),
         ]
 
-    def _own_pack(self, name: str) -> str:
-        """Returns the declaration of the position in a tile at which a thread's pack begins."""
+    def _own_pack(self, name: str) -> list[str]:
+        """Returns the declarations of the position in a tile at which a thread's pack begins."""
         (deep, wide), (at_deep, at_wide) = self.own[name], self._places(name)
-        return f"const int {wide} = {at_wide}, {deep} = {at_deep};"
+        return [f"const int {wide} = {at_wide};", f"const int {deep} = {at_deep};"]
 
     def _places(self, name: str) -> tuple[str, str]:
         """Emits the tile position of a thread's first pack element, along the sum and along the results."""

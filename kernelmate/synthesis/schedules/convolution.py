@@ -134,7 +134,7 @@ class _Convolving:
         self.reach = [kernel.names.fresh(f"kPatch{one.capitalize()}s") for one in self.words]
         self.tap_names = [kernel.names.fresh(one) for one in reversed(("kx", "ky", "kz")[: len(found.taps)])]
         self.patch, self.packed = (kernel.names.fresh(f"{one}_tile") for one in (self.source, self.weights))
-        self.batch = {one: kernel.names.fresh("batch") for one in found.batch}
+        self.batch = {one: kernel.names.position("batch") for one in found.batch}
         self.text = WindowText(plan, kernel, self._positions())
         last = found.spatial[-1]
         self.along = [axis for axis, step in enumerate(last.steps) if step]

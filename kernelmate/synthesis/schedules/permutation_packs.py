@@ -76,7 +76,7 @@ class ElementPacks(FreeMap):
         """Returns the generated kernel."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
-        helper = kernel.names.outermost(f"{kernel.base_name}_{self.part}")
+        helper = kernel.part_name(self.part)
         results: list[str] = []
         taken = self._taken()
         values = self.values(results)

@@ -136,7 +136,6 @@ class Rows(RowLoops):
         self.online = online_of(plan, self.levels()) if online else {}
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
-        bare = kernel.base_name
         self.over = self._row_noun()
         self.names = fresh_names(
             kernel,
@@ -150,7 +149,7 @@ class Rows(RowLoops):
         )
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.names.columns = kernel.size_name(kernel.size(plan.columns), "columns")
-        self.function = kernel.names.outermost(f"{bare.removeprefix(f'{self.over}_')}_{self.over}")
+        self.function = kernel.part_name(self.over)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
         self.slabs = self._slabs()

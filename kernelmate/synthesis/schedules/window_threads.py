@@ -261,7 +261,7 @@ class WindowThreads:
         """Emits positions along the axes before the last two, from the plane index."""
         lines, left = [], self.names[2]
         sides = self.plan.domain[: self.rank - 2]
-        self.outer = [self.kernel.names.fresh(position_name(one)) for one in sides]
+        self.outer = [self.kernel.names.position(position_name(one)) for one in sides]
         for axis in range(len(sides) - 1, -1, -1):
             length = self.kernel.size(sides[axis]) if axis else ""
             length = length if re.fullmatch(r"\w*", length) else f"({length})"

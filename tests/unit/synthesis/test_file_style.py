@@ -193,3 +193,12 @@ def test_a_reciprocal_root_is_written_as_the_baseline_has_it_everywhere(make: An
     own = text_of(*make(ROWS, reference, body="y[0] = rsqrtf(x[0]);"), tmp_path)
     assert "rsqrtf(" in own
     assert "/ sqrtf(" not in own
+
+
+@pytest.mark.parametrize("name", ["norm_rows", "row_norm", "norm"])
+def test_the_function_of_a_row_repeats_no_word_of_the_kernels_name(name: str, make: Any, tmp_path: Path) -> None:
+    make(ROWS, NORMED, sizes=LONG)
+    path = tmp_path / "kernel.cu"
+    path.write_text(path.read_text().replace("void work(", f"void {name}("))
+    kernel = load_kernel(str(path))
+    assert " norm_row(" in text_of(kernel, contract_for(kernel), tmp_path)
