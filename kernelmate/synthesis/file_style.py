@@ -69,7 +69,7 @@ class FileStyle:
             snake, camel = _cases({*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", text)} - constants)
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
-            c_casts=_CAST.search(text) is None and _C_CAST.search(text) is not None,
+            c_casts=_has_c_casts(without_comments(kernel.source), text),
             const_right=len(re.findall(r"\w const(?=[*& ])", text)) > len(re.findall(r"\bconst [\w:]", text)),
             star_right=right > left,
             bare=_bare_statements(text),
@@ -83,6 +83,12 @@ class FileStyle:
             indent=indent_of(kernel.source),
             taken=frozenset(words_of(text)),
         )
+
+
+def _has_c_casts(kernel: str, file: str) -> bool:
+    """Returns True if casts are written as in C: in the kernel, or in the file if the kernel has none."""
+    text = kernel if _CAST.search(kernel) or _C_CAST.search(kernel) else file
+    return _CAST.search(text) is None and _C_CAST.search(text) is not None
 
 
 def _cases(words: Iterable[str]) -> tuple[int, int]:

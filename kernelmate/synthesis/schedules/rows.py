@@ -12,6 +12,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kept_text import own_row
 from kernelmate.synthesis.kernel_text import (
     MULTIPROCESSORS,
     KernelText,
@@ -144,7 +145,7 @@ class Rows(RowLoops):
             "packed",
             "end",
             c="col",
-            row=self.over,
+            row=self._row_name(),
             rank="tid" if team.name == "block" else "lane",
         )
         self.names.kThreads, self.constants = kernel.threads(team.block)
@@ -222,6 +223,12 @@ class Rows(RowLoops):
         side = plan.domain[plan.split - 1] if plan.split else ""
         across = any(plan.access(key) == "across" for key in walk(plan) if plan.node(key).op in ("input", "iota"))
         return side[:-1] if across and re.fullmatch(r"[a-z]+[^s]s", side) else "row"
+
+    def _row_name(self) -> str:
+        """Returns the baseline's name for the number of a row, as `token`; else the word for a row."""
+        kernel, plan = self.kernel, self.plan
+        own = own_row(kernel.kernel.source, plan.domain[0], kernel.contract.grid) if plan.split == 1 else ""
+        return own if own and self.over == "row" else self.over
 
     def _end(self) -> RowEnd | None:
         """Returns the end of the relevant part of a row if it depends on the row alone."""
