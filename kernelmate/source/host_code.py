@@ -219,7 +219,7 @@ def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
 
 def _declared_in(text: str, name: str) -> SideDeclared | None:
     vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*[({{](?=[^;]*[)}}]\s*[;,])", text))
-    integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
+    integers = list(re.finditer(rf"\b{INTEGRAL}\s+(?:const\s+)?{name}\s*=\s*(?=[^;]*;)", text))
     if len(vectors) + len(integers) != 1:
         return None
     (declared,) = [*vectors, *integers]

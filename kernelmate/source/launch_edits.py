@@ -270,7 +270,7 @@ def _without_unused_sides(old: Kernel, new: Kernel, replaced: set[str]) -> Kerne
     while True:
         text = _code(new.unit.text)
         for found in re.finditer(
-            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(?:const[ \t]+)?(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
             text,
             re.MULTILINE,
         ):
@@ -329,7 +329,8 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
     indent = re.match(r"[ \t]*", text[text.rfind("\n", 0, launch.start) + 1 :])
     deeper = (indent[0] if indent is not None else "") + ("\t" if indent is not None and "\t" in indent[0] else "    ")
     beside, below = (filled(arguments, one, width, ")") for one in (column, len(deeper)))
-    fits = column + max(map(len, arguments)) < width and beside.count("\n") <= below.count("\n") + 1
+    more = beside.count("\n") - below.count("\n") - 1
+    fits = column + max(map(len, arguments)) < width and (more < 0 or (more == 0 and 3 * column <= 2 * width))
     return head + beside if fits else f"{head}\n{deeper}{below}"
 
 

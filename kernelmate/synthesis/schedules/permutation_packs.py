@@ -83,9 +83,13 @@ class ElementPacks(FreeMap):
         targets = {
             name: f"{packs.locals[name]}_next" if name in self.orders else packs.locals[name] for name in self.outputs
         }
+        copied = {} if results else self._copied(values)
         results += [
-            f"{targets[name]}.at[{names.j}] = {value};" for name, value in zip(self.outputs, values, strict=True)
+            f"{targets[name]}.at[{names.j}] = {value};"
+            for name, value in zip(self.outputs, values, strict=True)
+            if name not in copied
         ]
+        targets |= copied
         place = f"{names.row} * {columns} + {names.column}"
         of_row = [
             *packs.structs(names.kPack),
@@ -98,9 +102,8 @@ class ElementPacks(FreeMap):
         of_row += [line for pointer, _ in loads for line in pointer]
         inner = [
             *(load for _, load in loads),
-            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
-            "#pragma unroll",
-            *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
+            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs if name not in copied),
+            *self._each(results),
             *(
                 f"*reinterpret_cast<{packs.type_of(name)}*>({name} + {place}) = {targets[name]};"
                 for name in self.outputs
@@ -111,6 +114,22 @@ class ElementPacks(FreeMap):
         front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *places])
         head = f"template <int {names.kPack}>\n{front}"
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
+
+    def _copied(self, values: Sequence[str]) -> dict[str, str]:
+        """Returns the outputs that are copies of another array, with the local of that array's pack."""
+        packs, found = self.packs, dict[str, str]()
+        for name, value in zip(self.outputs, values, strict=True):
+            for source in packs.arrays:
+                alike = packs.type_of(source) == packs.type_of(name)
+                if alike and source != name and value == f"{packs.locals[source]}.at[{self.names.j}]":
+                    found[name] = packs.locals[source]
+        return found
+
+    def _each(self, lines: Sequence[str]) -> list[str]:
+        """Returns the loop over the elements of a pack; nothing if all packs are copied whole."""
+        names = self.names
+        head = f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})"
+        return ["#pragma unroll", *block_of(head, lines)] if lines else []
 
     part = "pack"
     """Last word of the helper's name: the part of the result that one call computes."""
@@ -141,11 +160,15 @@ class ElementPacks(FreeMap):
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """Assigns a pack to each thread, in any row."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
-        width, wide, guard = self.packs.width, self.packs.wide, self.guard()
+        width, constant = self.packs.width, [self.packs.constant()]
+        if kernel.kernel.launches:  # they divide by it
+            self.packs.wide, declared = kernel.constant("PackSize", width, "neighbouring elements per access")
+            text, constant = "\n".join([*declared, "", text]), []
+        wide, guard = self.packs.wide, self.guard()
         start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {wide}"
         arguments = ", ".join(passed)
         body = [
-            self.packs.constant(),
+            *constant,
             *self.opening,
             f"const size_t {names.count} = {kernel.count(sides)};",
             f"const size_t {names.base} = {start};",

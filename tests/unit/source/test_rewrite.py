@@ -689,3 +689,11 @@ def test_units_of_a_file_are_read_with_its_name(tmp_path: Path) -> None:
     path.write_text(KERNEL)
     (unit,) = read_units(path)
     assert (unit.path, unit.language, unit.file_text) == (str(path), "cuda", KERNEL)
+
+
+def test_sides_with_const_behind_their_type_follow_in_their_declaration() -> None:
+    launch = "unsigned const blocks = (count + 255) / 256;\n  k<<<blocks, 256>>>(p, count, 3)"
+    changed = change_launch(kernel_of(BLOCK + KERNEL + host(launch)), grid="n").unit.text
+    assert "unsigned const blocks = count;\n  k<<<blocks, 256>>>(p, count, 3);" in changed
+    used = host("unsigned const parts = 7;\n  k<<<parts + parts, 256>>>(p, count, 3)")
+    assert "parts" not in change_launch(kernel_of(BLOCK + KERNEL + used), grid="n").unit.text

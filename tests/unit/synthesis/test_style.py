@@ -716,3 +716,15 @@ def test_a_lambda_that_ignores_an_index_along_a_64_bit_size_takes_its_type(make:
     text = file_of(*make(args, NORMED, sizes=LONG, parameters=parameters), tmp_path).unit.text
     assert "x_pack, long long) {" in text
     assert "x_pack, int) {" not in text
+
+
+def test_rows_that_are_copied_are_copied_by_packs_and_launches_name_their_size(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[v, cols]", "ids": "in int32[rows] ~ integers(0, v)", "y": "out float32[rows, cols]"}
+    args |= {"rows": "int32", "cols": "int32"}
+    sizes = "{ rows = 64, cols = 40, v = 9 }, { rows = 3, cols = 7, v = 2 }"
+    make(args, "x[ids]", sizes=sizes, grid="cdiv(rows * cols, block)")
+    host = "void run(float* p, int* q, int r, int c) {\n  work<<<(r * c + 127) / 128, 128>>>(p, q, p, r, c);\n}"
+    text = file_of(*with_host(tmp_path, host), tmp_path).unit.text
+    assert "= x_pack;" in text
+    assert ".at[j] = " not in text
+    assert re.search(r"\(r \* c \+ \w+ \* kPackSize - 1\) / \(\w+ \* kPackSize\)", text)
