@@ -61,6 +61,7 @@ def folded(line: str, width: int) -> list[str]:
         )
     statement, mark, comment = line.partition("  //")
     if mark:
+        comment = re.sub(r"^ [a-z](?=[a-z]* )", lambda first: first[0].upper(), comment)
         return [*folded(f"{lead}//{comment}", width), *(folded(statement.rstrip(), width) if statement.strip() else [])]
     condition = _condition_end(line)
     guarded = re.fullmatch(r" ([^;]+;)", line[condition:]) if condition else None

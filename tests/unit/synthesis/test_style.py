@@ -728,3 +728,18 @@ def test_rows_that_are_copied_are_copied_by_packs_and_launches_name_their_size(m
     assert "= x_pack;" in text
     assert ".at[j] = " not in text
     assert re.search(r"\(r \* c \+ \w+ \* kPackSize - 1\) / \(\w+ \* kPackSize\)", text)
+
+
+def test_a_comment_that_moves_above_its_statement_begins_as_a_sentence() -> None:
+    line = "  constexpr int kCopies = kThreads / kWarpSize;  // one per warp, so that warps rarely wait"
+    assert folded(line, 60)[0] == "  // One per warp, so that warps rarely wait"
+    assert (
+        folded(f"{line[:47]}  // kPack of them, and a long comment", 60)[0] == "  // kPack of them, and a long comment"
+    )
+
+
+def test_an_element_that_is_counted_has_the_singular_of_its_arrays_name(make: Any, tmp_path: Path) -> None:
+    args = {"samples": "in uint8[rows]", "counts": "inout uint32[256] ~ zeros", "rows": "int32"}
+    reference = "counts + np.bincount(samples, minlength=256)"
+    text = first(*make(args, reference, body="  atomicAdd(counts, 1u);"), tmp_path).definition
+    assert "const auto add = [=](unsigned char sample) {" in text
