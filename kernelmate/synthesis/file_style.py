@@ -155,6 +155,28 @@ def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
     return tuple("\n".join(_apart(style, _without_braces(style, _restyled(style, names, text)))) for text in texts)
 
 
+def lines_in_style(style: FileStyle, lines: Sequence[str], changed: Iterable[int]) -> list[str]:
+    """Returns a kernel's lines, of which the changed ones follow the file's case of locals, its place of single statements and its width."""
+    found, own = list(lines), sorted(changed)
+    words = words_of(without_comments("\n".join(found[number] for number in own))) - style.taken - RESERVED
+    functions = {
+        *re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", "\n".join(found[one] for one in own), re.MULTILINE)
+    }
+    types = {*re.findall(r"\bstruct (?:alignas\(\w+\) )?(\w+)", "\n".join(found[one] for one in own))}
+    camel = {one for one in words - functions - types if style.camel and not _FOREIGN.fullmatch(one)}
+    names = {one: _cased(one, "camel" if one in camel else style.functions) for one in camel | (words & functions)}
+    names = {one: new for one, new in names.items() if new != one and new not in style.taken | words}
+    for number in reversed(own):
+        line = _renamed(found[number], names)
+        goes_on = number + 1 < len(found) and found[number + 1].lstrip().startswith("else")
+        parts = [line] if goes_on else list(_apart(style, [line]))
+        whole = all(one.lstrip().startswith("//") or re.search(r"[;{}](?:  //.*)?$", one) for one in parts)
+        balanced = all(one.count("(") == one.count(")") for one in parts)
+        folds = whole and balanced and '"' not in line and not line.startswith("#")
+        found[number : number + 1] = [piece for one in parts for piece in (_wrapped(style, one) if folds and len(one) > style.width else [one])]  # fmt: skip
+    return found
+
+
 def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator[str]:
     """Yields the lines with casts, pointers and names in style; statements that change are wrapped anew."""
     for lines in _statements(text.split("\n")):

@@ -96,7 +96,7 @@ class ElementwiseWork:
         """Returns the type of a vector: CUDA's, or a struct declared in the kernel, which is added to `structs`."""
         if self.by_components(tree):
             return VECTORS[one.plain, self.count]
-        stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_")
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_").removesuffix("_t")
         name = fresh(tree, f"{stem}_x{self.count}")
         size = self.count * ELEMENT_BYTES[one.plain]
         self.structs[name] = f"struct alignas({size}) {name} {{ {one.type} at[{self.count}]; }};"
@@ -174,7 +174,7 @@ def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
             lines.append(
                 f"const {loop.declared} {name} = {aligned} ? {work.bound if work.bound.isidentifier() else f'({work.bound})'} / {work.count} : 0;"
             )
-        function = fresh(tree, f"each_{place}" if len(found) > 1 else "each")
+        function = fresh(tree, f"each_{place}" if sum(one.is_function(tree) for _, one in found) > 1 else "each")
         lines += _function(tree, work, function, loop.declared)
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
         lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared, function))  # fmt: skip
@@ -355,7 +355,9 @@ def _function(tree: Tree, work: ElementwiseWork, name: str, kind: str) -> list[s
     """Returns the definition of a function of one element, by value or, if it is stored, by reference; else nothing."""
     if not work.is_function(tree):
         return []
-    locals_ = {one.name: fresh(tree, f"{one.name}_{work.index}") for one in work.arrays}
+    locals_ = {
+        one.name: fresh(tree, f"{one.name}_{work.index if len(work.index) == 1 else 'i'}") for one in work.arrays
+    }
     given = [f"{one.type}{'&' * one.stored} {locals_[one.name]}" for one in work.arrays]
     given += [f"{kind} {work.index}"] * work.numbered
     body = _element(tree, work, locals_, "").split("\n")
