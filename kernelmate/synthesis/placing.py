@@ -219,10 +219,11 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
 def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str) -> str:
     """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order."""
     left = list(named)
-    for name, value in named:
+    for constant, value in named:
         taken = int(block) * int(value) if block.isdigit() else 0
         if not any(other == str(taken) for _, other in named):
-            grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {block} * {name} - 1) / ({block} * {name})", grid)
+            product = f"{block} * {constant}"
+            grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {product} - 1) / ({product})", grid)
     for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
         name = next((name for name, value in left if value == found), None)
         if name is None:
