@@ -158,16 +158,9 @@ def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
 def lines_in_style(style: FileStyle, lines: Sequence[str], changed: Iterable[int]) -> list[str]:
     """Returns a kernel's lines, of which the changed ones follow the file's case of locals, its place of single statements and its width."""
     found, own = list(lines), sorted(changed)
-    words = words_of(without_comments("\n".join(found[number] for number in own))) - style.taken - RESERVED
-    functions = {
-        *re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", "\n".join(found[one] for one in own), re.MULTILINE)
-    }
-    types = {*re.findall(r"\bstruct (?:alignas\(\w+\) )?(\w+)", "\n".join(found[one] for one in own))}
-    camel = {one for one in words - functions - types if style.camel and not _FOREIGN.fullmatch(one)}
-    names = {one: _cased(one, "camel" if one in camel else style.functions) for one in camel | (words & functions)}
-    names = {one: new for one, new in names.items() if new != one and new not in style.taken | words}
+    names = _declared_in_style(style, _STRING.sub(" ", without_comments("\n".join(found[one] for one in own))))
     for number in reversed(own):
-        line = _renamed(found[number], names)
+        line = _outside_strings(found[number], lambda code: _renamed(code, names))
         goes_on = number + 1 < len(found) and found[number + 1].lstrip().startswith("else")
         parts = [line] if goes_on else list(_apart(style, [line]))
         whole = all(one.lstrip().startswith("//") or re.search(r"[;{}](?:  //.*)?$", one) for one in parts)
@@ -175,6 +168,21 @@ def lines_in_style(style: FileStyle, lines: Sequence[str], changed: Iterable[int
         folds = whole and balanced and '"' not in line and not line.startswith("#")
         found[number : number + 1] = [piece for one in parts for piece in (_wrapped(style, one) if folds and len(one) > style.width else [one])]  # fmt: skip
     return found
+
+
+_DECLARED = re.compile(
+    r"\b(?:auto|bool|char|double|float|half|int|long|short|unsigned|size_t|\w+_t|\w+_x\d+)[*&]* (\w+)(?= =|[;\[,)])"
+)
+"""Locals and parameters of the usual types, where they are declared."""
+
+
+def _declared_in_style(style: FileStyle, code: str) -> dict[str, str]:
+    """Returns the new names, by the old ones, of locals and functions that new code declares in another case than the file's."""
+    fresh = words_of(code) - style.taken - RESERVED
+    functions = {*re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", code, re.MULTILINE)} & fresh
+    declared = {*_DECLARED.findall(code)} & fresh - functions if style.camel else set[str]()
+    names = {one: _cased(one, style.functions if one in functions else "camel") for one in functions | declared}
+    return {one: new for one, new in names.items() if new != one and new not in style.taken | fresh}
 
 
 def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator[str]:
