@@ -99,8 +99,8 @@ def _splits_operand(lines: Sequence[str]) -> bool:
 
 
 def _condition_end(line: str) -> int:
-    """Returns the offset behind the parenthesis that closes the condition of an `if`; 0 for another statement."""
-    begun = re.match(r"\s*if \(", line)
+    """Returns the offset behind the parenthesis that closes the head of an `if` or a loop; 0 for another statement."""
+    begun = re.match(r"\s*(?:if|for|while) \(", line)
     if begun is None:
         return 0
     depth = 1

@@ -743,3 +743,9 @@ def test_an_element_that_is_counted_has_the_singular_of_its_arrays_name(make: An
     reference = "counts + np.bincount(samples, minlength=256)"
     text = first(*make(args, reference, body="  atomicAdd(counts, 1u);"), tmp_path).definition
     assert "const auto add = [=](unsigned char sample) {" in text
+
+
+def test_a_loop_with_one_statement_beside_it_is_not_broken_within_its_head() -> None:
+    head = "  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)"
+    statement = "sum += __shfl_xor_sync(kAllLanes, sum, offset);"
+    assert folded(f"{head} {statement}", 80) == [f"{head} {{", f"    {statement}", "  }"]
