@@ -19,9 +19,12 @@ _PLACE = re.compile(r" (?:&&|\|\||\||\+|\*|/|\?|:|-) |[,;] ")
 _TIGHTNESS = {";": 0, ",": 1, "?": 2, ":": 2, "||": 3, "&&": 4, "|": 5, "+": 6, "-": 6, "*": 7, "/": 7}
 
 
+_CONTRACT = re.compile(r"^[ \t]*(?://|#) /// kernelmate$.*?^[ \t]*(?://|#) ///$", re.MULTILINE | re.DOTALL)
+
+
 def width_of(text: str) -> int:
-    """Returns the line length limit of a file: the common one that its longest line fits."""
-    longest = max((len(line) for line in text.split("\n")), default=0)
+    """Returns the line length limit of a file: the common one that its longest line outside of contracts fits."""
+    longest = max((len(line.rstrip()) for line in _CONTRACT.sub("", text).split("\n")), default=0)
     return next((limit for limit in WIDTHS[longest <= NARROW :] if longest <= limit), WIDTHS[-1])
 
 
@@ -58,11 +61,15 @@ def folded(line: str, width: int) -> list[str]:
         )
     statement, mark, comment = line.partition("  //")
     if mark:
+        comment = re.sub(r"^ [a-z](?=[a-z]* )", lambda first: first[0].upper(), comment)
         return [*folded(f"{lead}//{comment}", width), *(folded(statement.rstrip(), width) if statement.strip() else [])]
     condition = _condition_end(line)
     guarded = re.fullmatch(r" ([^;]+;)", line[condition:]) if condition else None
     if guarded is not None:
         return [f"{line[:condition]} {{", *folded(f"{lead}  {guarded[1]}", width), f"{lead}}}"]
+    named = re.fullmatch(r"(\s*__shared__ .*\S) (\w+(?:\[[^\[\]]*\])+;)", line)
+    if named is not None and len(named[1]) <= width and len(lead) + 4 + len(named[2]) <= width:
+        return [named[1], f"{lead}    {named[2]}"]
     lines = _broken(line, lead + "    ", width)
     value = _value_start(line)
     if not value or value > width or not _splits_operand(lines):
@@ -92,8 +99,8 @@ def _splits_operand(lines: Sequence[str]) -> bool:
 
 
 def _condition_end(line: str) -> int:
-    """Returns the offset behind the parenthesis that closes the condition of an `if`; 0 for another statement."""
-    begun = re.match(r"\s*if \(", line)
+    """Returns the offset behind the parenthesis that closes the head of an `if` or a loop; 0 for another statement."""
+    begun = re.match(r"\s*(?:if|for|while) \(", line)
     if begun is None:
         return 0
     depth = 1

@@ -101,12 +101,13 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _times(node: ast.expr, names: Mapping[str, str]) -> str:
-    """Returns the product of a numeric name and a number of the expression as one number; else empty."""
+    """Returns the product of a numeric name and numbers of the expression as one number; else empty."""
     match node:
-        case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() as times)) if names.get(
-            name, ""
-        ).isdigit():
-            return str(int(names[name]) * times)
+        case ast.Name(id=name) if names.get(name, "").isdigit():
+            return names[name]
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int() as times)):
+            count = _times(left, names)
+            return str(int(count) * times) if count else ""
     return ""
 
 
@@ -218,7 +219,7 @@ def side_declared(text: str, name: str, place: int) -> SideDeclared | None:
 
 def _declared_in(text: str, name: str) -> SideDeclared | None:
     vectors = list(re.finditer(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{name}\s*[({{](?=[^;]*[)}}]\s*[;,])", text))
-    integers = list(re.finditer(rf"\b{INTEGRAL}\s+{name}\s*=\s*(?=[^;]*;)", text))
+    integers = list(re.finditer(rf"\b{INTEGRAL}\s+(?:const\s+)?{name}\s*=\s*(?=[^;]*;)", text))
     if len(vectors) + len(integers) != 1:
         return None
     (declared,) = [*vectors, *integers]

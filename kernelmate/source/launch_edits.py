@@ -220,7 +220,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         if parts.grid and (in_place or not _follows(kernel, site, old, new, sides)):
             now = _by_name(kernel, site, old, new, sides)
             text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, now, names)
-            edits.append(_sides_edit(kernel, site.grid_span, text))
+            edits += _grid_edits(kernel, site, new, text)
         if parts.shared:
             text = to_host(new.shared, names)
             if (
@@ -236,6 +236,27 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+_LIMITED = re.compile(r"\((.+) < (.+) \? \1 : \2\)")
+"""The lesser of two numbers in host code."""
+
+
+def _grid_edits(kernel: Kernel, site: LaunchSite, contract: Contract, text: str) -> list[Edit]:
+    """Returns the edits of a launch's grid; a computed number with a limit gets a variable before the launch."""
+    edit = _sides_edit(kernel, site.grid_span, text)
+    limited, code = _LIMITED.fullmatch(text), _code(kernel.unit.text)
+    line = code.rfind("\n", 0, site.start) + 1
+    start, end = function_around(code, site.start)
+    alone = not code[line : site.start].strip() and code[:line].rstrip().endswith((";", "{", "}"))
+    taken = re.search(r"\bblocks\b", code[start:end]) is not None
+    taken |= sum(start <= one.start < end for one in kernel.launches) > 1  # each would declare it
+    if limited is None or edit[:2] != site.grid_span or not alone or taken or limited[1].isidentifier():
+        return [edit]
+    wide = any(one.shape is None and one.dtype.endswith("64") for one in contract.args)
+    indent = code[line : site.start]
+    declared = f"{indent}const {'auto' if wide else 'int'} blocks = {strip_parentheses(limited[1])};\n"
+    return [(line, line, declared), (*site.grid_span, f"blocks < {limited[2]} ? blocks : {limited[2]}")]
 
 
 def _code(text: str) -> str:
@@ -280,7 +301,7 @@ def _without_unused_sides(before: str, after: str, replaced: set[str]) -> str:
     while True:
         text = _code(after)
         for found in re.finditer(
-            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
+            rf"^[ \t]+(?:const(?:expr)? )?(?:{INTEGRAL}[ \t]+(?:const[ \t]+)?(\w+)[ \t]*=|dim3[ \t]+(?:const[ \t]+)?(\w+)[({{]|dim3[ \t]+(\w+)[ \t]*=)([^;]*);[ \t]*\n",
             text,
             re.MULTILINE,
         ):

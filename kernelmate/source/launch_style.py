@@ -58,11 +58,12 @@ def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
     head += filled(configuration, column, width, ">>>(")
     lead = "" if "\n" in head else " " * _column(text, launch.start)
     column = len(f"{lead}{head}".rpartition("\n")[2])
-    if column + max(map(len, arguments)) < width:
-        return head + filled(arguments, column, width, ")")
     indent = re.match(r"[ \t]*", text[text.rfind("\n", 0, launch.start) + 1 :])
     deeper = (indent[0] if indent is not None else "") + ("\t" if indent is not None and "\t" in indent[0] else "    ")
-    return f"{head}\n{deeper}{filled(arguments, len(deeper), width, ')')}"
+    beside, below = (filled(arguments, one, width, ")") for one in (column, len(deeper)))
+    more = beside.count("\n") - below.count("\n") - 1
+    fits = column + max(map(len, arguments)) < width and (more < 0 or (more == 0 and 3 * column <= 2 * width))
+    return head + beside if fits else f"{head}\n{deeper}{below}"
 
 
 def _with_aligned_arguments(was: str, text: str) -> str:

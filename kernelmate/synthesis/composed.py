@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.functions import einsum, mean, ravel
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.indexed import difference
@@ -18,6 +18,7 @@ from kernelmate.synthesis.joining import concatenate, pad, stack
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims, picked, reduced, reshape, transpose, where
 from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
 from kernelmate.synthesis.slices import part_of, window
+from kernelmate.synthesis.ufuncs import mapped
 
 MOST_TAPS = 64
 """Maximum number of taps of a filter, each of which is a separate statement."""

@@ -120,7 +120,7 @@ class ContractionText:
         self.opening: list[str] = []
         sides = {shape.m: "height", shape.n: "width", shape.k: "depth"}
         self.lengths = shape.axes.lengths(kernel, sides, self.opening, skipped=shape.outermost)
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
+        self.at: dict[int | str, str] = {axis: kernel.names.position("batch") for axis in shape.batch}
         for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
             self.at[axis] = name
 

@@ -165,7 +165,7 @@ class Expressions(Operations):
             return text, level
         name = self._said(key) or self._name(key, node, text, uses)
         if name != "value" and not self.names.is_free(name):
-            taken = (f"{self.plan.kind.removesuffix('s')}_{name}", f"{name}_value")
+            taken = (f"{self.plan.kind.removesuffix('s')}_{name}", f"{name.removesuffix('_i')}_value")
             name = next(
                 (one for one in taken[self.plan.kind not in ("rows", "columns") :] if self.names.is_free(one)), name
             )

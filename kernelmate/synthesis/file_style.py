@@ -69,7 +69,7 @@ class FileStyle:
             snake, camel = _cases({*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", text)} - constants)
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
-            c_casts=_CAST.search(text) is None and _C_CAST.search(text) is not None,
+            c_casts=_has_c_casts(without_comments(kernel.source), text),
             const_right=len(re.findall(r"\w const(?=[*& ])", text)) > len(re.findall(r"\bconst [\w:]", text)),
             star_right=right > left,
             bare=_bare_statements(text),
@@ -83,6 +83,12 @@ class FileStyle:
             indent=indent_of(kernel.source),
             taken=frozenset(words_of(text)),
         )
+
+
+def _has_c_casts(kernel: str, file: str) -> bool:
+    """Returns True if casts are written as in C: in the kernel, or in the file if the kernel has none."""
+    text = kernel if _CAST.search(kernel) or _C_CAST.search(kernel) else file
+    return _CAST.search(text) is None and _C_CAST.search(text) is not None
 
 
 def _cases(words: Iterable[str]) -> tuple[int, int]:
@@ -147,6 +153,36 @@ def in_file_style(style: FileStyle, *texts: str) -> tuple[str, ...]:
     """Returns generated functions in a file's style; names that occur in several of them are changed alike."""
     names = _names_in_style(style, texts)
     return tuple("\n".join(_apart(style, _without_braces(style, _restyled(style, names, text)))) for text in texts)
+
+
+def lines_in_style(style: FileStyle, lines: Sequence[str], changed: Iterable[int]) -> list[str]:
+    """Returns a kernel's lines, of which the changed ones follow the file's case of locals, its place of single statements and its width."""
+    found, own = list(lines), sorted(changed)
+    names = _declared_in_style(style, _STRING.sub(" ", without_comments("\n".join(found[one] for one in own))))
+    for number in reversed(own):
+        line = _outside_strings(found[number], lambda code: _renamed(code, names))
+        goes_on = number + 1 < len(found) and found[number + 1].lstrip().startswith("else")
+        parts = [line] if goes_on else list(_apart(style, [line]))
+        whole = all(one.lstrip().startswith("//") or re.search(r"[;{}](?:  //.*)?$", one) for one in parts)
+        balanced = all(one.count("(") == one.count(")") for one in parts)
+        folds = whole and balanced and '"' not in line and not line.startswith("#")
+        found[number : number + 1] = [piece for one in parts for piece in (_wrapped(style, one) if folds and len(one) > style.width else [one])]  # fmt: skip
+    return found
+
+
+_DECLARED = re.compile(
+    r"\b(?:auto|bool|char|double|float|half|int|long|short|unsigned|size_t|\w+_t|\w+_x\d+)[*&]* (\w+)(?= =|[;\[,)])"
+)
+"""Locals and parameters of the usual types, where they are declared."""
+
+
+def _declared_in_style(style: FileStyle, code: str) -> dict[str, str]:
+    """Returns the new names, by the old ones, of locals and functions that new code declares in another case than the file's."""
+    fresh = words_of(code) - style.taken - RESERVED
+    functions = {*re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", code, re.MULTILINE)} & fresh
+    declared = {*_DECLARED.findall(code)} & fresh - functions if style.camel else set[str]()
+    names = {one: _cased(one, style.functions if one in functions else "camel") for one in functions | declared}
+    return {one: new for one, new in names.items() if new != one and new not in style.taken | fresh}
 
 
 def _restyled(style: FileStyle, names: Mapping[str, str], text: str) -> Iterator[str]:

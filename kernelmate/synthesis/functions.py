@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.index_maps import AxisMap
 from kernelmate.synthesis.indexed import INDEXED, along, turned
 from kernelmate.synthesis.joining import PARTS
@@ -31,6 +31,7 @@ from kernelmate.synthesis.primitives import (
 from kernelmate.synthesis.sizes import Dim, Untraceable, product, text_of
 from kernelmate.synthesis.slices import diff
 from kernelmate.synthesis.sorting import argpartition, argsort, median, partition, percentile, quantile, sort
+from kernelmate.synthesis.ufuncs import mapped
 
 
 def _count(a: Array, axis: Any) -> int:

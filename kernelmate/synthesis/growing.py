@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import REDUCTIONS, Array, mapped
+from kernelmate.synthesis.arrays import REDUCTIONS, Array
 from kernelmate.synthesis.primitives import reduced, where
 from kernelmate.synthesis.sizes import Untraceable
+from kernelmate.synthesis.ufuncs import mapped
 
 _NEUTRAL = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}
 

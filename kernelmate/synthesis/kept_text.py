@@ -25,6 +25,49 @@ _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
 """Numbers that are always written as literals, even if a constant has their value."""
 
 
+def own_position(source: str, letter: str) -> str:
+    """Returns the baseline's name for a thread's position along a side of the grid, x, y or z; empty if it has none."""
+    return _of_thread(source, letter) or _of_block(source, letter)
+
+
+def _of_block(source: str, letter: str) -> str:
+    """Returns the baseline's name for the number of a block along a side of the grid."""
+    found = re.search(rf"\b(\w+) = {_BLOCK_INDEX.format(letter)}[;,]", source)
+    return "" if found is None else found[1]
+
+
+def _of_thread(source: str, letter: str) -> str:
+    """Returns the baseline's name for the number of a thread along a side of the grid."""
+    index, block, thread = _BLOCK_INDEX.format(letter), rf"(?:blockDim\.{letter}|\w+)", rf"threadIdx\.{letter}"
+    start = rf"(?:{index} \* {block}|{block} \* {index})"
+    found = re.search(rf"\b(\w+) = (?:{start} \+ {thread}|{thread} \+ {start})[;,]", source)
+    return "" if found is None else found[1]
+
+
+_BLOCK_INDEX = r"(?:static_cast<[\w ]+>\(blockIdx\.{0}\)|(?:\([\w ]+\))?blockIdx\.{0})"
+"""The number of a block along a side of the grid, which may be cast."""
+
+_NUMBERING = frozenset(
+    {"bid", "blk", "block", "block_id", "blockId", "gid", "idx", "index", "tid", "thread", "thread_id"}
+)
+"""Names of positions that say nothing of what they count."""
+
+
+def own_row(source: str, rows: str, grid: Sequence[str]) -> str:
+    """Returns the baseline's name for a row of an array: of its block, or of its thread; empty if it has none that says so.
+
+    Args:
+        source: the baseline's text.
+        rows: the number of rows, by its C++ name.
+        grid: the baseline's grid.
+    """
+    name = _of_block(source, "x") if tuple(grid) == (rows,) else ""
+    if not name:
+        name = _of_thread(source, "x")
+        name = name if re.search(rf"\b{name} (?:>=|<) {rows}\b", source) else ""
+    return name if len(name) > 2 and name not in _NUMBERING else ""
+
+
 def has_own_block(kernel: Kernel) -> bool:
     """Returns True if all launches use one unsigned constant above the kernel as block size, and nothing else uses that."""
     text = kernel.unit.text

@@ -275,6 +275,12 @@ class KernelText:
         name = self.names.fresh(wanted)
         return name, [f"constexpr int {name} = {value};{f'  // {comment}' if comment else ''}"]
 
+    def part_name(self, part: str) -> str:
+        """Returns a new name for the function of one part of the work: `softmax_row` of `softmax_rows` and `row_softmax`."""
+        bare = re.sub(rf"^{part}_|_{part}s$", "", self.base_name)
+        named = f"{bare}_{part}"
+        return self.names.outermost(named if bare and named != self.base_name else f"{self.base_name}_{part}")
+
     def promise(self, read: Iterable[str]) -> str:
         """Returns a sentence on the bytes moved at the headline size: the arrays that are read, and the results."""
         size = self.contract.sizes[0]

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.indexed import joint_numbers
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, reshape, take, where
 from kernelmate.synthesis.primitives import where as chosen
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 
 class Masked(NDArrayOperatorsMixin):

@@ -160,6 +160,7 @@ class Names:
         self._outer, self._every = set(outer), set(every)
         self._taken = {*self._outer, *kernels}
         self._numbered: dict[str, str] = {}
+        self._positions = set[str]()
 
     @property
     def outer(self) -> frozenset[str]:
@@ -200,6 +201,12 @@ class Names:
             self._numbered[name] = wanted
         return name
 
+    def position(self, wanted: str) -> str:
+        """Returns a new name for a position; it becomes `batch_index` in a function that uses a size `batch`."""
+        name = self.fresh(wanted)
+        self._positions.add(name)
+        return name
+
     def release(self, name: str) -> None:
         """Releases a name for other uses."""
         self._taken.discard(name)
@@ -209,9 +216,11 @@ class Names:
         words = words_of(without_comments(function))
         for name in dict.fromkeys(re.findall(r"\b[A-Za-z]\w*_\d+\b", function)):
             wanted = self._numbered.get(name, "")
-            if wanted and wanted not in words and wanted not in self._outer:
-                function = re.sub(rf"\b{name}\b", wanted, function)
-                words.add(wanted)
+            names = [wanted, *[f"{wanted}_index"] * (name in self._positions)] if wanted else []
+            free = next((one for one in names if one not in words and one not in self._outer), None)
+            if free is not None:
+                function = re.sub(rf"\b{name}\b", free, function)
+                words.add(free)
         return function
 
 

@@ -208,16 +208,22 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     text, edits = kernel.unit.text, list[tuple[int, int, str]]()
     for site in kernel.launches:
         start, end = _initialiser_of(kernel, site.grid_span)
-        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
+        block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
+        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1], block)
         if grid == text[start:end]:
             continue
         edits.append((start, end, grid))
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 
-def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
-    """Returns a launch's grid with literals replaced by the names of constants, in order."""
+def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str) -> str:
+    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order."""
     left = list(named)
+    for constant, value in named:
+        taken = int(block) * int(value) if block.isdigit() else 0
+        if not any(other == str(taken) for _, other in named):
+            product = f"{block} * {constant}"
+            grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {product} - 1) / ({product})", grid)
     for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
         name = next((name for name, value in left if value == found), None)
         if name is None:

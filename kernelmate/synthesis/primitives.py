@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, weak_type
+from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast
 from kernelmate.synthesis.graph import BITWISE
 from kernelmate.synthesis.sizes import Untraceable, product, text_of
+from kernelmate.synthesis.ufuncs import weak_type
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop

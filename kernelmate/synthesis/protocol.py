@@ -26,6 +26,7 @@ from kernelmate.synthesis.ragged import CsrRows
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import ArraySlice, part_of
 from kernelmate.synthesis.tables import TABLES
+from kernelmate.synthesis.ufuncs import mapped
 
 
 def subscript(a: Array, key: Any) -> Any:
@@ -145,6 +146,6 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "method": METHODS.get, "function": function_named, "subscript": element, "assign": assigned, "iterate": over,
     "batched": batched, "stack": stack, "broadcast": broadcast_to, "where": where, "reduce": reduced, "accumulate": accumulated,
     "at": added_at, "reduceat": reduced_at, "matmul": matmul, "logaddexp": logaddexp, "logsumexp": logsumexp,
-    "accumulate_in_turns": accumulated_in_turns,
+    "accumulate_in_turns": accumulated_in_turns, "mapped": mapped,
 }  # fmt: skip
 """Operations by the names under which `arrays` calls them."""

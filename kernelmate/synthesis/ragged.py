@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import REDUCTIONS, Array, Builder, cast, is_whole, mapped
+from kernelmate.synthesis.arrays import REDUCTIONS, Array, Builder, cast, is_whole
 from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.primitives import reduced, segmented, take, view_of, where
 from kernelmate.synthesis.row_values import repeated_for
 from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop

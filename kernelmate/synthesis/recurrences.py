@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
+from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.primitives import spread, view_of, where
 from kernelmate.synthesis.ragged import reduced_rows
 from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import Array, cast, is_whole, mapped
+from kernelmate.synthesis.arrays import Array, cast, is_whole
 from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 
 def repeated_for(offsets: Array, values: Array, elements: int) -> Array:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.indexed import counted
 from kernelmate.synthesis.masks import linspace
 from kernelmate.synthesis.primitives import picked, reduced, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 MOST_BOUNDS = 64
 """Maximum number of bounds that an element is compared with one after the other."""

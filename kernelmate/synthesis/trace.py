@@ -24,7 +24,7 @@ from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
-from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
+from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, indices, shifted
 from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
@@ -38,6 +38,7 @@ from kernelmate.synthesis.primitives import broadcast_to, expand_dims
 from kernelmate.synthesis.protocol import OPERATIONS
 from kernelmate.synthesis.recurrences import Again, Carried, without_unread
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
+from kernelmate.synthesis.ufuncs import mapped
 
 MOST_SIZES = 8
 """Maximum number of sizes at which a reference is traced."""

@@ -9,11 +9,15 @@ from kernelmate.records import Kernel
 from kernelmate.synthesis.file_style import closing_bracket, parts_of
 from kernelmate.synthesis.names import without_comments
 
+_INDEX = r"(?<![\w<])(?:int|size_t) "
+"""Types of indices in generated text, as a pattern."""
+
 
 def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
     """Returns a generated kernel and its helpers, whose indices along the user's 64-bit sizes have the type of these.
 
-    An index of type `int` would not reach the end of what such a size counts, and `min` takes arguments of one type.
+    An index of type `int` would not reach the end of what such a size counts, `min` takes arguments of one type, and
+    comparisons of `size_t` with a signed size make compilers warn.
     """
     given = [one for one in kernel.signature.parameters if not one.pointer and one.dtype in ("int64", "uint64")]
     wide = {one.name: re.sub(r"\bconst\b ?", "", one.type) for one in given}
@@ -24,21 +28,33 @@ def with_wide_indices(kernel: Kernel, definition: str, helpers: str) -> tuple[st
             break
         wide |= found
         for name, kind in found.items():
-            texts = [re.sub(rf"(?<![\w<])int (?={name}(?: =|,|\)))", f"{kind} ", text) for text in texts]
+            texts = [_retyped(text, name, kind) for text in texts]
     helpers, definition = (_with_equal_types(text, wide) if wide else text for text in texts)
     return definition, helpers
 
 
+def _retyped(text: str, name: str, kind: str) -> str:
+    """Returns a text in which a variable has another type, as has the argument of a function that gets it by no name."""
+    text = re.sub(rf"{_INDEX}(?={name}(?: =|,|\)))", f"{kind} ", text)
+    if re.search(rf"\bbody\([^;]*, {name}\);", text):
+        text = re.sub(r"(\[&\]\([^()]*, )int\) \{", rf"\g<1>{kind}) {{", text)
+    return re.sub(
+        rf"\b{re.escape(kind)} {name} = [^;]*;",
+        lambda one: one[0].replace("static_cast<size_t>(", f"static_cast<{kind}>("),
+        text,
+    )
+
+
 def _compared(code: str, wide: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of type `int` that are compared with a wide one, or receive one in a call, with its type."""
+    """Returns the indices that are compared with a wide variable, or receive one in a call, with its type."""
     found: dict[str, str] = {}
     passed = dict(_passed(code))
-    for name in dict.fromkeys(re.findall(r"(?<![\w<])int (\w+)(?= =|,|\))", code)):
+    for name in dict.fromkeys(re.findall(rf"{_INDEX}(?!k[A-Z])(\w+)(?= =|,|\))", code)):
         for size, kind in wide.items():
-            over = rf"\b{name}(?: \+ \w+)? (?:<|<=|>=) {size}\b|\b{size} (?:>|<=|<) {name}\b|\bint {name} = [^;]*[?:] {size};"
+            over = rf"\b{name}(?: \+ \w+)? (?:<|<=|>=) {size}\b|\b{size} (?:>|<=|<) {name}\b|\b(?:int|size_t) {name} = [^;]*[?:] {size};"
             if passed.get(name) == size or re.search(over, code):
                 found[name] = kind
-    return found
+    return {name: kind for name, kind in found.items() if not re.search(rf"\b{re.escape(kind)} {name}\b", code)}
 
 
 def _passed(code: str) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import block_of
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
+from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound, without_parentheses
 from kernelmate.synthesis.window_elements import WindowElements, replaced
 from kernelmate.synthesis.window_plan import parsed, walked
 
@@ -367,9 +367,14 @@ class WindowText(WindowElements):
         return max(1, int(evaluate(self.plan.ranges[variable].text(), self.plan.sizes[0])))
 
     def _combined(self, kind: str, name: str, text: str, ctype: str) -> list[str]:
-        """Returns statements that combine one more value of a type into a reduction; NaN propagates as in NumPy."""
+        """Returns statements that combine one more value of a type into a reduction.
+
+        NaN propagates as in NumPy, unless the baseline drops it by `fmaxf` or `fminf`.
+        """
         if kind in ("sum", "prod"):
             return [f"{name} {'+' if kind == 'sum' else '*'}= {text};"]
+        if ctype == self.real and self._kernel.drops_nan:
+            return [f"{name} = f{kind}{'f' if ctype == 'float' else ''}({name}, {without_parentheses(text)});"]
         lines = []
         if not re.fullmatch(r"\w+", text):
             value = self.names.fresh("value")

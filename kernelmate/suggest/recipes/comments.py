@@ -17,6 +17,7 @@ import tree_sitter
 from kernelmate.caching import text_cache
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
+from kernelmate.source.folding import width_of
 from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected, tells_apart
 from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 
@@ -27,7 +28,8 @@ KEPT = re.compile(
 ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[@\\]\w+)\s")
 DRAWN = re.compile(r"\S {3,}\S|[|+][-=]{2,}|[-=]{4,}|^\s*\|")
 """Tables and drawings in comments, which are not reflowed."""
-LIMITS = (80, 100, 120)
+FILLED = 60
+"""Columns from which on the lines of a comment are taken as filled to their limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +329,10 @@ def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> st
 
 
 def _width(text: str, comment: Comment) -> int:
-    """Returns the width of a comment in columns: its longest line, or the file's usual width for a single line."""
+    """Returns the width of a comment in columns: its longest line, or the file's limit for one whose lines are short."""
     line = text.rfind("\n", 0, comment.start) + 1
     own = max(len(one) for one in text[line : comment.end].split("\n"))
-    widest = max(len(one) for one in text.split("\n"))
-    return own if "\n" in comment.text else max(own, next((limit for limit in LIMITS if widest <= limit), LIMITS[-1]))
+    return own if "\n" in comment.text and own >= FILLED else max(own, width_of(text))
 
 
 def _stands_above(kernel: Kernel, comment: Comment) -> bool:

@@ -22,6 +22,7 @@ from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.sentences import EndedTechnique
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import indent_step, only_pure_calls
+from kernelmate.synthesis.file_style import FileStyle, lines_in_style
 
 LOOPS = frozenset({"for_statement", "while_statement", "do_statement"})
 CONTROL = ("if_statement", "for_statement", "while_statement", "else_clause")
@@ -35,7 +36,14 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
     """
     try:
         new = without_stale_comments(old, new, ended)
-        for step in (_without_unused, _pragmas_before_loops, _indented, _braces_as_before, _single_blank_lines):
+        for step in (
+            _without_unused,
+            _pragmas_before_loops,
+            _indented,
+            _braces_as_before,
+            _styled,
+            _single_blank_lines,
+        ):
             new = step(old, new)
         return _formatted(old, new)
     except (KernelmateError, RecursionError):
@@ -225,6 +233,18 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
     return _with_lines(new, lines)
 
 
+def _styled(old: Kernel, new: Kernel) -> Kernel:
+    """Returns the kernel with changed lines in its file's style: case of locals, place of single statements, and width.
+
+    A text that is not a CUDA file stays as the recipe wrote it.
+    """
+    if old.unit.language != "cuda":
+        return new
+    last = new.unit.text.count("\n", 0, new.end)
+    changed = changed_lines(old.unit.text, new.unit.text) & set(range(last + 1)) - _lines_of_contract(new)
+    return _with_lines(new, lines_in_style(FileStyle.of(old), new.unit.text.split("\n"), changed))
+
+
 def _first_line(before: Sequence[str], last: str) -> str | None:
     """Returns the indentation of a statement of several lines that opens a body; None if `last` ends no such statement."""
     depth = last.count(")") - last.count("(")
@@ -257,7 +277,10 @@ def _single_blank_lines(old: Kernel, new: Kernel) -> Kernel:
         clean = line.rstrip() if number in changed else line
         following = lines[number + 1].strip() if number + 1 < len(lines) else ""
         near = number in changed or number - 1 in changed or number + 1 in changed
-        doubled = bool(kept) and (not kept[-1].strip() or kept[-1].rstrip().endswith("{"))
+        before = kept[-1].strip() if kept else ""
+        opens = before.endswith("{") and not before.startswith("namespace")
+        remark = before.startswith("//") and kept[-1].startswith((" ", "\t")) and number in changed
+        doubled = bool(kept) and (not before or opens or remark)
         if near and not clean.strip() and number + 1 < len(lines) and (doubled or following == "}"):
             continue
         kept.append(clean)

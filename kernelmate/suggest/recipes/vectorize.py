@@ -44,7 +44,9 @@ from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_ind
 WIDEST = 16
 """Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
 LONGEST = 4
-"""Largest number of statements of the work, which is written twice: for whole vectors and for the tail."""
+"""Largest number of statements of the work."""
+SHORT = 50
+"""Largest length in characters of several statements that are written twice: for whole vectors and for the tail."""
 LINE = 110
 """Largest length in characters of a statement that is written once per vector component."""
 
@@ -94,7 +96,7 @@ class ElementwiseWork:
         """Returns the type of a vector: CUDA's, or a struct declared in the kernel, which is added to `structs`."""
         if self.by_components(tree):
             return VECTORS[one.plain, self.count]
-        stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_")
+        stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_").removesuffix("_t")
         name = fresh(tree, f"{stem}_x{self.count}")
         size = self.count * ELEMENT_BYTES[one.plain]
         self.structs[name] = f"struct alignas({size}) {name} {{ {one.type} at[{self.count}]; }};"
@@ -113,6 +115,11 @@ class ElementwiseWork:
             and not self.alike
             and all((one.plain, self.count) in VECTORS for one in self.arrays)
         )
+
+    def is_function(self, tree: Tree) -> bool:
+        """Returns True if the work is a function that vectors and the tail call: several statements that are not short."""
+        texts = [tree.text(one) for one in statements(self.body)]
+        return len(texts) > 1 and sum(map(len, texts)) > SHORT
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -167,13 +174,17 @@ def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
             lines.append(
                 f"const {loop.declared} {name} = {aligned} ? {work.bound if work.bound.isidentifier() else f'({work.bound})'} / {work.count} : 0;"
             )
+        function = fresh(tree, f"each_{place}" if sum(one.is_function(tree) for _, one in found) > 1 else "each")
+        lines += _function(tree, work, function, loop.declared)
         lines.append(f"for ({loop.declared} {vector} = {tree.text(loop.start)}; {vector} < {name}; {vector} += {loop.step}) {{")  # fmt: skip
-        lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared))  # fmt: skip
+        lines += _further_in(step, _vector(tree, work, partial("({1})[{0}]".format, vector), f"{work.count} * {vector}", loop.declared, function))  # fmt: skip
         lines.append("}")
         start = above_pragmas(tree, loop.node)
         text = "\n".join(_further_in(indent, lines))
         yield start, start, f"{text.removeprefix(indent)}\n{indent}"
         yield tree.replace(loop.start, f"{work.count} * {name} + {tree.text(loop.start)}")
+        if work.is_function(tree):
+            yield tree.replace(work.body, _call(work, function, "{}[" + work.index + "]", work.index))
 
 
 def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> bool:
@@ -234,12 +245,16 @@ def _shorter_grid(contract: Contract, count: int) -> str:
 def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent: str) -> str:
     """Returns the work for a whole vector, with a branch for single elements where no whole vector remains."""
     step = indent_step(tree)
-    lines = [_comment(tree, [work])]
+    function = fresh(tree, "each")
+    lines = _function(tree, work, function, kind)
+    lines.append(_comment(tree, [work]))
     lines.append(f"if ({first} + {work.count} <= {work.bound} && {_aligned(work.arrays, work.count)}) {{")
-    lines += _further_in(step, _vector(tree, work, partial("({1} + {0})".format, first), first, kind))
+    lines += _further_in(step, _vector(tree, work, partial("({1} + {0})".format, first), first, kind, function))
     lines.append("} else {")
     head = f"for ({kind} {work.index} = {first}; {work.index} < {work.bound} && {work.index} < {first} + {work.count}; ++{work.index})"  # fmt: skip
     body = _body(tree, work.body, []).split("\n")
+    if work.is_function(tree):
+        body = [_call(work, function, "{}[" + work.index + "]", work.index)]
     if work.body.type == "compound_statement":
         rest = [f"{head} {{", *_further_in(step, body), "}"]
     else:
@@ -336,10 +351,31 @@ def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
         yield start, start, "".join(f"\n{indent}{text}" for text in structs.values())
 
 
-def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number: str, kind: str) -> list[str]:
+def _function(tree: Tree, work: ElementwiseWork, name: str, kind: str) -> list[str]:
+    """Returns the definition of a function of one element, by value or, if it is stored, by reference; else nothing."""
+    if not work.is_function(tree):
+        return []
+    locals_ = {
+        one.name: fresh(tree, f"{one.name}_{work.index if len(work.index) == 1 else 'i'}") for one in work.arrays
+    }
+    given = [f"{one.type}{'&' * one.stored} {locals_[one.name]}" for one in work.arrays]
+    given += [f"{kind} {work.index}"] * work.numbered
+    body = _element(tree, work, locals_, "").split("\n")
+    return [f"const auto {name} = [&]({', '.join(given)}) {{", *_further_in(indent_step(tree), body), "};"]
+
+
+def _call(work: ElementwiseWork, name: str, element: str, number: str) -> str:
+    """Returns the call of a function of one element: `element` is the form of each array's element."""
+    given = [element.format(one.name) for one in work.arrays] + [number] * work.numbered
+    return f"{name}({', '.join(given)});"
+
+
+def _vector(
+    tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number: str, kind: str, function: str
+) -> list[str]:
     """Returns the work for one vector: loads, the work for each element, stores.
 
-    `number` is the index of the vector's first element.
+    `number` is the index of the vector's first element, and `function` the name of a function of one element.
     """
     names_ = {one.name: fresh(tree, f"{one.name}{work.count}") for one in work.arrays}
     lines: list[str] = []
@@ -355,9 +391,13 @@ def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number:
         lane = min((fresh(tree, name) for name in "kje"), key=len)
         step = indent_step(tree)
         lines += ["#pragma unroll", f"for (int {lane} = 0; {lane} < {work.count}; ++{lane}) {{"]
-        if work.numbered:
+        element = _element(tree, work, names_, f".at[{lane}]").split("\n")
+        if work.is_function(tree):
+            vectors = replace(work, arrays=tuple(replace(one, name=names_[one.name]) for one in work.arrays))
+            element = [_call(vectors, function, f"{{}}.at[{lane}]", f"{number} + {lane}")]
+        elif work.numbered:
             lines.append(f"{step}const {kind} {work.index} = {number} + {lane};")
-        lines += [*_further_in(step, _element(tree, work, names_, f".at[{lane}]").split("\n")), "}"]
+        lines += [*_further_in(step, element), "}"]
     lines += [f"{star}reinterpret_cast<{work.vector(tree, one)}*>{at(one.name)} = {names_[one.name]};" for one in work.arrays if one.stored]  # fmt: skip
     return lines
 

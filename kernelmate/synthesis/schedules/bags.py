@@ -264,7 +264,7 @@ class _Lanes:
         self.outputs = [one.name for one in kernel.outputs()]
         rank = len(plan.domain)
         self.at = (
-            {axis: kernel.names.fresh(position_name(plan.domain[axis])) for axis in range(rank)}
+            {axis: kernel.names.position(position_name(plan.domain[axis])) for axis in range(rank)}
             if rank > 1
             else {0: self.names.row}
         )

@@ -135,7 +135,7 @@ class ColumnScan(Passes):
         others = [int(axis) for axis in layout.single]
         self.count = " * ".join(layout.axes.sides[axis] for axis in others)
         self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(position_name(layout.axes.sides[axis])) for axis in others[:-1]
+            axis: kernel.names.position(position_name(layout.axes.sides[axis])) for axis in others[:-1]
         }
         self.at |= {others[-1]: self.names.column, self.along: self.names.row}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))

@@ -17,6 +17,7 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
+from kernelmate.synthesis.contraction_tiles import BLOCK, PACK, TILES, ContractionTile
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.joint_sums import joint_sums
 from kernelmate.synthesis.kernel_text import (
@@ -30,7 +31,7 @@ from kernelmate.synthesis.kernel_text import (
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.schedules import tensor_contraction
 from kernelmate.synthesis.tensor_products import copy_function
-from kernelmate.synthesis.tiled_contraction import BLOCK, PACK, TILES, ContractionTile, TiledContraction
+from kernelmate.synthesis.tiled_contraction import TiledContraction
 
 ENOUGH_BLOCKS = 128
 """Number of blocks that occupies all multiprocessors; with fewer, smaller tiles are used."""

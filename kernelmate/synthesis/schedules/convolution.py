@@ -78,6 +78,7 @@ ENOUGH_BLOCKS = 264
 """Two blocks for each of the 132 multiprocessors of an H100."""
 
 _WORDS = ("col", "row", "plane")
+_PLURALS = {"col": "columns", "row": "rows", "plane": "planes", "position": "positions"}
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -131,10 +132,11 @@ class _Convolving:
         self.inner = [kernel.names.fresh(f"d{one}") for one in self.words]
         plurals = [kernel.names.fresh(f"k{one.capitalize()}s") for one in self.words]
         self.lengths = ["1" if width == 1 else name for name, width in zip(plurals, tile.positions, strict=True)]
+        self.constants += self._for_launches()
         self.reach = [kernel.names.fresh(f"kPatch{one.capitalize()}s") for one in self.words]
         self.tap_names = [kernel.names.fresh(one) for one in reversed(("kx", "ky", "kz")[: len(found.taps)])]
         self.patch, self.packed = (kernel.names.fresh(f"{one}_tile") for one in (self.source, self.weights))
-        self.batch = {one: kernel.names.fresh("batch") for one in found.batch}
+        self.batch = {one: kernel.names.position("batch") for one in found.batch}
         self.text = WindowText(plan, kernel, self._positions())
         last = found.spatial[-1]
         self.along = [axis for axis, step in enumerate(last.steps) if step]
@@ -142,6 +144,21 @@ class _Convolving:
         if self.line > LONGEST_LINE:
             raise Refused("its windows are longer than a thread's registers hold")
         self.depth = self._depth()
+
+    def _for_launches(self) -> list[str]:
+        """Returns the declarations of the sides of a block's part of the results above the kernel, if launches divide by them."""
+        if not self.kernel.kernel.launches:
+            return []
+        lines: list[str] = []
+        for place, (word, width) in enumerate(zip(self.words, self.tile.positions, strict=True)):
+            if width > 1:
+                self.kernel.names.release(self.lengths[place])
+                note = f"{_PLURALS.get(word, word)} of results of a block"
+                self.lengths[place], declared = self.kernel.constant(f"{word.capitalize()}s", width, note)
+                lines += declared
+        self.kernel.names.release(self.names.kOut)
+        self.names.kOut, declared = self.kernel.constant("Out", self.tile.out, "output channels of a block")
+        return [*lines, *declared]
 
     def _positions(self) -> dict[str, str]:
         names, found = self.names, self.found
@@ -222,18 +239,19 @@ class _Convolving:
 
     def _constants(self) -> list[str]:
         names, tile, real, found = self.names, self.tile, self.kernel.real, self.found
-        positions = [f"{name} = {width}" for name, width in zip(self.lengths, tile.positions, strict=True) if width > 1]
+        sides = [f"{name} = {width}" for name, width in zip(self.lengths, tile.positions, strict=True) if width > 1]
+        block = f"constexpr int {', '.join([f'{names.kOut} = {tile.out}', *sides])};  // results of a block: channels and positions"
         reach = []
         for place, one in enumerate(found.spatial):
             before = self.lengths[place] if one.stride == 1 else f"({self.lengths[place]} - 1) * {one.stride} + 1"
             before = "1" if self.lengths[place] == "1" else before
             reach.append(f"{self.reach[place]} = {before}{f' + {one.span}' if one.span else ''}")
-        pitch = f"({self.reach[-1]} + {SPAN - 1}) / {SPAN} * {SPAN}"
+        pitch = f"({self.reach[-1]} + {names.kSpan} - 1) / {names.kSpan} * {names.kSpan}"
         inner = "".join(f"[{one}]" for one in self.reach[:-1])
         taps = "".join(f"[{one}]" for one in found.taps)
         threads = " * ".join([f"{names.kOut} / {names.kSide}", *(one for one in self.lengths[:-1] if one != "1")])
         return [
-            f"constexpr int {', '.join([f'{names.kOut} = {tile.out}', *positions])};  // results of a block: channels and positions",
+            *[block] * (not self.kernel.kernel.launches),
             f"constexpr int {names.kSide} = {tile.side}, {names.kSpan} = {SPAN};  // of a thread: channels, and neighbouring positions",
             f"constexpr int {names.kDepth} = {self.depth};  // input channels at a time",
             f'static_assert({names.kThreads} == {threads} * ({self.lengths[-1]} / {names.kSpan}), "a thread for each part of the results");',
@@ -241,7 +259,7 @@ class _Convolving:
             f"constexpr int {names.kLine} = {self.line};  // what the taps of a thread reach in a row",
             "// Rows of the tiles are padded to whole packs of 16 bytes.",
             f"__shared__ {real} {self.patch}[{names.kDepth}]{inner}[{pitch}];",
-            f"__shared__ {real} {self.packed}[{names.kDepth}]{taps}[{names.kOut} + {SPAN}];",
+            f"__shared__ {real} {self.packed}[{names.kDepth}]{taps}[{names.kOut} + {names.kSpan}];",
         ]
 
     def _block(self) -> tuple[list[str], str]:

@@ -62,7 +62,7 @@ class Gather:
             raise Refused("it has one axis")
         self.outputs = [one.name for one in kernel.outputs()]
         self.names = fresh_names(kernel, "row", "column", "j", "kPack", "base", "count", "packed", "columns", "i")
-        self.at = {axis: kernel.names.fresh(position_name(plan.domain[axis])) for axis in range(self.last)}
+        self.at = {axis: kernel.names.position(position_name(plan.domain[axis])) for axis in range(self.last)}
         if self.last == 1:
             self.at[0] = self.names.row
         self._rows: dict[tuple[str, str], str] = {}

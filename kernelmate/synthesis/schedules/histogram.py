@@ -111,7 +111,7 @@ class HistogramText:
         self.output = kernel.outputs()[0].name
         self.names = fresh_names(
             kernel, "kCopies", "kPack", "bin", "copy", "count", "i", "j",
-            "first", "stride", "aligned", "sum", "sample", part="block_counts", own="warp_counts", done="packs", add=self.verb,
+            "first", "stride", "aligned", "sum", sample="index", part="block_counts", own="warp_counts", done="packs", add=self.verb,
         )  # fmt: skip
         self.names.kThreads, self.constants = kernel.threads(self.threads)
         bins = plan.domain[0]

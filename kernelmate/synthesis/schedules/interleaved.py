@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.graph import Graph
@@ -128,8 +128,9 @@ class _Interleaved(WindowText):
         self.last = f"__{len(plan.domain) - 1}"
         self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
         self.bytes = kernel.names.outermost("kAccessBytes")
+        self.across, self.down = "", ""
         self.outer_names = [
-            kernel.names.fresh("row" if len(plan.domain) == 2 else position_name(side)) for side in plan.domain[:-1]
+            kernel.names.position("row" if len(plan.domain) == 2 else position_name(side)) for side in plan.domain[:-1]
         ]
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
@@ -249,6 +250,7 @@ class _Interleaved(WindowText):
         helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
         constant = f"constexpr int {width} = {self.count};  // neighbouring results per thread\n"
         constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
+        bounds, constants = self._block()
         blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
         return WrittenKernel(
@@ -256,11 +258,19 @@ class _Interleaved(WindowText):
             f"Written from the reference: a thread for {self.count} neighbouring positions, whose elements it loads and stores in "
             f"packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."
             + kernel.promise(dict.fromkeys(self.plan.name(key) for key in self._reads())),
-            kernel.definition(kernel.head(f"__launch_bounds__({ACROSS * DOWN}) "), body),
-            "\n\n".join([constant, f"{comment}\n{helper}"]),
+            kernel.definition(kernel.head(f"__launch_bounds__({bounds}) "), body),
+            "\n\n".join(["\n".join([constant, *constants]), f"{comment}\n{helper}"]),
             blocks,
             (ACROSS, DOWN) if len(plan.domain) > 1 else ACROSS * DOWN,
         )
+
+    def _block(self) -> tuple[str, list[str]]:
+        """Returns the number of threads per block, and the declarations of the constants that give it."""
+        if len(self.plan.domain) == 1:
+            return self.kernel.threads(ACROSS * DOWN)
+        self.across, across = self.kernel.constant("ThreadsX", ACROSS, "threads of a block along a row")
+        self.down, down = self.kernel.constant("ThreadsY", DOWN, "threads of a block, one per row")
+        return f"{self.across} * {self.down}", [*across, *down]
 
     def _function(self) -> list[str]:
         """Returns the lines of the function that computes several results."""
@@ -328,8 +338,8 @@ class _Interleaved(WindowText):
             blocks = f"{across} * cdiv({' * '.join(domain[:-1]) if len(domain) > 2 else _bare(domain[0])}, {DOWN})"
             row = self.outer_names[0] if len(domain) == 2 else local.row
             lines += [
-                f"const int {local.across} = ({length} + {ACROSS} * {width} - 1) / ({ACROSS} * {width});",
-                f"const int {row} = blockIdx.x / {local.across} * {DOWN} + threadIdx.y;",
+                f"const int {local.across} = ({length} + {self.across} * {width} - 1) / ({self.across} * {width});",
+                f"const int {row} = blockIdx.x / {local.across} * {self.down} + threadIdx.y;",
                 f"if ({row if rows.isidentifier() else f'static_cast<size_t>({row})'} >= {rows}) return;",
             ]
             if len(domain) > 2:
@@ -341,12 +351,14 @@ class _Interleaved(WindowText):
                     several.append(f"const int {self.outer_names[axis]} = {left}{f' % {inner}' if axis else ''};")
                     left = f"{left} / {inner}"
                 lines += several
-            lines.append(f"const int {local.i} = (blockIdx.x % {local.across} * {ACROSS} + threadIdx.x) * {width};")
+            lines.append(
+                f"const int {local.i} = (blockIdx.x % {local.across} * {self.across} + threadIdx.x) * {width};"
+            )
             kind = "int"
         arguments = ", ".join(passed)
         i, k = local.i, local.k
         single = f"for ({kind} {k} = {i}; {k} < {i} + {width} && {k} < {length}; ++{k})"
-        aligned = self._aligned()
+        aligned = self._aligned(width)
         lines += [
             ALIGNED,
             f"const bool {local.aligned} = {aligned};",
@@ -359,9 +371,9 @@ class _Interleaved(WindowText):
         ]
         return (blocks,), lines
 
-    def _aligned(self) -> str:
-        """Returns the condition that every row of every array begins at a whole pack."""
-        tests: dict[str, None] = {}
+    def _aligned(self, width: str) -> str:
+        """Returns the condition that every row of every array begins at a whole pack of `width` results."""
+        tests: list[str] = []
         pointers = [
             f"reinterpret_cast<size_t>({one})"
             for one in dict.fromkeys(group.name for group in self._groups())
@@ -369,18 +381,30 @@ class _Interleaved(WindowText):
         ]
         if pointers:
             joined = f"({' | '.join(pointers)})" if len(pointers) > 1 else pointers[0]
-            tests[f"{joined} % {self.bytes} == 0"] = None
+            tests.append(f"{joined} % {self.bytes} == 0")
+        pitches: dict[str, int] = {}
         for group in self._groups():
             if group.outer:
                 pitch = self.number_text(parsed(group.shape[-1]))[0]
-                pitch = pitch if pitch.isidentifier() else f"({pitch})"
-                tests[f"{pitch} % {WIDEST // self._item(group)} == 0"] = None
-        whole = {
-            test
-            for test in tests
-            if (found := re.match(r"\(\d+ \* (\w+)\)( % \d+ == 0)$", test)) and f"{found[1]}{found[2]}" in tests
-        }
-        return " && ".join(test for test in tests if test not in whole) or "true"
+                pitches[pitch] = math.lcm(pitches.get(pitch, 1), WIDEST // self._item(group))
+        for pitch, count in _without_implied(pitches).items():
+            times, rest = divmod(count, self.count)
+            number = f"{count}" if rest or self.count == 1 else width if times == 1 else f"({times} * {width})"
+            tests.append(f"{pitch if pitch.isidentifier() else f'({pitch})'} % {number} == 0")
+        return " && ".join(tests) or "true"
+
+
+def _without_implied(pitches: Mapping[str, int]) -> dict[str, int]:
+    """Returns the divisors of row pitches without tests that others imply, as of `2 * n` and of `n / 2` beside `n`."""
+    found = dict(pitches)
+    for pitch, count in pitches.items():
+        product, quotient = re.fullmatch(r"\d+ \* (\w+)", pitch), re.fullmatch(r"(\w+) / (\d+)", pitch)
+        if product is not None and found.get(product[1], 1) % count == 0 and count > 1:
+            del found[pitch]
+        elif quotient is not None and found.get(quotient[1], 1) % int(quotient[2]) == 0:
+            del found[pitch]
+            found[quotient[1]] = math.lcm(found[quotient[1]], int(quotient[2]) * count)
+    return found
 
 
 def _bare(side: str) -> str:

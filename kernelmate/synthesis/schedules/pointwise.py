@@ -86,10 +86,14 @@ def _without_copies(
 
 def _compound(assignment: str) -> str:
     """Returns `x -= y;` for `x = x - y;` where `y` is not a sum."""
-    found = re.fullmatch(
-        r"(\w+) = \1 ([-+*]) ((?:[\w.\[\]]+|\([^()]*\))(?: \* (?:[\w.\[\]]+|\([^()]*\)))*);", assignment
-    )
-    return assignment if found is None else f"{found[1]} {found[2]}= {found[3]};"
+    found = re.fullmatch(r"(\w+) = \1 ([-+*]) ([^;]*);", assignment)
+    if found is None:
+        return assignment
+    flat, before = found[3], ""
+    while before != flat:  # calls and parentheses become factors
+        before, flat = flat, re.sub(r"[\w:]*\([^()]*\)", "_", flat)
+    factors = r"[\w.\[\]]+(?: [*/] [\w.\[\]]+)*" if found[2] != "*" else r"[\w.\[\]]+(?: \* [\w.\[\]]+)*"
+    return f"{found[1]} {found[2]}= {found[3]};" if re.fullmatch(factors, flat) else assignment
 
 
 class _Elements:

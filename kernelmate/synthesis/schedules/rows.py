@@ -12,6 +12,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kept_text import own_row
 from kernelmate.synthesis.kernel_text import (
     MULTIPROCESSORS,
     KernelText,
@@ -136,7 +137,6 @@ class Rows(RowLoops):
         self.online = online_of(plan, self.levels()) if online else {}
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
-        bare = kernel.base_name
         self.over = self._row_noun()
         self.names = fresh_names(
             kernel,
@@ -145,12 +145,12 @@ class Rows(RowLoops):
             "packed",
             "end",
             c="col",
-            row=self.over,
+            row=self._row_name(),
             rank="tid" if team.name == "block" else "lane",
         )
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.names.columns = kernel.size_name(kernel.size(plan.columns), "columns")
-        self.function = kernel.names.outermost(f"{bare.removeprefix(f'{self.over}_')}_{self.over}")
+        self.function = kernel.part_name(self.over)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
         self.slabs = self._slabs()
@@ -223,6 +223,12 @@ class Rows(RowLoops):
         side = plan.domain[plan.split - 1] if plan.split else ""
         across = any(plan.access(key) == "across" for key in walk(plan) if plan.node(key).op in ("input", "iota"))
         return side[:-1] if across and re.fullmatch(r"[a-z]+[^s]s", side) else "row"
+
+    def _row_name(self) -> str:
+        """Returns the baseline's name for the number of a row, as `token`; else the word for a row."""
+        kernel, plan = self.kernel, self.plan
+        own = own_row(kernel.kernel.source, plan.domain[0], kernel.contract.grid) if plan.split == 1 else ""
+        return own if own and self.over == "row" else self.over
 
     def _end(self) -> RowEnd | None:
         """Returns the end of the relevant part of a row if it depends on the row alone."""

@@ -101,7 +101,7 @@ class _SweepText(PositionTexts):
         self.sides = [side for place, side in enumerate(shape) if place != axis and side != "1"]
         if not self.sides:
             raise Refused("it has a single result for each step")
-        self.at = [kernel.names.fresh(position_name(side)) for side in self.sides]
+        self.at = [kernel.names.position(position_name(side)) for side in self.sides]
         self.all = SweepLoops(self.plan, domain, self.at, self.expressions.bare)
         self.keys, self.loops = self.all.keys, self.all.loops
         self.after: dict[Key, str] = {}

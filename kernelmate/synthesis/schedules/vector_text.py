@@ -144,7 +144,7 @@ class CarriedPlaces(PositionTexts):
             kernel, "step", "lane", "warp_lane", "now", "following", "carried", "before", own=OWN, other=OTHER
         )
         single = {self.outer[0]: "sequence" if steps.carried else "row"} if len(self.outer) == 1 else {}
-        self.at = {axis: kernel.names.fresh(single.get(axis, position_name(sides[axis]))) for axis in self.outer}
+        self.at = {axis: kernel.names.position(single.get(axis, position_name(sides[axis]))) for axis in self.outer}
         self.registers, self.fronts, self.lengths = dict[int, str](), dict[int, str](), dict[int, str]()
         for number, one in enumerate(steps.carried):
             self._place(number, [side for side in one.sides if side != "1"], one.name)

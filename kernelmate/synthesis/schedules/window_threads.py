@@ -13,6 +13,7 @@ from kernelmate.errors import ContractError
 from kernelmate.records import Size
 from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.index_maps import existing
+from kernelmate.synthesis.kept_text import own_position
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Refused
@@ -155,13 +156,9 @@ class WindowThreads:
     def _wanted(self, axis: int) -> str:
         """Returns the user's name of a position, or a generic name."""
         letter = "xyz"[axis]
-        source = self.kernel.kernel.source
-        found = re.search(
-            rf"\b(\w+) = blockIdx\.{letter}(?: \* blockDim\.{letter} \+ threadIdx\.{letter})?[;,]", source
-        )
-        taken = found is not None and found[1] in ("row", "col") and found[1] != _DEFAULTS[axis]
-        if found and not taken and self.native:
-            return found[1]
+        own = own_position(self.kernel.kernel.source, letter)
+        if own and self.native and (own not in ("row", "col") or own == _DEFAULTS[axis]):
+            return own
         side = self.sides[axis]
         single = side[:-1] if side.isidentifier() and side.endswith("s") and len(side) > 3 else _DEFAULTS[axis]
         return "i" if self.rank == 1 else single
@@ -261,7 +258,7 @@ class WindowThreads:
         """Emits positions along the axes before the last two, from the plane index."""
         lines, left = [], self.names[2]
         sides = self.plan.domain[: self.rank - 2]
-        self.outer = [self.kernel.names.fresh(position_name(one)) for one in sides]
+        self.outer = [self.kernel.names.position(position_name(one)) for one in sides]
         for axis in range(len(sides) - 1, -1, -1):
             length = self.kernel.size(sides[axis]) if axis else ""
             length = length if re.fullmatch(r"\w*", length) else f"({length})"

@@ -141,7 +141,7 @@ class _Grid(WindowThreads):
         lines: list[str] = []
         for side, letter in zip(kernel.contract.grid, "xyz", strict=False):
             axis = self.sides.index(side)
-            name = self.names[axis] if axis < len(self.names) else kernel.names.fresh(position_name(side))
+            name = self.names[axis] if axis < len(self.names) else kernel.names.position(position_name(side))
             lines.append(f"const int {name} = blockIdx.{letter};")
             positions[f"__{sides.index(side)}"] = name
         length = kernel.size(sides[-1])

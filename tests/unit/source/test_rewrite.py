@@ -429,6 +429,36 @@ def test_a_changed_launch_is_broken_at_the_width_of_the_file() -> None:
     assert max(map(len, changed.split("\n"))) <= 100
 
 
+def test_arguments_that_would_need_two_lines_more_beside_a_launch_go_below_it() -> None:
+    text = WIDE + BLOCK + KERNEL + host(LENGTHY)
+    changed = change_launch(kernel_of(text), grid="cdiv(n + 7777777, block) * 2").unit.text
+    beside = f"* 2, 256>>>(a_pointer_with_a_name,\n{' ' * 63}number_of_elements, number_of_rows);"
+    assert beside in changed
+    changed = change_launch(kernel_of(text), grid="cdiv(n + 7777777, block) * 2222").unit.text
+    assert "* 2222, 256>>>(\n      a_pointer_with_a_name, number_of_elements, number_of_rows);" in changed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("k<<<1, 256>>>(p, count, 3)", "  const int blocks = (count + 4095) / 4096;\n  k<<<blocks < 528 ? blocks : 528, 256>>>"),
+        ("int blocks = 7;\n  k<<<1, 256>>>(p, blocks, 3)", "  k<<<((blocks + 4095) / 4096 < 528 ? (blocks + 4095) / 4096 : 528), 256>>>"),
+        ("if (count)\n    k<<<1, 256>>>(p, count, 3)", "    k<<<((count + 4095) / 4096 < 528 ? (count + 4095) / 4096 : 528), 256>>>"),
+    ],
+)  # fmt: skip
+def test_a_limited_number_of_blocks_is_computed_once(before: str, after: str) -> None:
+    text = BLOCK + KERNEL + host(before)
+    assert f"\n{after}(p" in change_launch(kernel_of(text), grid="min(cdiv(n, block * 4 * 4), 528)").unit.text
+
+
+def test_two_launches_in_one_function_declare_no_variable_twice() -> None:
+    text = BLOCK + KERNEL + host("k<<<1, 256>>>(p, count, 3); k<<<1, 256>>>(p, 7, 3)")
+    split = text.replace("3); k<<<", "3);\n  k<<<")
+    changed = change_launch(kernel_of(split), grid="min(cdiv(n, block * 4 * 4), 528)").unit.text
+    assert changed.count("k<<<") == 2
+    assert "const int blocks" not in changed
+
+
 def test_launches_that_fit_and_those_of_macros_stay_on_one_line() -> None:
     text = f"{WIDE}{BLOCK}{KERNEL}#define RUN(p, count) {LENGTHY} /* the launch of k that the tests use */\n"
     changed = change_launch(kernel_of(text), block="512").unit.text
@@ -667,3 +697,11 @@ def test_units_of_a_file_are_read_with_its_name(tmp_path: Path) -> None:
     path.write_text(KERNEL)
     (unit,) = read_units(path)
     assert (unit.path, unit.language, unit.file_text) == (str(path), "cuda", KERNEL)
+
+
+def test_sides_with_const_behind_their_type_follow_in_their_declaration() -> None:
+    launch = "unsigned const blocks = (count + 255) / 256;\n  k<<<blocks, 256>>>(p, count, 3)"
+    changed = change_launch(kernel_of(BLOCK + KERNEL + host(launch)), grid="n").unit.text
+    assert "unsigned const blocks = count;\n  k<<<blocks, 256>>>(p, count, 3);" in changed
+    used = host("unsigned const parts = 7;\n  k<<<parts + parts, 256>>>(p, count, 3)")
+    assert "parts" not in change_launch(kernel_of(BLOCK + KERNEL + used), grid="n").unit.text

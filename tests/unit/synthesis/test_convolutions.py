@@ -9,7 +9,9 @@ import pytest
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
+from kernelmate.source import contract_for, load_kernel
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import schedules_for
@@ -293,3 +295,34 @@ def test_sums_that_are_no_convolution_are_reductions_of_windows(name: str, make:
     args, reference = OTHERS[name]
     kernel, contract = make(args, reference, grid='", "'.join(LINE_GRID), sizes=LINE_SIZES)
     assert schedules_for(kernel, contract, tmp_path) == ["row-windows-block"]
+
+
+def test_launches_divide_by_the_constants_of_a_blocks_part(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, w, b):\n    H, W = x.shape[2:]\n    y = np.zeros((x.shape[0], w.shape[0], H - 2, W - 2))\n"
+    )
+    reference += (
+        f"{BY_TAP}            y += np.einsum('oc,nchw->nohw', w[:, :, i, j], x[:, :, i : i + H - 2, j : j + W - 2])\n"
+    )
+    reference += "    return y + b[:, None, None]"
+    parameters = "const float* x, const float* w, const float* b, float* y, int CI, int CO, int H, int W, int N"
+    args = {**IMAGE, "N": "int32"}
+    make(
+        args,
+        reference,
+        body=VALID,
+        grid='", "'.join(IMAGE_GRID),
+        sizes=IMAGE_SIZES,
+        parameters=parameters,
+        more='require = ["H >= 3", "W >= 3"]',
+    )
+    path = tmp_path / "kernel.cu"
+    host = "void run(float* p, int c, int o, int h, int w, int n) {\n  work<<<dim3(1, o, n), 128>>>(p, p, p, p, c, o, h, w, n);\n}\n"
+    path.write_text(f"{path.read_text()}\n{host}")
+    kernel = load_kernel(str(path))
+    contract = contract_for(kernel)
+    text = placed(kernel, contract, next(kernels_for(trace(contract, tmp_path), kernel, contract)))[0].unit.text
+    launch = " ".join(text[text.index("void run") :].split())
+    for side, constant in (("h - 2", "kRows"), ("w - 2", "kCols"), ("o", "kOut")):
+        assert f"(({side} + {constant} - 1) / {constant})" in launch
+        assert text.count(f"constexpr int {constant} = ") == 1

@@ -193,3 +193,51 @@ def test_a_reciprocal_root_is_written_as_the_baseline_has_it_everywhere(make: An
     own = text_of(*make(ROWS, reference, body="y[0] = rsqrtf(x[0]);"), tmp_path)
     assert "rsqrtf(" in own
     assert "/ sqrtf(" not in own
+
+
+@pytest.mark.parametrize("name", ["norm_rows", "row_norm", "norm"])
+def test_the_function_of_a_row_repeats_no_word_of_the_kernels_name(name: str, make: Any, tmp_path: Path) -> None:
+    make(ROWS, NORMED, sizes=LONG)
+    path = tmp_path / "kernel.cu"
+    path.write_text(path.read_text().replace("void work(", f"void {name}("))
+    kernel = load_kernel(str(path))
+    assert " norm_row(" in text_of(kernel, contract_for(kernel), tmp_path)
+
+
+def test_casts_of_host_code_do_not_outweigh_those_of_the_kernel(make: Any, tmp_path: Path) -> None:
+    above = "inline float half_of(int n) { return static_cast<float>(n) / 2; }\n\n"
+    text = made(make, tmp_path, "  y[0] = x[(size_t)blockIdx.x * cols];", above)
+    assert "(size_t)" in text
+    assert text.count("static_cast") == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ("const int token = blockIdx.x;", "token"),
+        ("int token = threadIdx.x + blockDim.x * blockIdx.x;\n  if (token >= rows) return;", "token"),
+        ("const int token = blockIdx.x * BLOCK + threadIdx.x;\n  if (token < rows) return;", "token"),
+        ("const int token = threadIdx.x + blockDim.x * blockIdx.x;", "row"),
+        ("const int bid = blockIdx.x;", "row"),
+    ],
+)
+def test_the_number_of_a_row_has_the_name_that_the_kernel_gave_it(
+    start: str, name: str, make: Any, tmp_path: Path
+) -> None:
+    text = made(make, tmp_path, f"  {start}")
+    assert re.search(rf" norm_row\(.*{name}\)|work_row\(.*\b{name}\)", text.replace("\n", " "))
+    assert re.search(rf"const (?:int|size_t) {name} = blockIdx\.x;", text)
+
+
+def test_positions_of_threads_keep_their_names_however_they_are_computed(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[h, w]", "y": "out float32[h, w]", "h": "int32", "w": "int32"}
+    reference = (
+        "def reference(x):\n    p = np.pad(x, 1, mode='edge')\n"
+        "    return p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * x"
+    )
+    body = "  int nCol = threadIdx.x + blockIdx.x * TILE_W;\n  int nRow = blockDim.y * blockIdx.y + threadIdx.y;"
+    text = text_of(
+        *make(args, reference, sizes="{ h = 64, w = 64 }", grid='cdiv(w, 16)", "cdiv(h, 8)', body=body), tmp_path
+    )
+    assert "const int nCol = blockIdx.x * blockDim.x + threadIdx.x;" in text
+    assert "const int nRow = blockIdx.y * blockDim.y + threadIdx.y;" in text

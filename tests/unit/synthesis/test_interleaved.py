@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,26 @@ def test_few_terms_are_added_in_one_expression_and_rows_told_apart(make: Any, tm
     kernel, contract = make(args, reference, grid="h * w", sizes=sizes, more=require)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
     assert "= x_first_pack.at[2 * j] + x_first_pack.at[2 * j + 1] + x_second_pack.at[2 * j] +" in " ".join(text.split())
+
+
+def pooled(make: Any, folder: Path, body: str) -> str:
+    args = {"x": "in float32[h, w] ~ normal", "y": "out float32[h // 2, w // 2]", "h": "int32", "w": "int32"}
+    reference = "x.reshape(h // 2, 2, w // 2, 2).max(axis=(1, 3))"
+    sizes, require = "{ h = 4, w = 64 }, { h = 2, w = 2 }", 'require = ["h % 2 == 0", "w % 2 == 0"]'
+    kernel, contract = make(args, reference, grid="h * w", sizes=sizes, more=require, body=body)
+    written = next(kernels_for(trace(contract, folder), kernel, contract))
+    return f"{written.helpers}\n{written.definition}"
+
+
+def test_a_maximum_drops_nan_only_where_the_old_kernel_does(make: Any, tmp_path: Path) -> None:
+    assert "max_value = fmaxf(max_value, x_first_pack.at[2 * j]);" in pooled(make, tmp_path, "  fmaxf(x[0], x[1]);")
+    assert "|| isnan(value)" in pooled(make, tmp_path, "")
+
+
+def test_whole_packs_are_asked_for_once_and_by_their_names(make: Any, tmp_path: Path) -> None:
+    text = pooled(make, tmp_path, "")
+    assert re.findall(r"\bw[ /2)]*% [^;&]*", text) == ["w % (2 * kWorkResults) == 0"]
+    assert "__launch_bounds__(kThreadsX * kThreadsY)" in text
+    assert not re.search(
+        r"[^\w](?:32|8)\b", text.replace("constexpr int kThreadsX = 32;", "").replace("kThreadsY = 8;", "")
+    )

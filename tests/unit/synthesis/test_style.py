@@ -664,3 +664,88 @@ def test_costly_values_of_a_row_are_kept_in_place_of_its_elements(
     text = first(*make(args, reference, sizes=LONG, grid="rows"), tmp_path).helpers
     assert f" {kept}[" in text
     assert text.count(" / t") == (operation == "x / t")
+
+
+def test_a_contract_does_not_set_the_width_of_a_file() -> None:
+    contract = f"// /// kernelmate\n// sizes = [{'{ n = 1 }, ' * 12}]\n// ///\n"
+    assert width_of(f"{contract}// {'-' * 75}\n") == 80
+    assert width_of(f"{contract}// {'-' * 95}\n") == 100
+
+
+def test_the_declaration_of_a_shared_array_is_not_broken_within_brackets() -> None:
+    line = "  __shared__ alignas(kPad * sizeof(float)) float a_tile[2][kTileK][kTileM + kPad];"
+    first, second = folded(line, 60)
+    assert first.endswith(" float")
+    assert second == "      a_tile[2][kTileK][kTileM + kPad];"
+
+
+def test_an_index_of_the_number_of_batches_is_told_apart_from_it(make: Any, tmp_path: Path) -> None:
+    args = {"a": "in float32[batch, m, k]", "b": "in float32[batch, k, n]", "c": "out float32[batch, m, n]"}
+    args |= dict.fromkeys(("batch", "m", "n", "k"), "int32")
+    sizes = "{ batch = 3, m = 64, n = 64, k = 64 }"
+    text = first(*make(args, "a @ b", sizes=sizes, grid="batch"), tmp_path).definition
+    assert "const int batch_index = " in text
+    assert "batch_2" not in text
+
+
+def test_a_value_converted_from_an_element_is_called_after_its_array(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in bfloat16[rows]", "y": "out bfloat16[rows]", "rows": "int32"}
+    text = first(*make(args, "x * np.tanh(x)"), tmp_path).definition
+    assert "const float x_value = __bfloat162float(x_i);" in text
+
+
+def test_a_result_is_changed_by_a_quotient_in_place(make: Any, tmp_path: Path) -> None:
+    args = {"p": "inout float32[rows]", "v": "inout float32[rows] ~ uniform(0, 1)", "rows": "int32"}
+    reference = "def reference(p, v):\n    v = 0.5 * v + 1\n    return p - 0.1 * p / (np.sqrt(v) + 1), v"
+    assert "p_i -= 0.1f * p_i / (sqrtf(" in first(*make(args, reference), tmp_path).definition
+
+
+def test_indices_beside_a_64_bit_size_are_signed_as_it_is_and_constants_stay_int(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows]", "y": "out float32[rows]", "rows": "int64"}
+    kernel, contract = make(args, "np.exp(x)", parameters="const float* x, float* y, long long rows")
+    text = file_of(kernel, contract, tmp_path).unit.text
+    assert "constexpr int kPack = " in text
+    assert "const long long base = (static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack;" in text
+    assert "size_t base" not in text
+    assert "for (int j = 0; j < kPack; ++j)" in text
+
+
+def test_a_lambda_that_ignores_an_index_along_a_64_bit_size_takes_its_type(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int64", "cols": "int64"}
+    parameters = "const float* x, float* y, long long rows, long long cols"
+    text = file_of(*make(args, NORMED, sizes=LONG, parameters=parameters), tmp_path).unit.text
+    assert "x_pack, long long) {" in text
+    assert "x_pack, int) {" not in text
+
+
+def test_rows_that_are_copied_are_copied_by_packs_and_launches_name_their_size(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[v, cols]", "ids": "in int32[rows] ~ integers(0, v)", "y": "out float32[rows, cols]"}
+    args |= {"rows": "int32", "cols": "int32"}
+    sizes = "{ rows = 64, cols = 40, v = 9 }, { rows = 3, cols = 7, v = 2 }"
+    make(args, "x[ids]", sizes=sizes, grid="cdiv(rows * cols, block)")
+    host = "void run(float* p, int* q, int r, int c) {\n  work<<<(r * c + 127) / 128, 128>>>(p, q, p, r, c);\n}"
+    text = file_of(*with_host(tmp_path, host), tmp_path).unit.text
+    assert "= x_pack;" in text
+    assert ".at[j] = " not in text
+    assert re.search(r"\(r \* c \+ \w+ \* kPackSize - 1\) / \(\w+ \* kPackSize\)", text)
+
+
+def test_a_comment_that_moves_above_its_statement_begins_as_a_sentence() -> None:
+    line = "  constexpr int kCopies = kThreads / kWarpSize;  // one per warp, so that warps rarely wait"
+    assert folded(line, 60)[0] == "  // One per warp, so that warps rarely wait"
+    assert (
+        folded(f"{line[:47]}  // kPack of them, and a long comment", 60)[0] == "  // kPack of them, and a long comment"
+    )
+
+
+def test_an_element_that_is_counted_has_the_singular_of_its_arrays_name(make: Any, tmp_path: Path) -> None:
+    args = {"samples": "in uint8[rows]", "counts": "inout uint32[256] ~ zeros", "rows": "int32"}
+    reference = "counts + np.bincount(samples, minlength=256)"
+    text = first(*make(args, reference, body="  atomicAdd(counts, 1u);"), tmp_path).definition
+    assert "const auto add = [=](unsigned char sample) {" in text
+
+
+def test_a_loop_with_one_statement_beside_it_is_not_broken_within_its_head() -> None:
+    head = "  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)"
+    statement = "sum += __shfl_xor_sync(kAllLanes, sum, offset);"
+    assert folded(f"{head} {statement}", 80) == [f"{head} {{", f"    {statement}", "  }"]

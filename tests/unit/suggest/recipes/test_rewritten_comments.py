@@ -78,3 +78,11 @@ def test_a_comment_on_two_kernels_keeps_their_names_and_what_is_said_of_the_othe
     changed = without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text
     said = " ".join(line.removeprefix("// ") for line in changed.split("\n") if line.startswith("//"))
     assert said == "Two products. The tiled one is judged against k_naive. In k_naive, one warp per row."
+
+
+def test_a_sentence_on_the_new_method_fills_lines_though_the_old_comment_had_short_ones() -> None:
+    text = "/// Sum of each row.\n/// One thread per row: simple.\n"
+    old, new = (find_kernels(text_unit(f"{text}{one}"))[0] for one in (OLD, NEW))
+    method = "One warp per row, whose lanes read neighbouring elements and combine their sums."
+    changed = without_stale_comments(old, new, REWRITTEN, method).unit.text
+    assert changed.startswith(f"/// Sum of each row.\n/// {method}\n__global__")

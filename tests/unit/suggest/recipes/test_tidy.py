@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def cleaned() -> Callable[..., str]:
 
     def run(text: str, *changes: str) -> str:
         return tidied(*rewritten(find_kernels(text_unit(text, "k.cu"))[0], *changes)).unit.text
+
+    return run
+
+
+@pytest.fixture
+def styled() -> Callable[..., str]:
+    """As `cleaned`, for the text of a CUDA file."""
+
+    def run(text: str, *changes: str) -> str:
+        unit = replace(text_unit(text, "k.cu"), language="cuda")
+        return tidied(*rewritten(find_kernels(unit)[0], *changes)).unit.text
 
     return run
 
@@ -97,6 +109,57 @@ def test_blank_lines_are_single_where_something_changed_and_stay_elsewhere(clean
     text = cleaned(KERNEL, "  int step = from + 1;\n", "\n\n  int step = from + 2;   \n")
     assert "  int from = 0;\n\n  int step = from + 2;\n" in text
     assert text.endswith("  }\n\n\n}\n")
+
+
+CAMEL = """namespace app {
+
+__global__ void scaleRows(float* inValues, int numRows) {
+  int rowIndex = threadIdx.x;
+  if (rowIndex >= numRows)
+    return;
+  // Reduce.
+  inValues[rowIndex] *= 2.0f;  // ------------------------------------
+}
+
+}  // namespace app
+"""
+
+
+def test_new_locals_and_statements_are_as_the_file_writes_its_own(styled) -> None:
+    pack = "  struct alignas(16) float_x4 { float at[4]; };\n"
+    statement = (
+        "  const float their_value = inValues[rowIndex];\n  if (their_value > 0) inValues[rowIndex] = their_value;\n"
+    )
+    text = styled(CAMEL, "  inValues[rowIndex] *=", f"{pack}{statement}  inValues[rowIndex] *=")
+    assert "  const float theirValue = inValues[rowIndex];\n" in text
+    assert "  if (theirValue > 0)\n    inValues[rowIndex] = theirValue;\n" in text
+    assert pack in text
+
+
+def test_lines_that_are_too_long_for_the_file_are_broken(styled) -> None:
+    long = "  // Elements of this thread are loaded by whole vectors where their addresses permit that, and one by one elsewhere.\n"
+    value = "inValues[rowIndex] * 2.0f + inValues[rowIndex] * 3.0f"
+    text = styled(CAMEL, "  // Reduce.\n", f"{long}  const float sumOfAll = {value} + {value};\n")
+    assert max(map(len, text.split("\n"))) <= 100
+    assert " ".join(text.replace("//", "").split()).count(" ".join(long.replace("//", "").split())) == 1
+
+
+def test_helpers_are_named_as_the_functions_of_the_file(styled) -> None:
+    text = CAMEL.replace("scaleRows", "ScaleRows").replace(
+        "namespace app {\n", "namespace app {\n\n__device__ int RowsOf(int count) {\n  return count;\n}\n"
+    )
+    helper = "__device__ float warp_sum(float value) {\n  return value;\n}\n\n"
+    changed = styled(text, "__global__", f"{helper}__global__", "*= 2.0f", "= warp_sum(2.0f)")
+    assert "__device__ float WarpSum(float value) {" in changed
+    assert "inValues[rowIndex] = WarpSum(2.0f);" in changed
+
+
+def test_no_blank_line_parts_a_comment_from_its_statement_and_one_follows_a_namespace(styled) -> None:
+    text = styled(
+        CAMEL, "  inValues[rowIndex] *= 2.0f;", "\n  inValues[rowIndex] *= 4.0f;", "app {\n\n", "app {\n\n// Scales.\n"
+    )
+    assert "  // Reduce.\n  inValues[rowIndex] *= 4.0f;" in text
+    assert "namespace app {\n\n// Scales.\n" in text
 
 
 def test_all_other_lines_stay_byte_for_byte(cleaned) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernelmate.suggest.recipes.tile_matmul import RECIPE as TILE_MATMUL
@@ -246,7 +248,9 @@ def test_a_tile_whose_rows_belong_to_lanes_is_padded(judged) -> None:
         "[k, n]", "[n, k]"
     )
     wide, _ = judged(given, TILE_MATMUL)
-    assert "tile_b[kTile][kTile + 1];  // + 1, so that" in wide.candidate.kernel.source
+    assert re.search(
+        r"// \+ 1, so that .*\n +__shared__ float tile_b\[kTile\]\[kTile \+ 1\];", wide.candidate.kernel.source
+    )
     assert "tile_b[threadIdx.y][threadIdx.x] = col_b < n" in wide.candidate.kernel.source
 
 
