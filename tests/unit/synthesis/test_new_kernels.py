@@ -95,6 +95,27 @@ def loss_and_gradient(x: "float32[n=300000]", y: "float32[n]"):
     return np.mean(d * d), 2 * d
 
 
+def hinge(predicted: "float32[n=400, m=300]", target: "float32[m]"):
+    return np.mean(np.maximum(0, 1 - predicted * target))
+
+
+def weighted(x: "float32[n=400, m=300]", y: "float32[n, m]", w: "float32[n]"):
+    return np.mean(w[:, None] * (x - y) ** 2)
+
+
+def penalty(x: "float32[batch=9, channels=30, height=20, width=25]", scale: "float32[channels]", offset: "float32[batch, channels]"):
+    return np.sum(np.abs(x * scale[:, None, None] - offset[:, :, None, None]))
+
+
+def above_diagonal(x: "float32[n=300, m=400]"):
+    return np.sum(np.where(np.arange(len(x))[:, None] < np.arange(x.shape[1]), x, 0)), np.max(x - np.arange(x.shape[1]))
+
+
+def centred(x: "float32[n=400, m=300]", bias: "float32[m]"):
+    y = x + bias
+    return np.mean((y - np.mean(y)) ** 2)
+
+
 def spread(x: "float32[n=300000]"):
     return np.mean((x - np.mean(x)) ** 2)
 """
@@ -103,7 +124,9 @@ def spread(x: "float32[n=300000]"):
 @pytest.mark.parametrize(
     ("name", "schedule", "scratch"),
     [("mean_square", "total-last", ["float32", "int32"]), ("extremes", "total-last", ["float32"] * 3 + ["int32"]),
-     ("threes", "total-last", ["int64", "int32"]), ("loss_and_gradient", "total-last", ["float32", "int32"]), ("short", "total", []), ("spread", "total", [])],
+     ("threes", "total-last", ["int64", "int32"]), ("loss_and_gradient", "total-last", ["float32", "int32"]), ("short", "total", []), ("spread", "total", []),
+     ("hinge", "total-last", ["float32", "int32"]), ("weighted", "total-last", ["float32", "int32"]),
+     ("penalty", "total-last", ["float32", "int32"]), ("above_diagonal", "total-last", ["float32"] * 2 + ["int32"]), ("centred", "total", [])],
 )  # fmt: skip
 def test_the_last_block_combines_the_results_of_all_if_an_array_is_long(
     name: str, schedule: str, scratch: list[str], tmp_path: Path, session: Session
