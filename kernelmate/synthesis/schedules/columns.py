@@ -16,6 +16,7 @@ from kernelmate.source import evaluate
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, leaf_text, order_of
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import (
     GUARD,
     ITEM_BYTES,
@@ -127,8 +128,8 @@ class ColumnLayout:
 class _ColumnReductions(Reductions):
     """Device functions that combine the values of the threads of each column."""
 
-    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str, width: int) -> None:
-        super().__init__(plan, kernel, Team("column", 0, 0), threads)
+    def __init__(self, graph: Graph, kernel: KernelText, threads: str, columns: str, width: int) -> None:
+        super().__init__(graph, kernel, Team("column", 0, 0), threads)
         self.columns, self.width = columns, width
         self.slots, self.slot = f"[{columns}]", f"[threadIdx.x % {columns}]"
         self.leads = f"threadIdx.x % {WARP} < {columns}"
@@ -207,9 +208,9 @@ class Columns(Passes):
         self.alone = width == threads
         self.centred = None if self.alone else centred_of(plan, kernel.contract, self.levels())
         if width == 1:
-            self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
+            self.reductions = Reductions(plan.graph, kernel, Team("block", threads, threads), names.kThreads)
         else:
-            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns, width)
+            self.reductions = _ColumnReductions(plan.graph, kernel, names.kThreads, names.kColumns, width)
 
     def _ahead(self) -> int:
         """Returns the number of loads in flight: at most a thread's elements at the first size."""

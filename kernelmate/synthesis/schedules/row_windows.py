@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, sorted_graph
+from kernelmate.synthesis.plan import Key, Refused, plan_of, sorted_graph
 from kernelmate.synthesis.reductions import EXTREMES, LOWEST, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.reduced_products import reduction_local
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW
@@ -36,12 +36,14 @@ class _RowParts:
         kinds: the kinds of the reductions.
         reductions: the nodes of the reductions.
         rest: the graph of the results, in which the reductions are the arrays `@0`, `@1`, ...
+        whole: the graph itself.
     """
 
     values: Graph
     kinds: tuple[str, ...]
     reductions: tuple[Node, ...]
     rest: Graph
+    whole: Graph
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -88,7 +90,7 @@ def _parts(graph: Graph) -> _RowParts:
     if any(node.op in ("window", "reduce") for node in rest.nodes):
         raise Refused("it combines results of neighbouring rows")
     kinds = tuple(str(graph.nodes[one].data[0]) for one in found)
-    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest)
+    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest, graph)
 
 
 class _RowWindows:
@@ -99,9 +101,8 @@ class _RowWindows:
         self.names = fresh_names(kernel, "row", column="col", rank="tid" if team.name == "block" else "lane")
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.rest = plan_of(parts.rest)
-        graph = Graph((*parts.values.nodes, *(replace(one, args=()) for one in parts.reductions)), ())
         self.types: list[str] = []
-        self.reductions = Reductions(Plan(graph, (), 0, (), "map"), kernel, team, self.names.kThreads)
+        self.reductions = Reductions(parts.whole, kernel, team, self.names.kThreads)
         self.of_rows = Expressions(self.rest, kernel, self._leaf, frozenset())
         self.locals: list[str] = []
         for kind, node in zip(parts.kinds, parts.reductions, strict=True):

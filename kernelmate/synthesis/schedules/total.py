@@ -123,7 +123,7 @@ class _Total(Passes):
         self.names.kThreads, self.constants = kernel.threads(threads)
         self.carried = CarriedPositions(plan, kernel)
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "part"}))
-        self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
+        self.reductions = Reductions(plan.graph, kernel, self.team, self.names.kThreads)
 
     def _refuse_last(self) -> None:
         """Checks that all results follow from reductions that blocks make independently.

@@ -149,3 +149,67 @@ def test_a_kernel_with_scratch_arrays_gets_one_that_uses_them(session: Session) 
     assert judged.verdict.correct is True
     assert "atomicAdd(ticket, 1u) == gridDim.x - 1" in judged.candidate.kernel.source
     assert judged.candidate.contract.grid == ("min(cdiv(n, block * 4), cdiv(n, 128))",)
+
+
+EXTREMES = """import numpy as np
+
+
+def beside(x: "float32[rows=70, cols=90]"):
+    return np.max(x, axis=1), np.sum(x, axis=1)
+
+
+def down(x: "float32[rows=70, cols=90]"):
+    return np.min(x, axis=0), np.mean(x, axis=0)
+
+
+def whole(x: "float32[n=3000]"):
+    return np.max(x), np.sum(x)
+
+
+def softmax_and_maximum(x: "float32[rows=70, cols=90]"):
+    largest = np.max(x, axis=1, keepdims=True)
+    e = np.exp(x - largest)
+    return e / np.sum(e, axis=1, keepdims=True), largest[:, 0]
+
+
+def statistics(x: "float32[rows=70, cols=90]"):
+    largest = np.max(x, axis=1)
+    return largest, np.sum(np.exp(x - largest[:, None]), axis=1)
+
+
+def ties(x: "float32[rows=70, cols=90]"):
+    return np.sum(np.where(x == np.max(x, axis=1, keepdims=True), 1.0, 0.0), axis=1)
+
+
+def of_products(x: "float32[rows=70, 16]", y: "float32[cols=90, 16]"):
+    product = x @ y.T
+    largest = np.max(product, axis=1)
+    return largest, np.sum(np.exp(product - largest[:, None]), axis=1)
+
+
+def softmax(x: "float32[rows=70, cols=90]"):
+    e = np.exp(x - np.max(x, axis=1, keepdims=True))
+    return e / np.sum(e, axis=1, keepdims=True)
+
+
+def log_sum_exp(x: "float32[rows=70, cols=90]", labels: "int32[rows] ~ integers(0, cols)"):
+    largest = np.max(x, axis=1)
+    picked = np.take_along_axis(x, labels[:, None], axis=1)[:, 0]
+    return largest + np.log(np.sum(np.exp(x - largest[:, None]), axis=1)) - picked
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [("beside", "nan_max"), ("down", "nan_min"), ("whole", "nan_max"), ("softmax_and_maximum", "nan_max"), ("statistics", "nan_max"),
+     ("ties", "nan_max"), ("of_products", "nan_max"), ("softmax", ""), ("log_sum_exp", "")],
+)  # fmt: skip
+def test_an_extreme_keeps_nan_where_its_results_are_not_nan_anyway(
+    name: str, keeps: str, tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "extremes.py").write_text(EXTREMES)
+    outcome = write_kernel(session, request_for(tmp_path / "extremes.py", name, tmp_path), most=3)
+    assert outcome.best is not None, outcome.notes
+    assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
+    texts = [one.kernel.unit.text for one in outcome.kernels]
+    assert all(keeps in text if keeps else "nan_" not in text for text in texts), texts
