@@ -22,7 +22,7 @@ from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
-from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
+from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last, without_reshapes
 from kernelmate.synthesis.schedules import (
     apart,
     assigned,
@@ -294,8 +294,7 @@ def _of_bits(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if any(node.op not in _ELEMENTWISE for node in graph.nodes):
         raise Refused("it reduces bits beside operations other than element-wise ones and reductions")
     plan = plan_of(graph)
-    schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
-    yield from schedule.written(plan, text)
+    yield from _scheduled(plan)(plan, text)
 
 
 def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
@@ -402,8 +401,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     graph = without_neutral(graph)
     try:
         plan = plan_of(graph)
-        schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
-        ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(schedule.written, plan)]
+        ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(_scheduled(plan), plan)]
         yield from _either(ways, text)
     except Refused as reason:
         others: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_free, graph)]
@@ -412,12 +410,24 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         others += [partial(both_ways.written, graph)] * (len(graph.outputs) > 1)
         others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
+        others += [partial(_of_other_shapes, graph)] * any(node.op == "reshape" for node in graph.nodes)
         try:
             yield from _either(others, text)
         except MissingSize:
             raise
         except Refused:
             raise reason from None
+
+
+def _scheduled(plan: Plan) -> Callable[[Plan, KernelText], Iterator[WrittenKernel]]:
+    """Returns the writer of the schedule for a plan."""
+    return total.written if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind].written
+
+
+def _of_other_shapes(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels that use arrays in the shapes to which the reference changes them."""
+    plan = plan_of(without_reshapes(graph))
+    yield from _scheduled(plan)(plan, text)
 
 
 def _unpacks(graph: Graph) -> bool:

@@ -73,13 +73,14 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
         return
     columns = int(evaluate(layout.axes.sides[layout.column], size))
     item = min((ITEM_BYTES[one.dtype] for one in kernel.contract.args if one.shape is not None), default=4)
-    narrowest = max(1, min(WARP, SECTOR // item))
-    widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
+    narrowest = max(1, min(WARP, SECTOR // item, 1 << max(1, (columns - 1).bit_length())))
+    outer = math.prod(int(evaluate(layout.axes.sides[int(axis)], size)) for axis in layout.single) // max(1, columns)
+    widths = [one for one in (WARP, WARP // 2) if one > narrowest and outer * (columns // one) >= ENOUGH_BLOCKS]
     wide, *_ = [*widths, narrowest]
-    outer = math.prod(int(evaluate(layout.axes.sides[int(axis)], size)) for axis in layout.single)
-    alone = [(ALONE, ALONE)] if rows <= FEW_ROWS and outer >= ALONE * ENOUGH_BLOCKS else []
-    teams = [*alone, (wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
-    more = [(width, threads) for width in (narrowest, WARP) for threads in (256, 512, 1024)]
+    alone = [(ALONE, ALONE)] if rows <= FEW_ROWS and outer * columns >= ALONE * ENOUGH_BLOCKS else []
+    sides = dict.fromkeys((wide, WARP, narrowest) if columns > narrowest else (narrowest,))
+    teams = [*alone, *((side, 1024 if rows * side >= 4096 else 256) for side in sides)]
+    more = [(width, threads) for width in dict.fromkeys((narrowest, max(sides))) for threads in (256, 512, 1024)]
     others = [team for team in dict.fromkeys(more) if team not in teams]
     makers = [partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams)]
     yield from those_written(makers, [partial(_other_text, plan, kernel, *team) for team in others])

@@ -213,3 +213,36 @@ def test_an_extreme_keeps_nan_where_its_results_are_not_nan_anyway(
     assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
     texts = [one.kernel.unit.text for one in outcome.kernels]
     assert all(keeps in text if keeps else "nan_" not in text for text in texts), texts
+
+
+COLUMNS = """import numpy as np
+
+
+def largest_of_many(x: "float32[n=8, rows=70, h=32, w=40]"):
+    return np.argmax(x.reshape(x.shape[0], x.shape[1], -1), axis=1)
+
+
+def middle(x: "float32[n=300, rows=70, w=40]"):
+    return np.argmin(np.abs(x), axis=-2, keepdims=True)
+
+
+def of_four(x: "float32[n=5, rows=200, 4]"):
+    return x.argmax(1), x.max(1)
+
+
+def of_batches(x: "float32[n=16, c=20, w=100]"):
+    return x.reshape(-1, x.shape[2]).sum(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [("largest_of_many", "columns-32"), ("middle", "columns-32"), ("of_four", "columns-4"), ("of_batches", "columns-8")],
+)
+def test_a_block_takes_as_many_neighbouring_columns_as_there_are_and_enough_blocks_allow(
+    name: str, schedule: str, tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "columns.py").write_text(COLUMNS)
+    outcome = write_kernel(session, request_for(tmp_path / "columns.py", name, tmp_path), most=3)
+    assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
+    assert schedule in [one.schedule for one in outcome.kernels]
