@@ -22,7 +22,17 @@ from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
-from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last, without_reshapes
+from kernelmate.synthesis.plan import (
+    FLAT,
+    DifferentReductions,
+    Plan,
+    Refused,
+    free_plan,
+    plan_of,
+    reshapes_last,
+    without_reshapes,
+)
+from kernelmate.synthesis.prefixes import with_scans
 from kernelmate.synthesis.schedules import (
     apart,
     assigned,
@@ -141,7 +151,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing:
         raise Refused("its contract has structs, pointers or variables")
-    graph = with_columns(within_a_turn(graph))
+    graph = with_scans(with_columns(within_a_turn(graph)))
     results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
     graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)
     if any(one.direction == "scratch" for one in contract.args):

@@ -16,6 +16,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import GUARD, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, long_sides, walk, whole_index
+from kernelmate.synthesis.prefixes import with_differences_for_shifts
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
 from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
@@ -41,7 +42,10 @@ def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterato
     Raises:
         Refused: the schedule does not apply.
     """
-    plan = plan_of_scans(graph)
+    shifted = with_differences_for_shifts(graph)
+    plan = plan_of_scans(shifted)
+    if plan.kind == "columns" and shifted is not graph:
+        plan = plan_of_scans(graph)
     if plan.kind == "columns":
         yield from column_scan.written(plan, kernel)
         return

@@ -237,7 +237,12 @@ def of_batches(x: "float32[n=16, c=20, w=100]"):
 
 @pytest.mark.parametrize(
     ("name", "schedule"),
-    [("largest_of_many", "columns-32"), ("middle", "columns-32"), ("of_four", "columns-4"), ("of_batches", "columns-8")],
+    [
+        ("largest_of_many", "columns-32"),
+        ("middle", "columns-32"),
+        ("of_four", "columns-4"),
+        ("of_batches", "columns-8"),
+    ],
 )
 def test_a_block_takes_as_many_neighbouring_columns_as_there_are_and_enough_blocks_allow(
     name: str, schedule: str, tmp_path: Path, session: Session
@@ -246,3 +251,83 @@ def test_a_block_takes_as_many_neighbouring_columns_as_there_are_and_enough_bloc
     outcome = write_kernel(session, request_for(tmp_path / "columns.py", name, tmp_path), most=3)
     assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
     assert schedule in [one.schedule for one in outcome.kernels]
+
+
+PREFIXES = """import numpy as np
+
+
+def beginnings(x: "float32[n=1000]"):
+    out = np.empty_like(x)
+    for i in range(len(x)):
+        out[i] = x[: i + 1].sum()
+    return out
+
+
+def means(x: "float32[rows=20, cols=150]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[1]):
+        out[:, i] = np.mean(x[:, : i + 1], axis=1)
+    return out
+
+
+def means_down(x: "float32[rows=50, cols=70]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        out[i] = x[: i + 1].mean(axis=0)
+    return out
+
+
+def maxima_of_ends(x: "float32[rows=20, cols=150]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[1]):
+        out[:, i] = x[:, i:].max(axis=1)
+    return out
+
+
+def before(x: "float32[rows=20, cols=150]", w: "float32[cols]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[1]):
+        out[:, i] = (x[:, :i] * w[:i]).sum(axis=1)
+    return out
+
+
+def after(x: "float32[rows=20, cols=150]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[1]):
+        out[:, i] = np.sum(x[:, i + 1 :], axis=1)
+    return out
+
+
+def shifted(x: "float32[rows=20, cols=150]"):
+    y = np.zeros_like(x)
+    y[:, 1:] = np.cumsum(x, axis=1)[:, :-1]
+    return y
+
+
+def shifted_back(x: "float32[rows=20, cols=150]"):
+    y = np.zeros_like(x)
+    y[:, :-1] = np.cumsum(x[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    return y
+
+
+def spreads(x: "float32[rows=20, cols=60]"):
+    out = np.empty_like(x)
+    for i in range(x.shape[1]):
+        out[:, i] = x[:, : i + 1].std(axis=1)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [(name, "scan") for name in ("beginnings", "means", "means_down", "maxima_of_ends", "before", "after", "shifted", "shifted_back")]
+    + [("spreads", "sta")],
+)  # fmt: skip
+def test_reductions_of_all_beginnings_or_ends_are_scans(
+    name: str, schedule: str, tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "prefixes.py").write_text(PREFIXES)
+    outcome = write_kernel(session, request_for(tmp_path / "prefixes.py", name, tmp_path), most=2)
+    assert outcome.best is not None, outcome.notes
+    assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
+    assert all(one.schedule.startswith(schedule) for one in outcome.kernels)
