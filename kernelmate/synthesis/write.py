@@ -72,7 +72,7 @@ from kernelmate.synthesis.schedules import (
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
-from kernelmate.synthesis.stacked import spread_stacks
+from kernelmate.synthesis.stacked import spread_stacks, with_joined_results
 from kernelmate.synthesis.templates import for_every_type
 from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
@@ -491,6 +491,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     terms = with_terms(plain) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
     packed += [] if terms is None else [partial(interleaved.written, terms)]
     tiled = [partial(filters.written, plain), partial(convolution.written, plain)]
+    joined = with_joined_results(graph)
+    packed += [partial(windows.written, joined)] * (joined is not graph)
     try:
         yield from _either([*tiled, *packed, pooled, partial(windows.written, graph)], text)
     except MissingSize:

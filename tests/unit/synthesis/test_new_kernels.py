@@ -331,3 +331,33 @@ def test_reductions_of_all_beginnings_or_ends_are_scans(
     assert outcome.best is not None, outcome.notes
     assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
     assert all(one.schedule.startswith(schedule) for one in outcome.kernels)
+
+
+PLANES = """import numpy as np
+
+
+def wavelet(x: "float32[h=24, w=40]"):
+    a, b, c, d = x[0::2, 0::2], x[0::2, 1::2], x[1::2, 0::2], x[1::2, 1::2]
+    return np.stack([a + b + c + d, a - b + c - d, a + b - c - d, a - b - c + d]) / 2
+
+
+def streamed(f: "float32[5, h=20, w=30] ~ uniform(0.5, 1)"):
+    s = np.stack([np.roll(np.roll(f[i], dy, axis=0), dx, axis=1) for i, (dy, dx) in enumerate([(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)])])
+    total = s.sum(0)
+    out = np.empty_like(f)
+    for i in range(5):
+        out[i] = s[i] + 0.5 * (total / 5 - s[i])
+    return out
+"""
+
+
+@pytest.mark.parametrize(("name", "planes"), [("wavelet", 4), ("streamed", 5)])
+def test_a_thread_computes_all_planes_of_a_result_that_share_what_they_read(
+    name: str, planes: int, tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "planes.py").write_text(PLANES)
+    outcome = write_kernel(session, request_for(tmp_path / "planes.py", name, tmp_path), most=1)
+    assert outcome.best is not None, outcome.notes
+    text = outcome.best.kernel.unit.text
+    assert text.count("  out[") == planes
+    assert "plane" not in text.partition("__global__")[2]
