@@ -67,6 +67,7 @@ from kernelmate.synthesis.schedules import (
     sweeps,
     total,
     vector_recurrence,
+    window_scan,
     windows,
 )
 from kernelmate.synthesis.searches import with_searches
@@ -241,6 +242,8 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
     loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
     if loops:
         within_rows = all(node.op == "scan" and node.data[1] == len(node.shape) - 1 for node in loops)
+        scanned = within_rows and any(node.op == "window" for node in graph.nodes)
+        ways += [partial(window_scan.written, without_neutral(graph))] * scanned
         ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
     try:
         yield from _first(ways, text)

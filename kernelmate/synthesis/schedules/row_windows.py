@@ -93,6 +93,21 @@ def _parts(graph: Graph) -> _RowParts:
     return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest, graph)
 
 
+def row_positions(kernel: KernelText, rows: Sequence[str], row: str) -> tuple[list[str], dict[str, str]]:
+    """Returns the declarations of a row's positions along the axes that rows have, and these positions by variable."""
+    lines, positions, left = list[str](), dict[str, str](), row
+    for axis in range(len(rows) - 1, -1, -1):
+        if len(rows) == 1:
+            positions["__0"] = left
+            break
+        side = kernel.size(rows[axis])
+        side = side if side.isidentifier() or side.isdigit() else f"({side})"
+        local = kernel.names.fresh("outer")
+        lines.append(f"const int {local} = {left}{f' % {side}' if axis else ''};")
+        positions[f"__{axis}"], left = local, f"{left} / {side}"
+    return lines, positions
+
+
 class _RowWindows:
     """Writer of the kernel's text for one team of threads."""
 
@@ -177,18 +192,8 @@ class _RowWindows:
             ]
         else:
             lines = [f"const int {names.row} = blockIdx.x;", f"const int {names.rank} = threadIdx.x;"]
-        positions = {f"__{len(rows)}": str(names.column)}
-        left = str(names.row)
-        for axis in range(len(rows) - 1, -1, -1):
-            if len(rows) == 1:
-                positions["__0"] = left
-                break
-            side = self.kernel.size(rows[axis])
-            side = side if side.isidentifier() or side.isdigit() else f"({side})"
-            local = self.kernel.names.fresh("outer")
-            lines.append(f"const int {local} = {left}{f' % {side}' if axis else ''};")
-            positions[f"__{axis}"], left = local, f"{left} / {side}"
-        return lines, positions
+        more, positions = row_positions(self.kernel, rows, str(names.row))
+        return [*lines, *more], {**positions, f"__{len(rows)}": str(names.column)}
 
     def _steps(self, text: WindowText, values: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the declarations of the reductions' locals, and the statements that combine one more value of each."""

@@ -310,6 +310,24 @@ def shifted_back(x: "float32[rows=20, cols=150]"):
     return y
 
 
+def runs(x: "int32[n=20000] ~ integers(0, 3)"):
+    starts = np.ones(len(x), np.int32)
+    starts[1:] = x[1:] != x[:-1]
+    return np.cumsum(starts) - 1
+
+
+def runs_of_rows(x: "int32[planes=3, rows=20, cols=150] ~ integers(0, 3)"):
+    same = np.zeros(x.shape, bool)
+    same[..., 1:] = x[..., 1:] != x[..., :-1]
+    return np.cumsum(same, axis=-1)
+
+
+def path_to_the_end(x: "float32[rows=20, cols=150]"):
+    step = np.zeros_like(x)
+    step[:, :-1] = np.abs(x[:, 1:] - x[:, :-1])
+    return np.cumsum(step[:, ::-1], axis=1)[:, ::-1]
+
+
 def spreads(x: "float32[rows=20, cols=60]"):
     out = np.empty_like(x)
     for i in range(x.shape[1]):
@@ -321,7 +339,7 @@ def spreads(x: "float32[rows=20, cols=60]"):
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [(name, "scan") for name in ("beginnings", "means", "means_down", "maxima_of_ends", "before", "after", "shifted", "shifted_back")]
-    + [("spreads", "sta")],
+    + [("spreads", "sta"), ("runs", "window-scan"), ("runs_of_rows", "window-scan"), ("path_to_the_end", "window-scan")],
 )  # fmt: skip
 def test_reductions_of_all_beginnings_or_ends_are_scans(
     name: str, schedule: str, tmp_path: Path, session: Session
@@ -331,6 +349,8 @@ def test_reductions_of_all_beginnings_or_ends_are_scans(
     assert outcome.best is not None, outcome.notes
     assert [one.schedule for one in outcome.kernels if not one.right] == [], outcome.notes
     assert all(one.schedule.startswith(schedule) for one in outcome.kernels)
+    texts = [one.kernel.unit.text for one in outcome.kernels]
+    assert all(text.count("kAhead") != 1 for text in texts)  # a constant that nothing uses
 
 
 PLANES = """import numpy as np
