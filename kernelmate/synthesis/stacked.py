@@ -92,6 +92,18 @@ def _is_join(node: Node) -> bool:
     return node.op == "window" and any(AxisMap.of(one).beyond == ABOVE for one in node.data)
 
 
+def joined(nodes: list[Node], parts: Sequence[int], axis: int, shape: tuple[str, ...], dtype: str) -> int:
+    """Returns the node that joins parts, which have length 1 along an axis, to one of a shape; nodes are added."""
+    result = -1
+    for number, part in reversed([*enumerate(parts)]):
+        maps = [AxisMap("0", ((one, 1),)) for one in range(len(shape))]
+        maps[axis] = AxisMap(str(-number), ((axis, 1),), ORDINARY if result < 0 else ABOVE)
+        args = (part,) if result < 0 else (part, result)
+        nodes.append(Node("window", args, shape, dtype, tuple(one.text() for one in maps)))
+        result = len(nodes) - 1
+    return result
+
+
 class _Slices:
     """Builder of nodes for single elements along an axis of nodes.
 
@@ -143,17 +155,10 @@ class _Slices:
 
     def join(self, node: Node, axis: int, values: Sequence[int]) -> int:
         """Returns the node that joins values along an axis to one of a node's shape, as `np.stack` does."""
-        result = -1
         rank = len(node.shape)
         sides = (*node.shape[:axis], "1", *node.shape[axis + 1 :])
-        for number, value in reversed([*enumerate(values)]):
-            part = self._view(value, [None if one == axis else one - (one > axis) for one in range(rank)], sides)
-            last = result < 0
-            maps = [AxisMap("0", ((one, 1),)) for one in range(rank)]
-            maps[axis] = AxisMap(str(-number), ((axis, 1),), ORDINARY if last else ABOVE)
-            args = (part,) if last else (part, result)
-            result = self.added(Node("window", args, node.shape, node.dtype, tuple(one.text() for one in maps)))
-        return result
+        axes = [None if one == axis else one - (one > axis) for one in range(rank)]
+        return joined(self.nodes, [self._view(one, axes, sides) for one in values], axis, node.shape, node.dtype)
 
     def _slices(self, index: int, axis: int) -> list[int] | None:
         """Returns the nodes of all elements along an axis; None if it is not a stack's, or a node cannot be split."""

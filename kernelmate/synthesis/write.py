@@ -16,6 +16,7 @@ from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import regrouped, with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.int_ranges import in_32_bits
+from kernelmate.synthesis.interlaced import with_stacked_parts
 from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
@@ -482,7 +483,7 @@ def _has_short_rows(plan: Plan) -> bool:
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of windows: a convolution over channels, or a thread per result on as few axes as possible."""
-    graph = reshapes_last(graph)
+    graph = reshapes_last(with_stacked_parts(graph, text.contract))
     graph = with_terms(graph, PLACES) or graph
     names, shapes = output_shapes(text)
     few = merged(graph)
