@@ -67,8 +67,9 @@ class BlockStage:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The stages of a kernel, in order, and the sides of the axes along which its blocks share the results."""
+    """The stages of a kernel, in order, the sides of the axes along which its blocks share the results, and its graph."""
 
+    graph: Graph
     blocks: tuple[str, ...]
     stages: tuple[BlockStage, ...]
 
@@ -258,7 +259,7 @@ class _BlockCutter:
         for number, one in enumerate(self.graph.outputs):
             stages.append(self._stage(one, places, last, number))
         blocks = tuple(self.nodes[self.graph.outputs[0]].shape[one[0]] for one in axes)
-        return BlockPlan(blocks, tuple(sorted(stages, key=lambda one: one.level)))
+        return BlockPlan(self.graph, blocks, tuple(sorted(stages, key=lambda one: one.level)))
 
     def _stage(self, target: int, places: Sequence[dict[int, set[int | None]]], level: int, output: int | None) -> BlockStage:  # fmt: skip
         found: list[int | None] = []

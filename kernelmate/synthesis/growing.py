@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +25,13 @@ class Growing(NDArrayOperatorsMixin):
     Args:
         values: an array with whole axes.
         mask: for each position along the axis, whether the slice has it; its later axes have length 1.
+        count: the number of elements.
     """
 
     __array_priority__ = 2000
 
-    def __init__(self, values: Array, mask: Array) -> None:
-        self.values, self.mask = values, mask
+    def __init__(self, values: Array, mask: Array, count: Array) -> None:
+        self.values, self.mask, self.count = values, mask, count
 
     def filled(self, neutral: float) -> Array:
         """Returns the whole array with a number in place of the elements that the slice lacks."""
@@ -46,7 +48,7 @@ class Growing(NDArrayOperatorsMixin):
         if method != "__call__" or keywords or out is not None or not alike:
             raise Untraceable("slices whose lengths differ between the iterations of a loop, beside others")
         several = [one.values if isinstance(one, Growing) else one for one in inputs]
-        return Growing(mapped(self.values.builder, ufunc, several), self.mask)
+        return Growing(mapped(self.values.builder, ufunc, several), self.mask, self.count)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Applies a product of arrays, to which the missing elements add nothing, or a reduction."""
@@ -55,7 +57,11 @@ class Growing(NDArrayOperatorsMixin):
         if func is np.where and len(args) == 3:
             if any(one.mask.node != self.mask.node for one in args if isinstance(one, Growing)):
                 raise Untraceable("slices whose lengths differ between the iterations of a loop, beside others")
-            return Growing(where(*(one.values if isinstance(one, Growing) else one for one in args)), self.mask)
+            return Growing(
+                where(*(one.values if isinstance(one, Growing) else one for one in args)), self.mask, self.count
+            )
+        if func.__name__ in ("mean", "var", "std") and isinstance(args[0], Growing):
+            return getattr(args[0], func.__name__)(*args[1:], **kwargs)
         if func.__name__ in _NEUTRAL and isinstance(args[0], Growing):
             return args[0]._reduced(func.__name__, *args[1:], **kwargs)
         raise Untraceable(
@@ -89,6 +95,25 @@ class Growing(NDArrayOperatorsMixin):
         """Multiplies the elements."""
         return self._reduced("prod", axis, **keywords)
 
+    def mean(self, axis: Any = None, **keywords: Any) -> Any:
+        """Computes the mean along the slice's axis."""
+        return self._reduced("sum", axis, **keywords) / self._divisor(axis)
+
+    def var(self, axis: Any = None, ddof: int = 0, **keywords: Any) -> Any:
+        """Computes the variance along the slice's axis."""
+        squares = (self - self.mean(axis, keepdims=True)) ** 2
+        return squares._reduced("sum", axis, **keywords) / (self._divisor(axis) - ddof)
+
+    def std(self, axis: Any = None, ddof: int = 0, **keywords: Any) -> Any:
+        """Computes the standard deviation along the slice's axis."""
+        return np.sqrt(self.var(axis, ddof, **keywords))
+
+    def _divisor(self, axis: Any) -> Any:
+        """Returns the number of elements that are reduced along some axes."""
+        own = self.values.ndim - self.mask.ndim
+        several = range(self.values.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+        return math.prod((self.values.shape[one % self.values.ndim] for one in several if one % self.values.ndim != own), start=self.count)  # fmt: skip
+
     def _reduced(self, kind: str, axis: Any = None, **keywords: Any) -> Any:
         own = self.values.ndim - self.mask.ndim
         several = range(self.values.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
@@ -108,7 +133,8 @@ def growing_slice(a: Array, keys: Sequence[Any]) -> Growing | None:
     after = sum(isinstance(one, slice) for one in keys[place + 1 :])
     position = a.builder.add("iota", (), [a.shape[place]], np.int64).view_of([0, *[None] * after])
     mask = position < part.stop if part.start is None else position >= part.start
-    return Growing(values, mask)
+    count = part.stop if part.start is None else a.shape[place] - part.start
+    return Growing(values, mask, count)
 
 
 def _bound(part: slice) -> Array | None:

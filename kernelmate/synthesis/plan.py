@@ -81,7 +81,7 @@ class Plan:
     def access(self, key: Key) -> str:
         """Returns how the kernel accesses a leaf of the graph.
 
-        The result is `flat` (by row and column), `row`, `part` (by some of the row axes), `column`, `once`, `@N` (by
+        The result is `flat` (by row and column), `row`, `part` (by some of the row axes, or of all if there are no rows), `column`, `once`, `@N` (by
         row, at the value of node N), `slab` (all columns, of a row selected by some row axes or by a value), or
         `across` (by one axis of another shape of the domain).
         """
@@ -98,9 +98,16 @@ class Plan:
             return "flat" if key[1] == (FLAT,) or {*rows} & {*self.gone} else "column" if rows else "once"
         if self.kind == "rows" and rows and all(isinstance(one, int) and one < self.split for one in rows):
             return "row" if rows == list(range(self.split)) else "part"
+        if self.kind == "rows" and not self.split and self._is_part(rows):
+            return "part"
         if self.kind == "rows" and self._is_slab(rows):
             return "slab"
         return _access(key[1], self.domain, self.split)
+
+    def _is_part(self, index: Sequence[int | str]) -> bool:
+        """Returns True for some axes of the domain, but not all, in their order."""
+        axes = [one for one in index if isinstance(one, int)]
+        return 0 < len(axes) == len(index) < len(self.domain) and axes == sorted(axes)
 
     def _is_slab(self, index: Sequence[int | str]) -> bool:
         """Returns True for all columns of a row that some row axes, or a value, select."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import GUARD, KernelText, block_of, fresh_names
-from kernelmate.synthesis.plan import Plan
+from kernelmate.synthesis.nan_values import kinds_that_keep_nan
 
 EXTREMES = {"argmax": ("max", ">"), "argmin": ("min", "<")}
 """For each reduction to a position, the corresponding value reduction, and the comparison."""
@@ -177,7 +178,7 @@ class Reductions:
     """Writer of the device functions for the reductions in one kernel.
 
     Args:
-        plan: the kernel's plan.
+        graph: what the kernel computes.
         kernel: the kernel that they belong to.
         team: the threads whose values are combined.
         threads: the name of the constant for the threads per block.
@@ -194,16 +195,14 @@ class Reductions:
     """
 
     def __init__(
-        self, plan: Plan, kernel: KernelText, team: Team, threads: str, within: Reductions | None = None
+        self, graph: Graph, kernel: KernelText, team: Team, threads: str, within: Reductions | None = None
     ) -> None:
         self.kernel, self.team, self.threads, self._warps = kernel, team, threads, within
         self.lanes = str(team.threads)
         self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w", own="mask")
         self._functions: dict[tuple[str, str], str] = {}
         self._keeping: dict[str, str] = {} if within is None else within._keeping
-        # As in NumPy; if a sum follows, as of exponentials, NaN propagates anyway.
-        kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
-        self._keeps_nan = kinds <= {*_KEEPING, *EXTREMES}
+        self._keep_nan = kinds_that_keep_nan(graph)
         self.extremes = Extremes(self)
         self.shares, self.slots, self.slot = team.name != "warp", "", ""
         self.leads = f"threadIdx.x % {WARP} == 0"
@@ -234,11 +233,15 @@ class Reductions:
         if kind in _KEEPING and ctype not in ("", self.kernel.real):
             wide = ctype == "long long" and not value.startswith(("static_cast<long long>(", "__shfl"))
             return f"{target} = {kind}({target}, {f'static_cast<long long>({value})' if wide else value});"
-        if kind in _KEEPING and self._keeps_nan:
+        if kind in self._keep_nan:
             if kind not in self._keeping:
                 self._keeping[kind] = self.kernel.names.outermost(f"nan_{kind}")
             return f"{target} = {self._keeping[kind]}({target}, {value});"
         return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
+
+    def is_larger(self, value: str, largest: str) -> str:
+        """Returns the condition under which a value replaces the largest one so far."""
+        return f"!({value} <= {largest})" if "max" in self._keep_nan else f"{value} > {largest}"
 
     def joined(self, kind: str, first: str, second: str) -> str:
         """Returns the expression that combines two values."""

@@ -73,6 +73,37 @@ def separate_results(graph: Graph) -> tuple[Graph, list[StackedResult]] | None:
     return sorted_graph(slices.nodes, outputs), places
 
 
+def with_joined_results(graph: Graph) -> Graph:
+    """Returns the graph with each result along a short axis of which the values are assigned or computed one by one as a join of these.
+
+    Schedules of windows compute all parts of a join in one thread, which reads what they share once.
+    """
+    slices = _Slices(list(graph.nodes), (ABOVE, OTHERWISE))
+    outputs: list[int] = []
+    for index in graph.outputs:
+        node = graph.nodes[index]
+        axes = range(len(node.shape)) if not _is_join(node) else ()
+        values = next(filter(None, (slices.values(index, axis) for axis in axes)), None)
+        outputs.append(index if values is None else slices.join(node, *values))
+    return graph if outputs == [*graph.outputs] else sorted_graph(slices.nodes, outputs)
+
+
+def _is_join(node: Node) -> bool:
+    return node.op == "window" and any(AxisMap.of(one).beyond == ABOVE for one in node.data)
+
+
+def joined(nodes: list[Node], parts: Sequence[int], axis: int, shape: tuple[str, ...], dtype: str) -> int:
+    """Returns the node that joins parts, which have length 1 along an axis, to one of a shape; nodes are added."""
+    result = -1
+    for number, part in reversed([*enumerate(parts)]):
+        maps = [AxisMap("0", ((one, 1),)) for one in range(len(shape))]
+        maps[axis] = AxisMap(str(-number), ((axis, 1),), ORDINARY if result < 0 else ABOVE)
+        args = (part,) if result < 0 else (part, result)
+        nodes.append(Node("window", args, shape, dtype, tuple(one.text() for one in maps)))
+        result = len(nodes) - 1
+    return result
+
+
 class _Slices:
     """Builder of nodes for single elements along an axis of nodes.
 
@@ -121,6 +152,13 @@ class _Slices:
             return None
         found = self._slices(index, axis)
         return None if found is None else (axis, found)
+
+    def join(self, node: Node, axis: int, values: Sequence[int]) -> int:
+        """Returns the node that joins values along an axis to one of a node's shape, as `np.stack` does."""
+        rank = len(node.shape)
+        sides = (*node.shape[:axis], "1", *node.shape[axis + 1 :])
+        axes = [None if one == axis else one - (one > axis) for one in range(rank)]
+        return joined(self.nodes, [self._view(one, axes, sides) for one in values], axis, node.shape, node.dtype)
 
     def _slices(self, index: int, axis: int) -> list[int] | None:
         """Returns the nodes of all elements along an axis; None if it is not a stack's, or a node cannot be split."""

@@ -16,13 +16,24 @@ from kernelmate.synthesis.graph import BITWISE, Graph, Node, pruned
 from kernelmate.synthesis.grouped import regrouped, with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.int_ranges import in_32_bits
+from kernelmate.synthesis.interlaced import with_stacked_parts
 from kernelmate.synthesis.joint_sums import without_common_factors
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.neutral import without_neutral
 from kernelmate.synthesis.parts import slices_first, with_both_sides, with_parts
-from kernelmate.synthesis.plan import FLAT, DifferentReductions, Plan, Refused, free_plan, plan_of, reshapes_last
+from kernelmate.synthesis.plan import (
+    FLAT,
+    DifferentReductions,
+    Plan,
+    Refused,
+    free_plan,
+    plan_of,
+    reshapes_last,
+    without_reshapes,
+)
+from kernelmate.synthesis.prefixes import with_scans
 from kernelmate.synthesis.schedules import (
     apart,
     assigned,
@@ -57,12 +68,13 @@ from kernelmate.synthesis.schedules import (
     sweeps,
     total,
     vector_recurrence,
+    window_scan,
     windows,
 )
 from kernelmate.synthesis.searches import with_searches
 from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.splitting import with_split_axes
-from kernelmate.synthesis.stacked import spread_stacks
+from kernelmate.synthesis.stacked import spread_stacks, with_joined_results
 from kernelmate.synthesis.templates import for_every_type
 from kernelmate.synthesis.transposed import with_columns
 from kernelmate.synthesis.window_plan import output_shapes
@@ -141,7 +153,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool =
     """
     if contract.passing:
         raise Refused("its contract has structs, pointers or variables")
-    graph = with_columns(within_a_turn(graph))
+    graph = with_scans(with_columns(within_a_turn(graph)))
     results = [one.dtype for one in contract.args if one.direction in ("out", "inout")]
     graph = in_32_bits(graph, dict(zip(graph.outputs, results, strict=False)), kernel.source)
     if any(one.direction == "scratch" for one in contract.args):
@@ -231,6 +243,8 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
     loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
     if loops:
         within_rows = all(node.op == "scan" and node.data[1] == len(node.shape) - 1 for node in loops)
+        scanned = within_rows and any(node.op == "window" for node in graph.nodes)
+        ways += [partial(window_scan.written, without_neutral(graph))] * scanned
         ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
     try:
         yield from _first(ways, text)
@@ -294,8 +308,7 @@ def _of_bits(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if any(node.op not in _ELEMENTWISE for node in graph.nodes):
         raise Refused("it reduces bits beside operations other than element-wise ones and reductions")
     plan = plan_of(graph)
-    schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
-    yield from schedule.written(plan, text)
+    yield from _scheduled(plan)(plan, text)
 
 
 def _of_numbers(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
@@ -402,8 +415,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     graph = without_neutral(graph)
     try:
         plan = plan_of(graph)
-        schedule = total if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind]
-        ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(schedule.written, plan)]
+        ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(_scheduled(plan), plan)]
         yield from _either(ways, text)
     except Refused as reason:
         others: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_free, graph)]
@@ -412,12 +424,24 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         others += [partial(both_ways.written, graph)] * (len(graph.outputs) > 1)
         others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
+        others += [partial(_of_other_shapes, graph)] * any(node.op == "reshape" for node in graph.nodes)
         try:
             yield from _either(others, text)
         except MissingSize:
             raise
         except Refused:
             raise reason from None
+
+
+def _scheduled(plan: Plan) -> Callable[[Plan, KernelText], Iterator[WrittenKernel]]:
+    """Returns the writer of the schedule for a plan."""
+    return total.written if plan.kind == "rows" and plan.split == 0 else _SCHEDULES[plan.kind].written
+
+
+def _of_other_shapes(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Yields kernels that use arrays in the shapes to which the reference changes them."""
+    plan = plan_of(without_reshapes(graph))
+    yield from _scheduled(plan)(plan, text)
 
 
 def _unpacks(graph: Graph) -> bool:
@@ -459,7 +483,7 @@ def _has_short_rows(plan: Plan) -> bool:
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Yields kernels of windows: a convolution over channels, or a thread per result on as few axes as possible."""
-    graph = reshapes_last(graph)
+    graph = reshapes_last(with_stacked_parts(graph, text.contract))
     graph = with_terms(graph, PLACES) or graph
     names, shapes = output_shapes(text)
     few = merged(graph)
@@ -471,6 +495,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     terms = with_terms(plain) if any(one.op == "window" and len(one.args) > 1 for one in graph.nodes) else None
     packed += [] if terms is None else [partial(interleaved.written, terms)]
     tiled = [partial(filters.written, plain), partial(convolution.written, plain)]
+    joined = with_joined_results(graph)
+    packed += [partial(windows.written, joined)] * (joined is not graph)
     try:
         yield from _either([*tiled, *packed, pooled, partial(windows.written, graph)], text)
     except MissingSize:

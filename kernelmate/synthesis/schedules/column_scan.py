@@ -139,7 +139,7 @@ class ColumnScan(Passes):
         }
         self.at |= {others[-1]: self.names.column, self.along: self.names.row}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-        self.reductions = Reductions(plan, kernel, Team("warp", WARP, WARP), "")
+        self.reductions = Reductions(plan.graph, kernel, Team("warp", WARP, WARP), "")
         self.kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
         self.backwards = bool(
             plan.node(self.scans[0]).data[2] if self.scans else plan.node(self.recurrences[0]).data[4]

@@ -16,6 +16,7 @@ from kernelmate.source import evaluate
 from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, leaf_text, order_of
 from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import (
     GUARD,
     ITEM_BYTES,
@@ -72,13 +73,14 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
         return
     columns = int(evaluate(layout.axes.sides[layout.column], size))
     item = min((ITEM_BYTES[one.dtype] for one in kernel.contract.args if one.shape is not None), default=4)
-    narrowest = max(1, min(WARP, SECTOR // item))
-    widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
+    narrowest = max(1, min(WARP, SECTOR // item, 1 << max(1, (columns - 1).bit_length())))
+    outer = math.prod(int(evaluate(layout.axes.sides[int(axis)], size)) for axis in layout.single) // max(1, columns)
+    widths = [one for one in (WARP, WARP // 2) if one > narrowest and outer * (columns // one) >= ENOUGH_BLOCKS]
     wide, *_ = [*widths, narrowest]
-    outer = math.prod(int(evaluate(layout.axes.sides[int(axis)], size)) for axis in layout.single)
-    alone = [(ALONE, ALONE)] if rows <= FEW_ROWS and outer >= ALONE * ENOUGH_BLOCKS else []
-    teams = [*alone, (wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
-    more = [(width, threads) for width in (narrowest, WARP) for threads in (256, 512, 1024)]
+    alone = [(ALONE, ALONE)] if rows <= FEW_ROWS and outer * columns >= ALONE * ENOUGH_BLOCKS else []
+    sides = dict.fromkeys((wide, WARP, narrowest) if columns > narrowest else (narrowest,))
+    teams = [*alone, *((side, 1024 if rows * side >= 4096 else 256) for side in sides)]
+    more = [(width, threads) for width in dict.fromkeys((narrowest, max(sides))) for threads in (256, 512, 1024)]
     others = [team for team in dict.fromkeys(more) if team not in teams]
     makers = [partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams)]
     yield from those_written(makers, [partial(_other_text, plan, kernel, *team) for team in others])
@@ -127,8 +129,8 @@ class ColumnLayout:
 class _ColumnReductions(Reductions):
     """Device functions that combine the values of the threads of each column."""
 
-    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str, width: int) -> None:
-        super().__init__(plan, kernel, Team("column", 0, 0), threads)
+    def __init__(self, graph: Graph, kernel: KernelText, threads: str, columns: str, width: int) -> None:
+        super().__init__(graph, kernel, Team("column", 0, 0), threads)
         self.columns, self.width = columns, width
         self.slots, self.slot = f"[{columns}]", f"[threadIdx.x % {columns}]"
         self.leads = f"threadIdx.x % {WARP} < {columns}"
@@ -207,9 +209,9 @@ class Columns(Passes):
         self.alone = width == threads
         self.centred = None if self.alone else centred_of(plan, kernel.contract, self.levels())
         if width == 1:
-            self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
+            self.reductions = Reductions(plan.graph, kernel, Team("block", threads, threads), names.kThreads)
         else:
-            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns, width)
+            self.reductions = _ColumnReductions(plan.graph, kernel, names.kThreads, names.kColumns, width)
 
     def _ahead(self) -> int:
         """Returns the number of loads in flight: at most a thread's elements at the first size."""

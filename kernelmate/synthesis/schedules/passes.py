@@ -207,7 +207,7 @@ class Passes:
                 text = self.expressions.known[behind(self.plan, root)] = held
             lines = [f"{other} *= {self._exp}({one.name} - {text});" for other in scaled]
             lines[0] += "  // the sum so far is relative to the maximum"
-            body += block_of(f"if ({text} > {one.name})", [*lines, f"{one.name} = {text};"])
+            body += block_of(f"if ({self.reductions.is_larger(text, one.name)})", [*lines, f"{one.name} = {text};"])
 
     @property
     def _exp(self) -> str:

@@ -186,7 +186,7 @@ class _ReducedProducts(TiledContraction):
         if self.outside or shape.whole[-1] != shape.n:
             raise Refused("its product has further factors, or rows in another order")
         self.lanes = tile.n // tile.side
-        self.reductions = Reductions(self.rows, kernel, Team("warp", self.lanes, BLOCK), "")
+        self.reductions = Reductions(self.rows.graph, kernel, Team("warp", self.lanes, BLOCK), "")
         self.of_rows = Expressions(self.rows, kernel, self._leaf_of_rows, frozenset({"flat", "column"}))
         self.product = next(key for key in walk(self.rows) if self.rows.node(key).data[:1] == (PRODUCT,))
         self.of_rows.hints[self.product] = self.rows.node(self.product).name or "value"
@@ -357,7 +357,7 @@ class _ReducedProducts(TiledContraction):
                 exp = "expf" if self.kernel.real == "float" else "exp"
                 inner = [f"{one}[{names.i}] *= {exp}({name} - {text});" for one in scaled]
                 inner[0] += "  // the sum so far is relative to the maximum"
-                lines += block_of(f"if ({text} > {name})", [*inner, f"{name} = {text};"])
+                lines += block_of(f"if ({self.reductions.is_larger(text, name)})", [*inner, f"{name} = {text};"])
             else:
                 lines.append(self.reductions.combined(kind, name, text, ctype))
         rows.known |= {key: f"{self.locals[key]}[{names.i}]" for key in self.levels.first}

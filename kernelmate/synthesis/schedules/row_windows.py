@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Plan, Refused, plan_of, sorted_graph
+from kernelmate.synthesis.plan import Key, Refused, plan_of, sorted_graph
 from kernelmate.synthesis.reductions import EXTREMES, LOWEST, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.reduced_products import reduction_local
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW
@@ -36,12 +36,14 @@ class _RowParts:
         kinds: the kinds of the reductions.
         reductions: the nodes of the reductions.
         rest: the graph of the results, in which the reductions are the arrays `@0`, `@1`, ...
+        whole: the graph itself.
     """
 
     values: Graph
     kinds: tuple[str, ...]
     reductions: tuple[Node, ...]
     rest: Graph
+    whole: Graph
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -88,7 +90,22 @@ def _parts(graph: Graph) -> _RowParts:
     if any(node.op in ("window", "reduce") for node in rest.nodes):
         raise Refused("it combines results of neighbouring rows")
     kinds = tuple(str(graph.nodes[one].data[0]) for one in found)
-    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest)
+    return _RowParts(values, kinds, tuple(graph.nodes[one] for one in found), rest, graph)
+
+
+def row_positions(kernel: KernelText, rows: Sequence[str], row: str) -> tuple[list[str], dict[str, str]]:
+    """Returns the declarations of a row's positions along the axes that rows have, and these positions by variable."""
+    lines, positions, left = list[str](), dict[str, str](), row
+    for axis in range(len(rows) - 1, -1, -1):
+        if len(rows) == 1:
+            positions["__0"] = left
+            break
+        side = kernel.size(rows[axis])
+        side = side if side.isidentifier() or side.isdigit() else f"({side})"
+        local = kernel.names.fresh("outer")
+        lines.append(f"const int {local} = {left}{f' % {side}' if axis else ''};")
+        positions[f"__{axis}"], left = local, f"{left} / {side}"
+    return lines, positions
 
 
 class _RowWindows:
@@ -99,9 +116,8 @@ class _RowWindows:
         self.names = fresh_names(kernel, "row", column="col", rank="tid" if team.name == "block" else "lane")
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.rest = plan_of(parts.rest)
-        graph = Graph((*parts.values.nodes, *(replace(one, args=()) for one in parts.reductions)), ())
         self.types: list[str] = []
-        self.reductions = Reductions(Plan(graph, (), 0, (), "map"), kernel, team, self.names.kThreads)
+        self.reductions = Reductions(parts.whole, kernel, team, self.names.kThreads)
         self.of_rows = Expressions(self.rest, kernel, self._leaf, frozenset())
         self.locals: list[str] = []
         for kind, node in zip(parts.kinds, parts.reductions, strict=True):
@@ -176,18 +192,8 @@ class _RowWindows:
             ]
         else:
             lines = [f"const int {names.row} = blockIdx.x;", f"const int {names.rank} = threadIdx.x;"]
-        positions = {f"__{len(rows)}": str(names.column)}
-        left = str(names.row)
-        for axis in range(len(rows) - 1, -1, -1):
-            if len(rows) == 1:
-                positions["__0"] = left
-                break
-            side = self.kernel.size(rows[axis])
-            side = side if side.isidentifier() or side.isdigit() else f"({side})"
-            local = self.kernel.names.fresh("outer")
-            lines.append(f"const int {local} = {left}{f' % {side}' if axis else ''};")
-            positions[f"__{axis}"], left = local, f"{left} / {side}"
-        return lines, positions
+        more, positions = row_positions(self.kernel, rows, str(names.row))
+        return [*lines, *more], {**positions, f"__{len(rows)}": str(names.column)}
 
     def _steps(self, text: WindowText, values: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the declarations of the reductions' locals, and the statements that combine one more value of each."""

@@ -181,7 +181,7 @@ class Rows(RowLoops):
             self.names.kAhead, declared = kernel.constant("Ahead", self.ahead, comment)
             self.constants += declared
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "slab", "column", "across"}))
-        self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
+        self.reductions = Reductions(plan.graph, kernel, team, self.names.kThreads)
         if self.reductions.team.noun == "lanes":
             self.reductions.lanes, declared = kernel.constant("Lanes", team.threads, "threads that share a row")
             self.constants += declared

@@ -16,6 +16,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import GUARD, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, long_sides, walk, whole_index
+from kernelmate.synthesis.prefixes import with_differences_for_shifts
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
 from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
@@ -35,13 +36,18 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from written_by(graph, kernel, RowScan)
 
 
-def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterator[WrittenKernel]:
+def written_by(
+    graph: Graph, kernel: KernelText, rows: Callable[[Plan, KernelText, Team], RowScan]
+) -> Iterator[WrittenKernel]:
     """Yields generated kernels along rows, written by a class of writers.
 
     Raises:
         Refused: the schedule does not apply.
     """
-    plan = plan_of_scans(graph)
+    shifted = with_differences_for_shifts(graph)
+    plan = plan_of_scans(shifted)
+    if plan.kind == "columns" and shifted is not graph:
+        plan = plan_of_scans(graph)
     if plan.kind == "columns":
         yield from column_scan.written(plan, kernel)
         return
@@ -69,7 +75,9 @@ def _tile_threads(columns: int) -> int:
     return fitting
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> WrittenKernel:
+def _text(
+    plan: Plan, kernel: KernelText, team: Team, rows: Callable[[Plan, KernelText, Team], RowScan]
+) -> WrittenKernel:
     return rows(plan, kernel.again(), team).written()
 
 
@@ -199,6 +207,10 @@ class RowScan(Rows):
             one: kernel.names.outermost(f"{team.name}_exclusive_{NAMES[one[0]]}") for one in sorted(self.kinds)
         }
 
+    def _ahead(self) -> int:
+        """As `Rows._ahead`; 0 without reductions, since only their passes have several packs in flight."""
+        return super()._ahead() if self.levels() else 0
+
     def helpers(self) -> list[str]:
         """Returns the lines of device functions that combine the values of all preceding threads of a team."""
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
@@ -260,7 +272,7 @@ class RowScan(Rows):
         kpack = names.kPack if wide else "1"
         body: list[str] = []
         roots = [plan.operands(key)[0] for key in self.scans]
-        texts = self.expressions.locals_for(roots, body)
+        texts = self.scanned(roots, body)
         kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
         fresh = self.kernel.names.fresh
         sums, befores, totals = (
@@ -298,6 +310,10 @@ class RowScan(Rows):
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
         outer += self.expressions.outer
         return self.tiles([*outer, *carried], [*lines, *self.final(kpack, without_one_use(after))])
+
+    def scanned(self, values: Sequence[Key], body: list[str]) -> list[str]:
+        """Returns the texts of an element's values that are scanned; `body` receives their locals."""
+        return self.expressions.locals_for(values, body)
 
     def _differences(self, scan: Key) -> list[Key]:
         """Returns the values that are a sum of the elements before one: the sum up to the element, less it.

@@ -12,10 +12,9 @@ from kernelmate.records import Size
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import leaf_text
 from kernelmate.synthesis.block_stages import BlockPlan, BlockStage
-from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, block_of, c_type, fresh_names
 from kernelmate.synthesis.names import position_name
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import EXTREMES, RESULT_NAMES, STARTS, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.vector_stages import VectorSteps
 from kernelmate.synthesis.schedules.vector_text import PositionTexts, StepExpressions
@@ -66,10 +65,9 @@ class BlockValues:
         self.names = fresh_names(kernel, "lane", "warp", "shared", "carry", "other", "offset", "first", element="i")
         self.threads = self._threads()
         self.names.kThreads, self.constants = kernel.threads(self.threads)
-        whole = Plan(Graph(tuple(node for one in plan.stages for node in one.graph.nodes), ()), (), 0, (), "map")
-        self.of_warp = Reductions(whole, kernel, Team("warp", WARP, self.threads), self.names.kThreads)
+        self.of_warp = Reductions(plan.graph, kernel, Team("warp", WARP, self.threads), self.names.kThreads)
         self.of_block = Reductions(
-            whole, kernel, Team("block", self.threads, self.threads), self.names.kThreads, self.of_warp
+            plan.graph, kernel, Team("block", self.threads, self.threads), self.names.kThreads, self.of_warp
         )
         self.outputs = [one.name for one in kernel.outputs()]
         outer = next(one for one in plan.stages if one.output is not None)

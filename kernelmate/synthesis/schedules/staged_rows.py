@@ -29,7 +29,7 @@ from kernelmate.synthesis.kernel_text import (
     those_written,
 )
 from kernelmate.synthesis.merging import merged
-from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_stages import RowStage, row_stages
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD
@@ -103,8 +103,7 @@ class _StagedRows:
         names.kRows, declared = kernel.constant("Rows", rows, "rows per block, for which shared arrays are read once")
         self.constants += declared
         self.total = stages[0].plan.domain[stages[0].row]
-        whole = Plan(stages[0].plan.graph, (), 0, (), "map")
-        self.reductions = Reductions(whole, kernel, Team("warp", WARP, BLOCK), names.kThreads)
+        self.reductions = Reductions(stages[0].plan.graph, kernel, Team("warp", WARP, BLOCK), names.kThreads)
         self.outputs = [one.name for one in kernel.outputs()]
         self.arrays: dict[int, str] = {}
         self.sides: dict[int, list[str]] = {}

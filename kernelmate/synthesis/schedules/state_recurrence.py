@@ -172,7 +172,7 @@ class _StateText:
         sides = {axis: kernel.size(side) for axis, side in enumerate(plan.domain)}
         self.lengths = {axis: side if re.fullmatch(r"\w+", side) else f"({side})" for axis, side in sides.items()}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
-        self.reductions = Reductions(plan, kernel, Team("warp", self.lanes, BLOCK), self.names.kThreads)
+        self.reductions = Reductions(plan.graph, kernel, Team("warp", self.lanes, BLOCK), self.names.kThreads)
         self.reductions.lanes = self.names.kLanes
         side = self.lengths[plan.summed]
         self.turns = not side.isdigit()

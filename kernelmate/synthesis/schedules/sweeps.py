@@ -162,7 +162,7 @@ class _SweepText(PositionTexts):
         kernel, names = self.kernel, self.names
         threads = self._threads()
         names.kThreads, constants = kernel.threads(threads)
-        self.reductions = Reductions(self.plan, kernel, Team("warp", WARP, threads), names.kThreads)
+        self.reductions = Reductions(self.plan.graph, kernel, Team("warp", WARP, threads), names.kThreads)
         arrays = {key: kernel.names.fresh(self._said(key)) for key in self.shared}
         bytes_each = ITEM_BYTES["float64" if kernel.real == "double" else "float32"]
         opening: list[str] = []

@@ -14,6 +14,7 @@ from typing import Literal
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source import evaluate
+from kernelmate.synthesis.carried import CarriedPositions
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
@@ -112,17 +113,17 @@ class _Total(Passes):
         self.team = Team("block", threads, threads)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "once", late=self.many)
-        for key in walk(plan):
-            if plan.node(key).op == "gather" or (plan.node(key).op == "iota" and len(plan.domain) > 1):
-                raise Refused("it uses positions along an axis that is merged with others")
+        if any(plan.node(key).op == "gather" for key in walk(plan)):
+            raise Refused("it gathers elements of a whole array")
         if how == "atomic":
             self._refuse_atomic()
         elif how == "last":
             self._refuse_last()
         self.names = fresh_names(kernel, "i", "count", "first", "step", "is_last", "block")
         self.names.kThreads, self.constants = kernel.threads(threads)
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
-        self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
+        self.carried = CarriedPositions(plan, kernel)
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "part"}))
+        self.reductions = Reductions(plan.graph, kernel, self.team, self.names.kThreads)
 
     def _refuse_last(self) -> None:
         """Checks that all results follow from reductions that blocks make independently.
@@ -222,11 +223,11 @@ class _Total(Passes):
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)
         access = "once" if node.op == "scalar" else self.plan.access(key)
+        index = {"once": "0", "flat": self.names.i}.get(access) or self.carried.text(key)
         if node.op == "iota":
-            return self.names.i if access == "flat" else "0"
+            return f"static_cast<long long>({index})" if access == "part" else index
         name = str(node.data[0])
-        texts = {"once": f"{name}[0]", "flat": f"{name}[{self.names.i}]"}
-        return self.kernel.loaded(name, name if node.op == "scalar" else texts[access])
+        return self.kernel.loaded(name, name if node.op == "scalar" else f"{name}[{index}]")
 
     def written(self) -> WrittenKernel:
         """Returns the generated kernel."""
@@ -361,7 +362,14 @@ class _Total(Passes):
             key: name for key, name in known.items() if key[0] < 0 or not self.expressions.varies(key)
         }
         unrolled = FEWEST_AHEAD if self.many else self.most_ahead()
-        return [*outer, *before, f"#pragma unroll {unrolled}", *block_of(head, body)]
+        positions = self.carried.opening(first, step)
+        return [
+            *outer,
+            *positions,
+            *before,
+            f"#pragma unroll {unrolled}",
+            *block_of(head, [*body, *self.carried.advance()]),
+        ]
 
     def _results(self) -> list[str]:
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))

@@ -294,11 +294,13 @@ class _VectorText:
         of_lanes, of_numbers = Team("warp", self.lanes, self.threads), Team("warp", WARP, self.threads)
         if not self.places.fronts:
             of_numbers = Team("block", self.threads, self.threads)
-        self.of_lanes = Reductions(self.places.plan, self.places.kernel, of_lanes, self.places.names.kThreads)
+        self.of_lanes = Reductions(self.places.plan.graph, self.places.kernel, of_lanes, self.places.names.kThreads)
         self.of_lanes.lanes = self.places.names.kLanes
         self.of_numbers = self.of_lanes
         if of_numbers != of_lanes:
-            self.of_numbers = Reductions(self.places.plan, self.places.kernel, of_numbers, self.places.names.kThreads)
+            self.of_numbers = Reductions(
+                self.places.plan.graph, self.places.kernel, of_numbers, self.places.names.kThreads
+            )
         return [*own, *(lanes if self.lanes > 1 else [])]
 
     def _lanes(self, elements: int, reduced: Sequence[Key]) -> int:
