@@ -246,12 +246,14 @@ def _array(
 
 
 def _within_declared(argument: Argument, drawn: Array, style: InputStyle, rng: Any) -> Array:
-    """Reorders, repeats or levels drawn values if the style requires it, so that each stays one that the distribution allows."""
+    """Reorders, repeats or equals drawn values if the style requires it, so that each stays one that the distribution allows."""
     name = parse_distribution(argument.distribution or "").name
     if style.name == "strided" and name in ("normal", "uniform"):
         return strided(drawn, style.strides)
     if style.name == "repeated" and name in ("normal", "uniform"):
         return repeated(drawn, rng)
+    if style.name == "offset" and style.high != style.low and drawn.size and name in ("normal", "uniform"):
+        drawn[...] = drawn.max() if style.high else drawn.min()
     return _levelled(drawn, style) if name == "integers" else drawn
 
 

@@ -128,6 +128,8 @@ PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", stress=True, low=True)
 """Inputs that are all far above or all far below zero, so that most conditions hold for all of them."""
+LARGEST_SUMS = InputStyle("integers", stress=True, high=True), InputStyle("integers", stress=True, low=True)
+"""Integers that are all near the largest or all the smallest, of which sums and sums of products are the largest."""
 SMALLEST = -1
 """Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)
