@@ -7,12 +7,14 @@ arrays sized for the listed sizes alone.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
 from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
@@ -46,6 +48,9 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 GRID_MARGIN = 8
 """Fraction, as a divisor, by which a size exceeds the one at which the grid stops to grow: over a block's elements."""
 
+GRID_PASSES = 64
+"""Multiple of that size that is tried, as far as limits allow, if the version's text has new integers: of passes, maybe."""
+
 MOST_ELEMENTS_UNLAUNCHED = 24 << 30
 """Maximum number of elements at a size at which only the launch is examined: 96 GiB of four bytes each, as a GPU's memory."""
 
@@ -71,6 +76,10 @@ _MULTIPLE = re.compile(r"\bmul\.lo\.s(?:32|64)\s+(%\w+), %\w+, (\d+);")
 _LESS = re.compile(r"\bsub\.s(?:32|64)\s+%\w+, (%\w+), (%\w+);")
 WIDEST_ELEMENT = 16
 """Bytes of the largest element, by which an index is multiplied before it is masked."""
+MOST_TABLE = 256
+"""Maximum number of bytes of a table whose entries give sizes."""
+_STORED = re.compile(r"\bst\.(?:shared|local)\.(?:v[24]\.)?[bsu](?:16|32|64)\s+\[[^\]]*\], ([^;]+);")
+_MOVED = re.compile(r"\bmov\.[bsu](?:16|32|64)\s+(%\w+), (\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
@@ -98,7 +107,10 @@ def further_sizes(
     numbers |= _held(version) - _held(baseline)
     found += block_sizes(contract, (*tried, *found), version, baseline)
     if version.contract.grid != baseline.contract.grid:
-        found += _past_the_grid(version, listed, (*tried, *found))
+        texts = [_numbers(lex(one.unit.text).tokens) for one in (version, baseline)]
+        passes = GRID_PASSES if texts[0] - texts[1] else 1
+        found += _past_the_grid(version, listed, (*tried, *found), passes)
+    found += _held_in_tables(contract, (*tried, *found), version, baseline)
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
 
 
@@ -113,8 +125,11 @@ def _held(version: Version) -> set[int]:
     return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
 
 
-def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size]) -> Iterator[Size]:
-    """Yields for each name a size at which the version's grid has stopped to grow, unless one was tried."""
+def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size], passes: int) -> Iterator[Size]:
+    """Yields for each name a size at which the version's grid has stopped to grow, unless one was tried.
+
+    It is up to `passes` times as large as it must be.
+    """
     contract = version.contract
     base = min(listed, key=lambda size: _elements(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
@@ -132,11 +147,39 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
                 ]
         except (ContractError, IndexError):
             continue
-        size = {**few, name: last + last // GRID_MARGIN + 1}
-        if max(one[name] for one in tried) < size[name] and usable(
-            contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND
-        ):
+        beyond = last + last // GRID_MARGIN + 1
+        sizes = [{**few, name: beyond * passes >> power} for power in range(passes.bit_length())]
+        fitting = (one for one in sizes if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND))
+        size = next(fitting, None)
+        if size is not None and max(one[name] for one in tried) < size[name]:
             yield size
+
+
+def _held_in_tables(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns sizes that new tables of a version hold, in constant, global, shared or local memory, for each name."""
+    numbers = _table_entries(version.compiled.ptx) - _table_entries(baseline.compiled.ptx)
+    few = {name: min(value, FEW) for name, value in tried[0].items()}
+    sizes = ({**few, name: number} for number in sorted(numbers) for name in few)
+    known = {key_of(one) for one in tried}
+    fitting = (
+        size for size in sizes
+        if key_of(size) not in known and usable(contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)
+    )  # fmt: skip
+    return list(itertools.islice(fitting, MOST_AROUND))
+
+
+def _table_entries(ptx: str) -> set[int]:
+    """Returns the integers in short tables that PTX initialises, or stores to shared or local memory."""
+    moved = dict(_MOVED.findall(ptx))
+    words = [
+        moved.get(word.strip(), word.strip()) for text in _STORED.findall(ptx) for word in text.strip("{}").split(",")
+    ]
+    found = {int(word) for word in words if word.isdecimal()}
+    for held in tables_of(ptx).values():
+        for bits in (16, 32) if len(held) <= MOST_TABLE else ():
+            whole = held[: len(held) // 4 * 4]
+            found |= {int.from_bytes(whole[at : at + bits // 8], "little") for at in range(0, len(whole), bits // 8)}
+    return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
 
 
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:

@@ -293,6 +293,35 @@ def test_a_limit_of_the_block_index_gets_a_size_with_more_blocks(block: str, lea
         assert any(size["n"] > 64 * least for size in further_sizes(GRID, GRID.sizes, GRID.sizes, mine, plain))
 
 
+@pytest.mark.parametrize(
+    ("before", "above"),
+    [
+        ("__shared__ int held[2]; if (threadIdx.x == 0) { held[0] = 311; held[1] = 9; } __syncthreads();", ""),
+        ("", "__constant__ int held[3] = {5, 311, 1 << 20};"),
+        ("", "__device__ const short held[3] = {5, 311, 2};"),
+    ],
+)
+def test_sizes_that_a_table_holds_are_tried(before: str, above: str) -> None:
+    mine = version(f"{before} if (held[threadIdx.x % 2] == cols) return; {LOOP}", above)
+    found = further_sizes(CONTRACT, LISTED, (*LISTED, {"rows": 1, "cols": 4097}), mine, BASELINE)
+    assert any(size["cols"] == 311 for size in found)
+    assert not any(size["cols"] == 311 for size in further_sizes(CONTRACT, LISTED, LISTED, mine, mine))
+
+
+@pytest.mark.parametrize("passes", ["24", ""])
+def test_a_grid_that_stops_to_grow_is_tried_far_beyond_where_integers_are_new(passes: str) -> None:
+    count = f"k < {passes} &&" if passes else ""
+    body = (
+        f"for (int i = blockIdx.x * 64 + threadIdx.x, k = 0; {count} i < n; ++k, i += gridDim.x * 64) y[i] = x[i] > 0;"
+    )
+    mine = counting(body, replace(GRID, grid=("min(cdiv(n, block), 64)",)))
+    most = max(
+        size["n"]
+        for size in further_sizes(GRID, GRID.sizes, GRID.sizes, mine, counting(body.replace("24", "(n)"), GRID))
+    )
+    assert (most > 24 * 64 * 64) == bool(passes)
+
+
 def test_a_remainder_by_any_number_gives_a_size_beyond_it() -> None:
     mine = version(LOOP.replace("= x[blockIdx.x * cols + c]", "= x[(blockIdx.x * cols + c) % 30011]"))
     assert any(30012 in size.values() for size in further_sizes(CONTRACT, LISTED, LISTED, mine, BASELINE))
