@@ -95,6 +95,8 @@ class InputStyle:
             return f"inputs whose largest elements in a row are {apart} columns apart"
         if self.name == "sides":
             return "inputs that are minus infinity on one side and infinity on the other"
+        if self.name == "close":
+            return "inputs whose largest or smallest elements in a row differ in their last bits"
         if self.name == "repeated":
             return "inputs with equal elements in a row"
         about = " with values equal to scalars among them" if self.planted else ""
