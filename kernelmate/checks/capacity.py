@@ -7,12 +7,14 @@ arrays sized for the listed sizes alone.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
 from kernelmate.checks.trials import elements_of
 from kernelmate.errors import ContractError
@@ -46,18 +48,20 @@ Tiles of 32 x 32 elements that a long name crosses with 3 of another one have te
 GRID_MARGIN = 8
 """Fraction, as a divisor, by which a size exceeds the one at which the grid stops growing: by more than a block's elements."""
 
+GRID_PASSES = 64
+"""Multiple of that size that is tried, as far as limits allow, if the version's text has new integers: of passes, maybe."""
+
 MOST_ELEMENTS_UNLAUNCHED = 24 << 30
 """Maximum number of elements at a size at which only the launch is examined: 96 GiB of four bytes each, as a GPU's memory."""
 
-_COUNTERS = (
-    (re.compile(r"\band\.b(?:16|32)\s+%\w+, %\w+, 255;"), 1 << 8),
-    (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*f16(?:x2)?\b"), 1 << 11),
-    (re.compile(r"\b(?:add|fma)\.(?:\w+\.)*bf16(?:x2)?\b"), 1 << 8),
+_BLOCK_INDEX = re.compile(r"\bmov\.u32\s+(%\w+), %ctaid\.([xyz]);")
+_OF_BLOCK: tuple[tuple[str, Callable[[int], int]], ...] = (
+    (r"setp\.\w+\.[su]32\s+%\w+, {}, (\d+);", lambda index: index + 1),
+    (r"min\.[su]32\s+%\w+, {}, (\d+);", lambda index: index + 1),
+    (r"and\.b32\s+%\w+, {}, (-?\d+);", lambda mask: _past(mask if mask >= 0 else ~mask)),
+    (r"shr\.[su]32\s+%\w+, {}, (\d+);", lambda bits: 1 << bits),
 )
-"""PTX instructions that add in narrow types, each with the number of ones that it can add exactly."""
-
-MOST_COUNTED = 1 << 23
-"""Maximum number of elements at a size at which such a counter overflows: a few seconds in the emulator."""
+"""PTX that limits a block's index or takes a part of it, and how many blocks there are below the limit."""
 
 _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+[\w$]+\[(\d+)\];", re.MULTILINE)
 """Pattern of a shared array of constant length in NVRTC's PTX: alignment, bytes."""
@@ -67,9 +71,15 @@ _COMPARED_REGISTERS = re.compile(r"\bsetp\.\w+\.[su](?:32|64)\s+%\w+(?:\|%\w+)?,
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*(%\w+),\s*(\d+);")
 _MASKED = re.compile(r"\band\.b(?:32|64)\s+%\w+, %\w+, (-?\d+);")
-_REMAINDERS = re.compile(r"\brem\.[su](?:32|64)\s+%\w+, %\w+, (\d+);")
+_REMAINDERS = re.compile(r"\brem\.[su](?:32|64)\s+%\w+, (%\w+), (\d+);")
+_MULTIPLE = re.compile(r"\bmul\.lo\.s(?:32|64)\s+(%\w+), %\w+, (\d+);")
+_LESS = re.compile(r"\bsub\.s(?:32|64)\s+%\w+, (%\w+), (%\w+);")
 WIDEST_ELEMENT = 16
 """Bytes of the largest element, by which an index is multiplied before it is masked."""
+MOST_TABLE = 256
+"""Maximum number of bytes of a table whose entries give sizes."""
+_STORED = re.compile(r"\bst\.(?:shared|local)\.(?:v[24]\.)?[bsu](?:16|32|64)\s+\[[^\]]*\], ([^;]+);")
+_MOVED = re.compile(r"\bmov\.[bsu](?:16|32|64)\s+(%\w+), (\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
 _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 
@@ -95,8 +105,12 @@ def further_sizes(
     if _narrow(mine) - _narrow(theirs):
         numbers |= {1 << 16}
     numbers |= _held(version) - _held(baseline)
+    found += block_sizes(contract, (*tried, *found), version, baseline)
     if version.contract.grid != baseline.contract.grid:
-        found += _past_the_grid(version, listed, (*tried, *found))
+        texts = [_numbers(lex(one.unit.text).tokens) for one in (version, baseline)]
+        passes = GRID_PASSES if texts[0] - texts[1] else 1
+        found += _past_the_grid(version, listed, (*tried, *found), passes)
+    found += _held_in_tables(contract, (*tried, *found), version, baseline)
     return (*found, *_around(contract, listed, (*tried, *found), sorted(numbers)))
 
 
@@ -111,8 +125,11 @@ def _held(version: Version) -> set[int]:
     return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
 
 
-def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size]) -> Iterator[Size]:
-    """Yields for each name a size at which the version's grid no longer grows, unless one was tried."""
+def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Size], passes: int) -> Iterator[Size]:
+    """Yields for each name a size at which the version's grid no longer grows, unless one was tried.
+
+    It is up to `passes` times as large as it must be.
+    """
     contract = version.contract
     base = min(listed, key=lambda size: _elements(contract, size))
     few = {name: min(value, FEW) for name, value in base.items()}
@@ -130,11 +147,39 @@ def _past_the_grid(version: Version, listed: Sequence[Size], tried: Sequence[Siz
                 ]
         except (ContractError, IndexError):
             continue
-        size = {**few, name: last + last // GRID_MARGIN + 1}
-        if max(one[name] for one in tried) < size[name] and usable(
-            contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND
-        ):
+        beyond = last + last // GRID_MARGIN + 1
+        sizes = [{**few, name: beyond * passes >> power} for power in range(passes.bit_length())]
+        fitting = (one for one in sizes if usable(contract, one, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND))
+        size = next(fitting, None)
+        if size is not None and max(one[name] for one in tried) < size[name]:
             yield size
+
+
+def _held_in_tables(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns sizes that new tables of a version hold, in constant, global, shared or local memory, for each name."""
+    numbers = _table_entries(version.compiled.ptx) - _table_entries(baseline.compiled.ptx)
+    few = {name: min(value, FEW) for name, value in tried[0].items()}
+    sizes = ({**few, name: number} for number in sorted(numbers) for name in few)
+    known = {key_of(one) for one in tried}
+    fitting = (
+        size for size in sizes
+        if key_of(size) not in known and usable(contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)
+    )  # fmt: skip
+    return list(itertools.islice(fitting, MOST_AROUND))
+
+
+def _table_entries(ptx: str) -> set[int]:
+    """Returns the integers in short tables that PTX initialises, or stores to shared or local memory."""
+    moved = dict(_MOVED.findall(ptx))
+    words = [
+        moved.get(word.strip(), word.strip()) for text in _STORED.findall(ptx) for word in text.strip("{}").split(",")
+    ]
+    found = {int(word) for word in words if word.isdecimal()}
+    for held in tables_of(ptx).values():
+        for bits in (16, 32) if len(held) <= MOST_TABLE else ():
+            whole = held[: len(held) // 4 * 4]
+            found |= {int.from_bytes(whole[at : at + bits // 8], "little") for at in range(0, len(whole), bits // 8)}
+    return {number for number in found if LEAST_COMPARED < number <= MOST_COMPARED}
 
 
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
@@ -175,32 +220,65 @@ def _launchable(contract: Contract, size: Size) -> bool:
         return False
 
 
-def counter_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
-    """Returns the smallest sizes at which some thread counts more elements than a new narrow counter holds.
-
-    Only integer outputs are counts. The sums of floating outputs have tolerances, which narrow sums exceed at any size.
+def block_sizes(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
+    """Returns a size for each new limit of a block's index that no tried size has more blocks than.
 
     Args:
         contract: defines the allowed sizes.
-        listed: the contract's sizes.
+        tried: sizes that are tried anyway.
         version: the version under judgement.
         baseline: the version it was derived from.
     """
-    outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
-    if not any(dtype.kind in "iu" and dtype.itemsize >= 4 for dtype in outputs):
-        return []
-    ptx, theirs = version.compiled.ptx, baseline.compiled.ptx
-    held = [most for pattern, most in _COUNTERS if len(pattern.findall(ptx)) > len(pattern.findall(theirs))]
-    base = min(listed, key=lambda size: _elements(contract, size))
-    few = {name: min(value, FEW) for name, value in base.items()}
-    for most in held:
-        for name in base:
-            for power in range(most.bit_length(), MOST_COUNTED.bit_length()):
-                size: Size = {**few, name: (1 << power) + 1}
-                elements, workers = _elements(contract, size), _workers(version, size, per_block=False)
-                if 0 < most * workers < elements <= MOST_COUNTED and size_allowed(contract, size):
-                    return [size]
-    return []
+    found: list[Size] = []
+    for axis, number in sorted(_block_limits(version.compiled.ptx) - _block_limits(baseline.compiled.ptx)):
+        if not any(_side(version.contract, size, axis) > number for size in (*tried, *found)):
+            sizes = (_with_blocks(contract, version.contract, tried, name, axis, number) for name in tried[0])
+            found += [size for size in sizes if size is not None][:1]
+    return found[:MOST_AROUND]
+
+
+def _past(mask: int) -> int:
+    """Returns the number just above those whose bits a mask of neighbouring bits keeps; 0 for other masks."""
+    above = mask + (mask & -mask)
+    return 0 if mask & above else above
+
+
+def _block_limits(ptx: str) -> set[tuple[int, int]]:
+    """Returns how many blocks along an axis of the grid (0 to 2) code may be made for, by its use of the block's index."""
+    found: set[tuple[int, int]] = set()
+    remainders = _remainders(ptx)
+    for register, axis in _BLOCK_INDEX.findall(ptx):
+        scaled = re.findall(rf"shl\.b32\s+(%\w+), {re.escape(register)}, (\d+);", ptx)
+        found |= {("xyz".index(axis), number) for own, number in remainders if own == register}
+        for own, bits in ((register, "0"), *scaled):
+            for pattern, meant in _OF_BLOCK:
+                limits = (meant(int(text)) >> int(bits) for text in re.findall(pattern.format(re.escape(own)), ptx))
+                found |= {("xyz".index(axis), limit) for limit in limits if 1 < limit <= MOST_COMPARED}
+    return found
+
+
+def _side(contract: Contract, size: Size, axis: int) -> int:
+    try:
+        return launch_shape(contract, size).grid[axis]
+    except ContractError:
+        return 0
+
+
+def _with_blocks(
+    contract: Contract, launched: Contract, tried: Sequence[Size], name: str, axis: int, number: int
+) -> Size | None:
+    """Returns the smallest size, by one name, with more than a number of blocks along an axis; None if it is too large."""
+    few = {other: min(value, FEW) for other, value in tried[0].items()}
+    values = range(1, MOST_ELEMENTS_AROUND)
+    value = bisect.bisect(values, number, key=lambda value: _side(launched, {**few, name: value}, axis))
+    sizes = ({**few, name: value + more} for more in (1, *ROUNDS))
+    return next(
+        (
+            size for size in sizes
+            if _side(launched, size, axis) > number and usable(contract, size, MOST_THREADS_AROUND, MOST_ELEMENTS_AROUND)
+        ),
+        None,
+    )  # fmt: skip
 
 
 def compared_numbers(ptx: str) -> set[int]:
@@ -220,7 +298,7 @@ def _kept(ptx: str) -> Counter[int]:
     These are masks that keep the low bits, and remainders.
     """
     found: Counter[int] = Counter()
-    for number in map(int, _REMAINDERS.findall(ptx)):
+    for _, number in _remainders(ptx):
         found[number] += LEAST_COMPARED < number <= MOST_COMPARED
     for mask in map(int, _MASKED.findall(ptx)):
         # A signed remainder by a power of two subtracts what a mask of high bits keeps.
@@ -229,6 +307,13 @@ def _kept(ptx: str) -> Counter[int]:
         if mask and size <= WIDEST_ELEMENT and LEAST_COMPARED < (kept := mask // size + 1) <= MOST_COMPARED:
             found[kept] += not kept & (kept - 1)
     return found
+
+
+def _remainders(ptx: str) -> list[tuple[str, int]]:
+    """Returns registers of which remainders are taken, with the divisor: what is left after a multiple of it, too."""
+    multiples = dict(_MULTIPLE.findall(ptx))
+    less = ((one, multiples[other]) for one, other in _LESS.findall(ptx) if other in multiples)
+    return [(register, int(number)) for register, number in (*_REMAINDERS.findall(ptx), *less)]
 
 
 def _is_shared_memory_offset(register: str, ptx: Sequence[str]) -> bool:
@@ -361,7 +446,7 @@ def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size
     for length in sorted(lengths):
         for per_block in (False, True):
             tried = (*listed, *found)
-            if any(_workers(version, size, per_block=per_block) > length for size in tried):
+            if any(workers_at(version, size, per_block=per_block) > length for size in tried):
                 continue
             size = next(
                 (one for base in bases if (one := _grown_past(version, base, length, per_block=per_block))), None
@@ -379,7 +464,7 @@ def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -
         while (
             size[name] <= MOST_ELEMENTS
             and _fits(version, size)
-            and _workers(version, size, per_block=per_block) <= length
+            and workers_at(version, size, per_block=per_block) <= length
         ):
             size = {**size, name: 2 * size[name]}
         if size[name] <= MOST_ELEMENTS and _fits(version, size):
@@ -387,7 +472,8 @@ def _grown_past(version: Version, base: Size, length: int, *, per_block: bool) -
     return None
 
 
-def _workers(version: Version, size: Size, *, per_block: bool) -> int:
+def workers_at(version: Version, size: Size, *, per_block: bool) -> int:
+    """Returns the number of threads of a launch, or of blocks; 0 at a size at which it is not possible."""
     try:
         shape = launch_shape(version.contract, size)
     except ContractError:
@@ -402,4 +488,4 @@ def _fits(version: Version, size: Size) -> bool:
         elements = sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
     except ContractError:
         return False
-    return allowed and elements <= MOST_ELEMENTS and _workers(version, size, per_block=False) <= MOST_SCRATCH_THREADS
+    return allowed and elements <= MOST_ELEMENTS and workers_at(version, size, per_block=False) <= MOST_SCRATCH_THREADS

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from kernelmate.checks.guards.lost_bits import has_arithmetic
 from kernelmate.checks.positions import ConstantComparison, comparisons_of, rounded_factors
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
@@ -112,6 +113,9 @@ def suggested_styles(
         found.append(InputStyle("repeated", stress=True))
     if any(is_float(dtype) for dtype in free) and _has_positions(contract):
         found.append(InputStyle("late", stress=True))
+    chosen = _has_positions(contract) and texts[0] != texts[1] and not has_arithmetic(texts[1])
+    if chosen and (any(drawn) or any(map(is_float, free))):
+        found.append(InputStyle("close", stress=True))
     if texts[0] != texts[1] and _selects(contract):
         found.append(InputStyle("strided", stress=True, strides=_strides(version)))
     if texts[0] != texts[1] and any(map(is_float, free)) and _CHOOSING.search(texts[0]):
@@ -142,7 +146,9 @@ def with_styles(
     planned = list(sizes)
     for style in styles:
         most = MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
-        first = {"late": 1, "strided": 1}.get(style.name, 2 if style.equal else 3 if style.high or style.low else 0)
+        first = {"late": 1, "strided": 1, "close": 1}.get(
+            style.name, 2 if style.equal else 3 if style.high or style.low else 0
+        )
         fitting = [
             place for place, extent in enumerate(held) if 1 <= extent[0] <= most and may_try(style, sizes[place].size)
         ]

@@ -18,6 +18,7 @@ from kernelmate.checks.scalars import varied
 from kernelmate.checks.styles import InputStyle, bound_of, is_free
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.checks.values import (
+    close,
     every_byte,
     every_pattern,
     high_integers,
@@ -102,7 +103,7 @@ def _read(path: Path, argument: Argument) -> Array:
     return array
 
 
-ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late", "strided"})
+ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late", "strided", "close"})
 """Styles that are always drawn on the host, since only small arrays use them."""
 
 PLANTED_EVERY = 512
@@ -246,13 +247,24 @@ def _array(
 
 
 def _within_declared(argument: Argument, drawn: Array, style: InputStyle, rng: Any) -> Array:
-    """Reorders, repeats or levels drawn values if the style requires it, so that each stays one that the distribution allows."""
+    """Reorders, repeats or equals drawn values if the style requires it, so that each stays one that the distribution allows."""
     name = parse_distribution(argument.distribution or "").name
-    if style.name == "strided" and name in ("normal", "uniform"):
-        return strided(drawn, style.strides)
-    if style.name == "repeated" and name in ("normal", "uniform"):
-        return repeated(drawn, rng)
+    if name in ("normal", "uniform"):
+        return _arranged(drawn, style, rng)
     return _levelled(drawn, style) if name == "integers" else drawn
+
+
+def _arranged(drawn: Array, style: InputStyle, rng: Any) -> Array:
+    """Returns drawn numbers in another order, or some of them in the place of others, if the style requires it."""
+    if style.name == "strided":
+        return strided(drawn, style.strides)
+    if style.name == "repeated":
+        return repeated(drawn, rng)
+    if style.name == "close" and drawn.dtype.kind == "f" and drawn.dtype.itemsize > 2:
+        return close(drawn, rng)
+    if style.name == "offset" and style.high != style.low and drawn.size:
+        drawn[...] = drawn.max() if style.high else drawn.min()
+    return drawn
 
 
 def _levelled(drawn: Array, style: InputStyle) -> Array:
@@ -300,8 +312,8 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
         )
     if style.name == "late":
         return _cast(late_floats(shape, rng), dtype)
-    if style.name == "strided":
-        return strided(_cast(rng.standard_normal(shape), dtype), style.strides)
+    if style.name in ("strided", "close"):
+        return _arranged(_cast(rng.standard_normal(shape), dtype), style, rng)
     if style.name == "sides":
         return _cast(sided(shape, rng_module(rng)), dtype)
     if style.name == "denormals":

@@ -16,7 +16,7 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.canonical import canonical
-from kernelmate.checks.capacity import counter_sizes, further_sizes, scratch_sizes, unlaunchable_sizes
+from kernelmate.checks.capacity import further_sizes, scratch_sizes, unlaunchable_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
@@ -34,7 +34,8 @@ from kernelmate.checks.precision import Array
 from kernelmate.checks.size_plan import PlannedSize, check_memory, selected_sizes, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.stages import StageJudge
-from kernelmate.checks.styles import COUNTED, narrow_inputs
+from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
+from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
 from kernelmate.checks.values import EVERY_HALF
@@ -247,6 +248,8 @@ class _Judge:
         if self.compared and self.task.baseline is not None:
             counted = counter_sizes(self.contract, listed, self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False, styles=COUNTED) for size in counted]
+            summed = saturating_sizes(self.contract, listed, self.version, self.task.baseline)
+            sizes += [PlannedSize(size, "own", once=True, styled=False, styles=LARGEST_SUMS) for size in summed]
             unlaunched = unlaunchable_sizes(self.contract, listed, self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False) for size in unlaunched]
         return sizes

@@ -11,7 +11,7 @@ from kernelmate.checks import ptx_values
 from kernelmate.records import Contract, Version
 
 _ENTRY = r"\.entry\s+{}(?![\w$])\s*\((.*?)\)(.*?)\n\}}"
-_FUNCTION = re.compile(r"\.func\b[^;{}]*\{(.*?)\n\}", re.DOTALL)
+_FUNCTION = re.compile(r"\.func\b\s*(?:\(([^()]*)\))?\s*([\w$]+)\s*\(([^()]*)\)[^;{}]*\{(.*?)\n\}", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
@@ -141,7 +141,7 @@ def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] |
         sources = frozenset(place for _, place in flow.sources(register))
         if sources:
             found.append((value, equal, sources))
-    for body in _FUNCTION.findall(_COMMENT.sub("", ptx)) if places else ():
+    for *_, body in _FUNCTION.findall(_COMMENT.sub("", ptx)) if places else ():
         found += [(value, equal, None) for _, value, equal in _comparisons(_statements(body))]
     return tuple(dict.fromkeys(found))
 
@@ -228,6 +228,14 @@ def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Stateme
         return {}, []
     places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
     return places, _statements(found[2])
+
+
+def function_statements(ptx: str) -> dict[str, tuple[list[str], list[str], list[Statement]]]:
+    """Returns the names of parameters and of results of a PTX text's functions, and their statements, by function."""
+    return {
+        name: (_PARAMETER.findall(given.strip()), _PARAMETER.findall(returned.strip()), _statements(body))
+        for returned, name, given, body in _FUNCTION.findall(_COMMENT.sub("", ptx))
+    }
 
 
 def _statements(body: str) -> list[Statement]:

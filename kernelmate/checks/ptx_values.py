@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import struct
@@ -26,8 +27,10 @@ _WHOLE_OPERATIONS: dict[str, Callable[..., Array]] = {
 _FLOAT_OPERATIONS: dict[str, Callable[..., Array]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "min": np.fmin,
     "max": np.fmax, "neg": operator.neg, "abs": np.abs, "sqrt": np.sqrt, "fma": lambda a, b, c: a * b + c,
-    "mad": lambda a, b, c: a * b + c,
+    "mad": lambda a, b, c: a * b + c, "rcp": lambda a: 1 / a, "rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2,
+    "ex2": np.exp2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
 }  # fmt: skip
+"""Approximations are evaluated exactly: a size at which a condition is met is tried, and not taken for granted."""
 
 
 def number(operand: str) -> Array | None:
@@ -73,13 +76,15 @@ def _evaluated(opcode: Sequence[str], kinds: list[str], values: Sequence[Array])
             ~truths[0] if name == "not" else _WHOLE_OPERATIONS[name](*truths) if name in ("and", "or", "xor") else None
         )
     some = [_as(kind, value) for value in values]
+    if name == "mad" and "wide" in opcode:
+        some[2] = _as(f"{kind[0]}{2 * int(kind[1:])}", values[2])  # it is wider than the other operands
     if name == "setp":
         compared = _COMPARED.get(opcode[1])
         two = len(kinds) == 1 and len(some) == 2
         return np.asarray(compared(*some)) if compared is not None and two else None
     if kind[0] == "f":
         operation = _FLOAT_OPERATIONS.get(name)
-        return None if operation is None or "approx" in opcode else _as(kind, operation(*some))
+        return None if operation is None else _as(kind, operation(*some))
     return _whole(name, opcode, kind, some)
 
 
@@ -107,14 +112,29 @@ def _whole(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> Ar
             shifted = pattern >> np.uint64(place)
             counted += ((shifted & np.uint64(1)) if name == "popc" else (shifted == 0)).astype(np.int64)
         return counted
+    if name in ("bfe", "brev", "bfind"):
+        return _bits(name, kind, bits, some)
     operation = _WHOLE_OPERATIONS.get(name)
     return None if operation is None else _as(kind, operation(*some))
 
 
+def _bits(name: str, kind: str, bits: int, some: list[Array]) -> Array | None:
+    """Returns a field of bits, the bits in reverse order, or the place of the highest bit; None for signed types."""
+    if kind[0] == "s" or (bits == 64 and name == "bfe"):
+        return None
+    if name == "bfe":
+        first, length = np.minimum(some[1] & 255, 63), np.minimum(some[2] & 255, 32)
+        return _as(kind, (_as("u32", some[0]) >> first) & ((1 << length) - 1))
+    places = [(some[0] >> place) & 1 for place in range(bits)]
+    if name == "brev":
+        return _as(kind, functools.reduce(lambda held, bit: held << 1 | bit, places))
+    return _as(
+        kind, functools.reduce(lambda held, one: np.where(one[1] != 0, one[0], held), enumerate(places), np.array(-1))
+    )
+
+
 def _product(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> Array | None:
     bits, product = int(kind[1:]), some[0] * some[1]
-    if "wide" in opcode and name == "mad":
-        return None  # its third operand is wider than the others
     if "hi" in opcode and bits == 64:
         product = _high_half(some[0], some[1], signed=kind[0] == "s")
     elif "hi" in opcode:

@@ -95,6 +95,8 @@ class InputStyle:
             return f"inputs whose largest elements in a row are {apart} columns apart"
         if self.name == "sides":
             return "inputs that are minus infinity on one side and infinity on the other"
+        if self.name == "close":
+            return "inputs whose largest or smallest elements in a row differ in their last bits"
         if self.name == "repeated":
             return "inputs with equal elements in a row"
         about = " with values equal to scalars among them" if self.planted else ""
@@ -128,6 +130,8 @@ PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 COUNTED = InputStyle("offset", stress=True, high=True), InputStyle("offset", stress=True, low=True)
 """Inputs that are all far above or all far below zero, so that most conditions hold for all of them."""
+LARGEST_SUMS = InputStyle("integers", stress=True, high=True), InputStyle("integers", stress=True, low=True)
+"""Integers that are all near the largest or all the smallest, of which sums and sums of products are the largest."""
 SMALLEST = -1
 """Value of `InputStyle.bound` that selects the smallest size."""
 NARROWER = (31, 15, 10)

@@ -96,11 +96,41 @@ def lowest_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits
 
 
 def repeated(values: Array, rng: Any) -> Array:
-    """Copies the first element of each row to some places of it, so that elements of a row are equal."""
+    """Copies an element of each row to some places of it: the first, the largest and the smallest one in turn."""
     if values.size and values.shape and values.shape[-1] > 1:
-        places = rng.integers(0, values.shape[-1], max(values.shape[-1] // PLANTED_ONE_IN, 1))
-        values[..., places] = values[..., :1]
+        rows = values.reshape(-1, values.shape[-1])
+        for turn, copied in enumerate((rows[0::3, :1], _largest(rows[1::3]), -_largest(-rows[2::3]))):
+            rows[turn::3, _places(rows, rng)] = copied
+        return rows.reshape(values.shape)
     return values
+
+
+MOST_STEPS = 8
+"""Largest distance, in units of the last place, of elements that are close to the largest one of their row."""
+
+
+def close(values: Array, rng: Any) -> Array:
+    """Sets some elements of each row a few units of the last place below its largest, or above its smallest one."""
+    if values.size and values.shape and values.shape[-1] > 1:
+        rows = values.reshape(-1, values.shape[-1])
+        for turn, sign in enumerate((1, -1)):
+            near, places = sign * rows[turn::2], _places(rows, rng)
+            steps = rng.integers(1, MOST_STEPS + 1, places.shape)
+            held = np.repeat(_largest(near), len(places), axis=1)
+            for step in range(MOST_STEPS):
+                held = np.where(step < steps, np.nextafter(held, held.dtype.type(-np.inf)), held)
+            rows[turn::2, places] = sign * held
+        return rows.reshape(values.shape)
+    return values
+
+
+def _places(rows: Array, rng: Any) -> Any:
+    return rng.integers(0, rows.shape[-1], max(rows.shape[-1] // PLANTED_ONE_IN, 1))
+
+
+def _largest(rows: Array) -> Array:
+    largest: Array = rows.max(axis=1, keepdims=True)
+    return largest
 
 
 ONE_BIT_OFF = 0.1

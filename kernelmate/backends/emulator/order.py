@@ -334,6 +334,10 @@ class Order:
         whole = np.full(32, self._warp[lane >> 5])
         return whole if self._pairs is None else np.maximum(whole, self._pairs[lane])
 
+    def knows_parts(self, lane: int) -> bool:
+        """Returns True if a lane may know others of its block better than its warp does."""
+        return self._pairs is not None or self._parts.known_by(lane) is not None
+
     def known_by_parts(self, lane: int) -> Array | None:
         """Returns the stamps up to which a lane knows the lanes of its block by barriers of part of it; None where it knows none."""
         return self._parts.known_by(lane)

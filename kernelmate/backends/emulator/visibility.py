@@ -233,6 +233,7 @@ class Visibility:
             return
         if releases:
             self._order.tick()
+        shared: dict[tuple[int, int], Array] = {}
         for lane, address in zip(lanes.tolist(), addresses, strict=True):
             log = self._logs.get(address)
             if reads and log is not None and log.length:
@@ -240,7 +241,7 @@ class Visibility:
                 read = {(log, min(scope, GPU)): log.length}
                 _merge((self._by_lane if acquires else self._pending).setdefault(lane, {}), read)
             if writes:
-                self._publish(lane, address, log if reads else None, scope, releases=releases)
+                self._publish(lane, address, log if reads else None, scope, shared if releases else None)
 
     def update(self, lanes: Array, addresses: Iterable[int], *, scope: int, releases: bool) -> None:
         """Handles atomics with an unused old value: they publish, and propagate earlier publications."""
@@ -248,11 +249,19 @@ class Visibility:
             return
         if releases:
             self._order.tick()
+        shared: dict[tuple[int, int], Array] = {}
         for lane, address in zip(lanes.tolist(), addresses, strict=True):
-            self._publish(lane, address, self._logs.get(address), scope, releases=releases)
+            self._publish(lane, address, self._logs.get(address), scope, shared if releases else None)
 
-    def _publish(self, lane: int, address: int, log: _Log | None, scope: int, *, releases: bool) -> None:
-        found = ((level, self._published(lane, level, releases)) for level in self._scopes if level <= scope)
+    def _publish(
+        self, lane: int, address: int, log: _Log | None, scope: int, shared: dict[tuple[int, int], Array] | None
+    ) -> None:
+        """Adds what a lane publishes; `shared` has what the lanes of a release have in common, and is None without one."""
+        found = (
+            (level, self._published(lane, level) if shared is None else self._released(lane, level, shared))
+            for level in self._scopes
+            if level <= scope
+        )
         published = {level: stamps for level, stamps in found if stamps is not None}
         if CTA not in published:
             if log is None:
@@ -277,29 +286,52 @@ class Visibility:
         _merge(known, self._by_lane.get(lane, {}))
         return known
 
-    def _published(self, lane: int, level: int, releases: bool) -> Array | None:
-        """Returns, per thread of the lane's block, the stamp up to which a release by this lane publishes.
+    def _released(self, lane: int, level: int, shared: dict[tuple[int, int], Array]) -> Array:
+        """Returns `_published` of a release: the same for all lanes of a warp that know no part of their block better.
 
-        The result is None if the release publishes nothing.
+        The lane itself publishes all that it did.
+        """
+        if self._order.knows_parts(lane):
+            stamps = self._stamps(lane, level, self._order.now, self._order.block_known(int(self._lanes.slot[lane])))
+        else:
+            key = lane >> 5, level
+            if key not in shared:
+                before = self._order.block_known(int(self._lanes.slot[lane]))
+                shared[key] = self._stamps(lane, level, self._order.now, before)
+            stamps = shared[key].copy()
+        stamps[self._lanes.thread[lane]] = self._order.now
+        return stamps
+
+    def _published(self, lane: int, level: int) -> Array | None:
+        """Returns, per thread of the lane's block, the stamp up to which a lane's access publishes after its last fence.
+
+        The result is None if it publishes nothing.
+        """
+        own = int(self._fenced[level][lane])
+        stamps = self._stamps(lane, level, own, int(self._known_at_fence[level][lane]))
+        if not own and not stamps.any():
+            return None
+        stamps[self._lanes.thread[lane]] = own
+        return stamps
+
+    def _stamps(self, lane: int, level: int, own: int, before: int) -> Array:
+        """Returns, per thread of the lane's block, what the lane knows of it and may publish.
+
+        `own` is the stamp up to which the lane's own accesses are published, and `before` what its block knew of each other
+        by then.
         """
         lanes, order = self._lanes, self._order
         first = int(lanes.slot[lane]) * lanes.width
         mine = slice(first, first + lanes.width)
-        known = order.block_known(int(lanes.slot[lane]))
         fenced = self._fenced[level][mine]
-        own = order.now if releases else int(self._fenced[level][lane])
-        before = known if releases else int(self._known_at_fence[level][lane])
-        stamps = np.maximum(before, np.minimum(known, fenced))
+        stamps = np.maximum(before, np.minimum(order.block_known(int(lanes.slot[lane])), fenced))
         if (parts := order.known_by_parts(lane)) is not None:
             stamps = np.maximum(stamps, np.where(parts <= own, parts, np.minimum(parts, fenced)))
-        if not own and not stamps.any():
-            return None
         warp = (lane - first) & ~31
         mates = order.warp_known(lane)
         together = slice(warp, warp + 32)
         met = np.where(mates <= own, mates, np.minimum(mates, fenced[together]))
         stamps[together] = np.maximum(stamps[together], met)
-        stamps[lane - first] = own
         by_thread = np.empty_like(stamps)
         by_thread[lanes.thread[mine]] = stamps
         return by_thread
@@ -314,23 +346,33 @@ class Visibility:
         if not self._by_lane and not self._by_warp and not self._by_slot:
             return found
         bits = self._order.bits
-        slots = self._lanes.slot.take(lanes)
         blocks = numbers >> bits
         threads = numbers & ((1 << bits) - 1)
-        asker = -1 - slots
-        if self._by_warp:
-            warps = lanes >> 5
-            asker = np.where(np.isin(warps, list(self._by_warp)), -1 - self._lanes.blocks - warps, asker)
-        if self._by_lane:
-            asker = np.where(np.isin(lanes, list(self._by_lane)), lanes, asker)
-        for who in np.unique(asker):
-            group = np.flatnonzero(asker == who)
-            lane = int(lanes[group[0]])
+        for lane, group in self.askers(lanes):
             home = int(self._lanes.block[lane])
             for block in np.unique(blocks[group]):
                 chosen = group[blocks[group] == block]
                 found[chosen] = self._learnt(lane, int(block), home, threads[chosen], stamps[chosen])
         return found
+
+    def askers(self, lanes: Array) -> Iterator[tuple[int, Array]]:
+        """Yields a lane of each set of lanes of a block that know the same of others, and the places of these lanes."""
+        alike: dict[object, int] = {}
+        different, where = np.unique(lanes, return_inverse=True)
+        chosen: list[int] = []
+        for lane in different.tolist():
+            warp = lane >> 5
+            known = self._by_lane.get(lane)
+            key = (
+                int(self._lanes.slot[lane]),
+                warp if warp in self._by_warp else -1,
+                None if known is None else frozenset(known.items()),
+            )
+            chosen.append(alike.setdefault(key, lane))
+        asker = np.array(chosen)[where]
+        order = np.argsort(asker, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(asker[order])) + 1):
+            yield int(asker[group[0]]), group
 
     def _learnt(self, lane: int, block: int, home: int, threads: Array, stamps: Array) -> Array:
         """Returns the mask of lanes whose knowledge covers accesses of one block's threads."""

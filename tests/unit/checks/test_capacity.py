@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.checks.capacity import (
+    block_sizes,
     capacity_sizes,
     compared_numbers,
-    counter_sizes,
     further_sizes,
     scratch_sizes,
     unlaunchable_sizes,
 )
+from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, CompileOptions, Contract, Version
 from kernelmate.source import find_kernels, text_unit
@@ -224,14 +225,106 @@ COUNT = "for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += 256) c += x[i] 
 
 @pytest.mark.parametrize(("counter", "least"), [("unsigned char", 1 << 16), ("int", None), ("unsigned", None)])
 def test_a_narrow_counter_of_each_thread_gets_a_size_at_which_it_overflows(counter: str, least: int | None) -> None:
-    def counting(kind: str) -> Version:
-        text = f"__global__ void k(const float* x, int* y, int n) {{ {kind} c = 0; {COUNT} }}\n"
-        kernel = find_kernels(text_unit(text, "k.cu"))[0]
-        made = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
-        return Version(made, COUNTED, kernel.unit)
-
-    found = counter_sizes(COUNTED, COUNTED.sizes, counting(counter), counting("int"))
+    found = counter_sizes(
+        COUNTED, COUNTED.sizes, counting(f"{counter} c = 0; {COUNT}"), counting(f"int c = 0; {COUNT}")
+    )
     assert found == ([] if least is None else [{"n": least + 1}])
+
+
+def counting(body: str, contract: Contract = COUNTED) -> Version:
+    types = {a.name: {"int8": "signed char", "float32": "float"}.get(a.dtype, "int") for a in contract.args}
+    text = f"__global__ void k(const {types['x']}* x, int* y, int n) {{ {body} }}\n"
+    kernel = find_kernels(text_unit(text, "k.cu"))[0]
+    made = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    assert made.ok, made.diagnostics
+    return Version(made, contract, kernel.unit)
+
+
+PACKED = "for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += 256) if (x[i] > 0) atomicAdd(y, 65537);"
+
+
+@pytest.mark.parametrize(("read", "wanted"), [("y[0] & 0xffff", [{"n": (1 << 18) + 1}]), ("y[0]", [])])
+def test_a_counter_in_half_a_word_gets_a_size_at_which_a_block_passes_it(read: str, wanted: list) -> None:
+    assert counter_sizes(COUNTED, COUNTED.sizes, counting(f"{PACKED} y[0] = {read};"), counting(PACKED)) == wanted
+
+
+BYTES = replace(COUNTED, grid=("1",), args=(Argument("x", "in", "int8", ("n",)), *COUNTED.args[1:]))
+SUM = "int s = 0; for (int i = threadIdx.x; i < n; i += 64) s = {}; atomicAdd(y, s);"
+
+
+@pytest.mark.parametrize(
+    ("sum_", "wanted"),
+    [
+        ("min(s + x[i], 100000)", [{"n": (1 << 16) + 1}]),
+        ("(int)fminf((float)s + x[i], 100000.0f)", [{"n": (1 << 16) + 1}]),
+        ("s + min((int)x[i], 100)", []),
+        ("s + x[i]", []),
+    ],
+)
+def test_a_sum_that_is_limited_gets_a_size_at_which_it_passes_the_limit(sum_: str, wanted: list) -> None:
+    mine, plain = (counting(SUM.format(text), BYTES) for text in (sum_, "s + x[i]"))
+    assert saturating_sizes(BYTES, BYTES.sizes, mine, plain) == wanted
+    assert saturating_sizes(BYTES, BYTES.sizes, mine, mine) == []
+
+
+GRID = replace(COUNTED, grid=("cdiv(n, block)",))
+AT = "int i = {} * 64 + threadIdx.x; if (i < n) y[i] = x[i] > 0;"
+
+
+@pytest.mark.parametrize(
+    ("block", "least"),
+    [
+        ("(blockIdx.x & 511)", 512),
+        ("(blockIdx.x % 300)", 300),
+        ("min(blockIdx.x, 999)", 1000),
+        ("(blockIdx.x < 2000 ? blockIdx.x : 0)", 2000),
+        ("(blockIdx.x == 3000 ? 0 : blockIdx.x)", 3000),
+        ("(blockIdx.x >> 10 ? 0 : blockIdx.x)", 1024),
+        ("(blockIdx.x & 7)", None),
+        ("blockIdx.x", None),
+    ],
+)
+def test_a_limit_of_the_block_index_gets_a_size_with_more_blocks(block: str, least: int | None) -> None:
+    mine, plain = (counting(AT.format(text), GRID) for text in (block, "blockIdx.x"))
+    found = [-(-size["n"] // 64) for size in block_sizes(GRID, GRID.sizes, mine, plain)]
+    assert found == [] if least is None else least < found[0] <= least + 2
+    assert block_sizes(GRID, GRID.sizes, mine, mine) == []
+    if least is not None:
+        assert any(size["n"] > 64 * least for size in further_sizes(GRID, GRID.sizes, GRID.sizes, mine, plain))
+
+
+@pytest.mark.parametrize(
+    ("before", "above"),
+    [
+        ("__shared__ int held[2]; if (threadIdx.x == 0) { held[0] = 311; held[1] = 9; } __syncthreads();", ""),
+        ("", "__constant__ int held[3] = {5, 311, 1 << 20};"),
+        ("", "__device__ const short held[3] = {5, 311, 2};"),
+    ],
+)
+def test_sizes_that_a_table_holds_are_tried(before: str, above: str) -> None:
+    mine = version(f"{before} if (held[threadIdx.x % 2] == cols) return; {LOOP}", above)
+    found = further_sizes(CONTRACT, LISTED, (*LISTED, {"rows": 1, "cols": 4097}), mine, BASELINE)
+    assert any(size["cols"] == 311 for size in found)
+    assert not any(size["cols"] == 311 for size in further_sizes(CONTRACT, LISTED, LISTED, mine, mine))
+
+
+@pytest.mark.parametrize("passes", ["24", ""])
+def test_a_grid_that_stops_to_grow_is_tried_far_beyond_where_integers_are_new(passes: str) -> None:
+    count = f"k < {passes} &&" if passes else ""
+    body = (
+        f"for (int i = blockIdx.x * 64 + threadIdx.x, k = 0; {count} i < n; ++k, i += gridDim.x * 64) y[i] = x[i] > 0;"
+    )
+    mine = counting(body, replace(GRID, grid=("min(cdiv(n, block), 64)",)))
+    most = max(
+        size["n"]
+        for size in further_sizes(GRID, GRID.sizes, GRID.sizes, mine, counting(body.replace("24", "(n)"), GRID))
+    )
+    assert (most > 24 * 64 * 64) == bool(passes)
+
+
+def test_a_remainder_by_any_number_gives_a_size_beyond_it() -> None:
+    mine = version(LOOP.replace("= x[blockIdx.x * cols + c]", "= x[(blockIdx.x * cols + c) % 30011]"))
+    assert any(30012 in size.values() for size in further_sizes(CONTRACT, LISTED, LISTED, mine, BASELINE))
 
 
 def test_a_remainder_by_a_power_of_two_gives_a_size_beyond_it() -> None:

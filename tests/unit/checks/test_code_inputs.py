@@ -310,6 +310,14 @@ def test_integers_that_lose_high_bits_get_the_smallest_ones_in_the_longest_row()
     assert (draw(WHOLE, {"rows": 2, "cols": 3}, (1, 2), styles[1], None)["x"] == -128).all()
 
 
+@pytest.mark.parametrize(("below", "tried"), [("x[i] < x[0]", True), ("x[i] * 2 < x[0]", False)])
+def test_elements_nearly_equal_where_a_baseline_without_arithmetic_gives_positions(below: str, tried: bool) -> None:
+    contract = replace(CONTRACT, args=tuple(replace(a, dtype="int32") if a.name == "y" else a for a in CONTRACT.args))
+    theirs, mine = (version(f"((int*)y)[i] = {text};") for text in (f"{below}", f"{below} && i > 0"))
+    assert any(style.name == "close" for style in suggested_styles(contract, mine, theirs, ())) == tried
+    assert not any(style.name == "close" for style in suggested_styles(CONTRACT, mine, theirs, ()))
+
+
 def test_elements_of_a_declared_distribution_are_equal_where_comparisons_differ() -> None:
     contract = replace(CONTRACT, args=(replace(CONTRACT.args[0], distribution="normal"), *CONTRACT.args[1:]))
     body = "y[i] = x[i] < x[0] ? x[i] : x[0];"

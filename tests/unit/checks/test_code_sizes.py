@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,72 @@ def test_a_size_is_found_for_a_condition_that_only_compiled_code_shows(end, befo
     assert any(wrong(**size) for size in found), found
 
 
+DIGITS = """__device__ __noinline__ int digits(int n) {
+  int sum = 0;
+  for (; n > 0; n /= 10) sum += n % 10;
+  return sum;
+}"""
+STEPS = """__device__ __noinline__ int next(int n) { return n % 2 ? 3 * n + 1 : n / 2; }
+__device__ __noinline__ int steps(int n) { int k = 0; while (n > 1) { n = next(n); ++k; } return k; }"""
+
+
+def steps(n: int) -> int:
+    taken = 0
+    while n > 1:
+        n, taken = 3 * n + 1 if n % 2 else n // 2, taken + 1
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("end", "before", "above", "wrong"),
+    [
+        ("cols - bad", "bool bad = false; for (int k = 0; k < 3; ++k) bad |= table[k] == cols;",
+         "__constant__ int table[3] = {311, 4711, 5};", lambda rows, cols: cols in (311, 4711, 5)),
+        ("cols - (table[rows % 3] == cols)", "", "__device__ const short table[3] = {311, 4711, 5};",
+         lambda rows, cols: (311, 4711, 5)[rows % 3] == cols),
+        ("cols - (table[cols % 5] == cols)", "const int table[5] = {30, 311, 4711, 12, 8};", "",
+         lambda rows, cols: (30, 311, 4711, 12, 8)[cols % 5] == cols),
+        ("cols - (sum > 29)", "int sum = 0; for (int n = cols; n > 0; n /= 10) sum += n % 10;", "",
+         lambda rows, cols: sum(map(int, str(cols))) > 29),
+        ("cols - (digits(cols) > 29)", "", DIGITS, lambda rows, cols: sum(map(int, str(cols))) > 29),
+        ("cols - (steps(cols) == 111)", "", STEPS, lambda rows, cols: steps(cols) == 111),
+        ("cols - square", "bool square = false; for (int k = 15; k * k <= cols; ++k) square |= k * k + 3 == cols;", "",
+         lambda rows, cols: cols - 3 in [k * k for k in range(15, 257)]),
+        ("cols - (gridDim.x == 77)", "", "", lambda rows, cols: rows == 77),
+        ("cols - (sqrtf(cols) > 17.5f && sqrtf(cols) < 17.6f)", "", "", lambda rows, cols: 17.5 < cols ** 0.5 < 17.6),
+        ("cols - (sinf(cols) > 0.99995f)", "", "", lambda rows, cols: np.sin(cols) > 0.99995),
+        ("cols - (__brev(cols) >> 22 == 0x2ab)", "", "", lambda rows, cols: f"{cols:032b}"[::-1][:10] == f"{0x2ab:010b}"),
+    ],
+)  # fmt: skip
+def test_a_size_is_found_for_a_condition_that_a_loop_a_table_or_a_call_computes(end, before, above, wrong) -> None:
+    assert not any(wrong(**size) for size in TRIED)
+    found = code_sizes(CONTRACT, TRIED, version(end, before, above), BASELINE)
+    assert any(wrong(**size) for size in found), found
+
+
+def test_a_size_is_found_for_a_scalar_that_is_computed_from_sizes() -> None:
+    twice = replace(CONTRACT, args=(*CONTRACT.args[:3], replace(CONTRACT.args[3], value="2 * rows + cols")))
+    found = code_sizes(twice, TRIED, version("cols - (rows == 1019)"), BASELINE)
+    assert any(2 * size["rows"] + size["cols"] == 1019 for size in found), found
+
+
+LOOPS = (
+    "for (int h = blockDim.x / 2; h > 0; h /= 2) __syncthreads();",
+    "for (int t = 0; t < (cols + 15) / 16; ++t) { __syncthreads(); y[t] = x[t]; }",
+    "int power = 1; while (power < cols) power *= 2; y[power] = 0;",
+)
+
+
+@pytest.mark.parametrize("before", LOOPS)
+def test_a_loop_that_sizes_end_asks_for_no_size(before) -> None:
+    assert code_sizes(CONTRACT, TRIED, version("cols", before), BASELINE) == ()
+
+
+def test_a_loop_that_never_ends_ends_the_search() -> None:
+    endless = version("cols - (k == 7)", "int k = 0; while (k >= 0) k = k * 3 % (cols + 1);")
+    assert len(code_sizes(CONTRACT, TRIED, endless, BASELINE)) <= MOST_SIZES
+
+
 @pytest.mark.parametrize("end", ["cols", "cols % 4 == 0 ? cols : cols", "cols < 100 ? cols : max(cols, 100)"])
 def test_a_version_whose_conditions_come_out_both_ways_asks_for_no_size(end) -> None:
     assert code_sizes(CONTRACT, TRIED, version(end), BASELINE) == ()
@@ -116,6 +184,13 @@ def test_a_size_at_which_a_loop_is_not_entered_shows_no_branch_of_its_body() -> 
         ("setp.gt.u32", (-1, 5), 1),
         ("setp.lt.f32", (np.float32(1.5), np.float32(2)), 1),
         ("selp.b32", (4, 9, 0), 9),
+        ("mad.wide.s32", (65536, 65536, -(2**40)), 2**32 - 2**40),
+        ("mad.wide.u32", (2**32 - 1, 2, 1), 2**33 - 1),
+        ("bfe.u32", (0xABCD, 4, 8), 0xBC),
+        ("brev.b32", (1,), -(2**31)),
+        ("bfind.u32", (40,), 5),
+        ("bfind.u32", (0,), 2**32 - 1),
+        ("ex2.approx.f32", (np.float32(5),), 32),
     ],
 )  # fmt: skip
 def test_instructions_have_the_values_of_the_ptx_manual(opcode, operands, expected) -> None:
@@ -123,7 +198,7 @@ def test_instructions_have_the_values_of_the_ptx_manual(opcode, operands, expect
     assert evaluated(tuple(opcode.split(".")), values) == expected
 
 
-@pytest.mark.parametrize("opcode", ["ex2.approx.f32", "prmt.b32", "setp.lt.and.s32", "mad.wide.s32", "bfe.u32", "mov"])
+@pytest.mark.parametrize("opcode", ["prmt.b32", "setp.lt.and.s32", "bfe.s32", "bfind.s32", "mov"])
 def test_any_other_instruction_has_no_value(opcode) -> None:
     assert evaluated(tuple(opcode.split(".")), [np.array(1), np.array(1), np.array(1)]) is None
 

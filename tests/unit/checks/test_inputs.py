@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.precision import Array
-from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, InputStyle, styles_of
+from kernelmate.checks.styles import COUNTED, NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, InputStyle, styles_of
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
 
@@ -24,6 +24,14 @@ def contract(*arguments, inputs=None):
 def one(dtype="float32", distribution=None, style=NORMAL, directory=None, seed=(1,), size=SIZE, direction="in"):
     argument = Argument("x", direction, dtype, ("n",), distribution)
     return draw(contract(argument), size, seed, style, directory)["x"]
+
+
+@pytest.mark.parametrize("distribution", ["normal", "uniform(-1, 1)"])
+def test_counted_inputs_of_a_declared_distribution_are_one_of_its_values(distribution) -> None:
+    usual = one(distribution=distribution)
+    for style, extreme in zip(COUNTED, (usual.max(), usual.min()), strict=True):
+        assert set(one(distribution=distribution, style=style)) == {extreme}
+    assert len(set(one(distribution="integers(0, 9)", style=COUNTED[0]))) > 1
 
 
 def test_equal_seeds_give_equal_inputs_and_others_others() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kernelmate.checks.values import (
     KINDS,
+    close,
     every_byte,
     every_pattern,
     mixed_floats,
@@ -17,6 +18,7 @@ from kernelmate.checks.values import (
     plant,
     plant_constants,
     plantable,
+    repeated,
     sided,
     strided,
     tie,
@@ -140,6 +142,24 @@ def test_the_largest_numbers_of_a_row_are_a_stride_apart() -> None:
     before = rng().standard_normal(31)
     assert sorted(strided(before, (8,))) == sorted(before)
     assert strided(np.zeros((3, 0)), (8,)).shape == (3, 0)
+
+
+def test_elements_of_a_row_equal_its_first_its_largest_or_its_smallest_one() -> None:
+    rows = repeated(rng().standard_normal((6, 160)), rng())
+    for place, row in enumerate(rows):
+        assert (row == (row[0], row.max(), row.min())[place % 3]).sum() > 5
+    assert repeated(np.zeros((3, 0)), rng()).shape == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_of_a_row_are_a_few_units_of_the_last_place_from_its_largest_or_smallest(dtype) -> None:
+    rows = close(rng().uniform(-1, 1, (4, 160)).astype(dtype), rng())
+    assert rows.dtype == dtype
+    for place, row in enumerate(rows):
+        extreme = row.min() if place % 2 else row.max()
+        apart = np.abs(row - extreme) / np.spacing(np.abs(extreme))
+        assert ((apart > 0) & (apart <= 16)).sum() > 4
+    assert close(np.zeros((3, 0), dtype), rng()).shape == (3, 0)
 
 
 def test_some_rows_lie_just_farther_below_their_largest_element_than_a_constant() -> None:
