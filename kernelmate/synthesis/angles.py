@@ -6,8 +6,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
-from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.plan import sorted_graph
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
 
 _MOST = 1 << 16
 """Largest denominator of a turn's fraction that is a constant."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from kernelmate.synthesis.elements import never_negative
-from kernelmate.synthesis.graph import Graph, Node, ufunc_of
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph, ufunc_of
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
-from kernelmate.synthesis.plan import Refused, sorted_graph
+from kernelmate.synthesis.plan import Refused
 
 MOST = 8
 """Maximum length of such an axis, and maximum number of elements of a result."""

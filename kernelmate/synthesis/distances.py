@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.plan import sorted_graph
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 
 Labels = tuple[object, ...]
 """For each axis of an array: the axis of the result, `SUMMED`, or None for length 1."""

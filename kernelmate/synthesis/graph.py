@@ -305,3 +305,18 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
         case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment" | "repeat":
             return _indexed(node, args, shape)
     return _window(node, args, shape, size)
+
+
+def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
+    """Returns a graph from nodes in any order, without those that the outputs do not need."""
+    order: dict[int, int] = {}
+    stack = [(one, False) for one in reversed(outputs)]
+    while stack:
+        index, done = stack.pop()
+        if done:
+            order.setdefault(index, len(order))
+        elif index not in order:
+            stack.append((index, True))
+            stack += [(one, False) for one in reversed(nodes[index].args)]
+    kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
+    return Graph(tuple(kept), tuple(order[one] for one in outputs))

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, AxisMap, linear
-from kernelmate.synthesis.plan import Refused, sorted_graph
+from kernelmate.synthesis.plan import Refused
 
 Place = tuple[int, int]
 """A node, and one of its axes."""

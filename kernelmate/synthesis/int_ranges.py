@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.plan import sorted_graph
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 
 _OF_DTYPE = {
     "bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmate.records import Contract
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
-from kernelmate.synthesis.plan import sorted_graph
 from kernelmate.synthesis.stacked import joined
 
 

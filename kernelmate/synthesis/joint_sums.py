@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, existing, never_negative
 from kernelmate.synthesis.parts import with_parts
-from kernelmate.synthesis.plan import Key, Plan, Refused, long_sides, sorted_graph, walk, without_reshapes
+from kernelmate.synthesis.plan import Key, Plan, Refused, long_sides, walk, without_reshapes
 
 
 @dataclass(frozen=True, slots=True)

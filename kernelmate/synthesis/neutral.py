@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.plan import sorted_graph
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
 
 _NEUTRAL: dict[str, tuple[Datum, bool]] = {
     "multiply": (1, True), "divide": (1, False), "bitwise_or": (0, True), "bitwise_xor": (0, True),

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from kernelmate.records import Contract, Size
 from kernelmate.source import evaluate
-from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
 from kernelmate.synthesis.identities import always, multiples_of
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
-from kernelmate.synthesis.plan import Refused, sorted_graph
+from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.sizes import product_text
 
 MOST_PARTS = 64

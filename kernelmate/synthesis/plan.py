@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import Graph, Node, pruned, sorted_graph
 from kernelmate.synthesis.sizes import product_text
 
 Index: TypeAlias = "tuple[int | str | None, ...]"
@@ -215,21 +215,6 @@ def reshapes_last(graph: Graph) -> Graph:
         nodes.append(replace(node, args=args, shape=shapes.pop()))
         nodes[index] = Node("reshape", (len(nodes) - 1,), node.shape, node.dtype)
     return sorted_graph(nodes, graph.outputs)
-
-
-def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """Returns a graph from nodes in any order, without those that the outputs do not need."""
-    order: dict[int, int] = {}
-    stack = [(one, False) for one in reversed(outputs)]
-    while stack:
-        index, done = stack.pop()
-        if done:
-            order.setdefault(index, len(order))
-        elif index not in order:
-            stack.append((index, True))
-            stack += [(one, False) for one in reversed(nodes[index].args)]
-    kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
-    return Graph(tuple(kept), tuple(order[one] for one in outputs))
 
 
 def walk(plan: Plan, unless: tuple[Key, Key] | None = None) -> Iterator[Key]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, Linear, existing, linear
-from kernelmate.synthesis.plan import sorted_graph
 from kernelmate.synthesis.reductions import STARTS
 
 _BELOW = {"less": (1, 0), "less_equal": (1, -1), "greater": (-1, 0), "greater_equal": (-1, -1)}

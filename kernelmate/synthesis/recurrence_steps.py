@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import AxisMap
-from kernelmate.synthesis.plan import Refused, sorted_graph
+from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.recurrences import ALL, BEFORE, LAST
 
 _COMBINED: Mapping[str, tuple[str, float]] = {

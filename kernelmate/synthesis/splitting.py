@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from kernelmate.records import Contract
 from kernelmate.source import evaluate
-from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.plan import sorted_graph, without_reshapes
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
+from kernelmate.synthesis.plan import without_reshapes
 
 Sides = tuple[str, ...]
 Block = tuple[int, Sides]

@@ -25,19 +25,18 @@ from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
-from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized, indices, shifted
-from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
+from kernelmate.synthesis.composed import COMPOSED, Erf, Vectorized
+from kernelmate.synthesis.functions import FUNCTIONS, copied
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.growing import Growing
-from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.joining import PARTS
 from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
-from kernelmate.synthesis.masks import linspace
+from kernelmate.synthesis.makers import MAKERS
 from kernelmate.synthesis.primitives import broadcast_to, expand_dims
 from kernelmate.synthesis.protocol import OPERATIONS
 from kernelmate.synthesis.recurrences import Again, Carried, without_unread
-from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
+from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real
 from kernelmate.synthesis.ufuncs import mapped
 
 MOST_SIZES = 8
@@ -370,8 +369,8 @@ class _TracedFunction:
         """Traces if it creates arrays or has traced or size arguments; otherwise calls NumPy's function."""
         keywords = {key: _dtype_or(value) for key, value in keywords.items()}
         args = tuple(_dtype_or(value) for value in args)
-        if self._name in _MAKERS:
-            return _MAKERS[self._name](self._builder, *args, **keywords)
+        if self._name in MAKERS:
+            return MAKERS[self._name](self._builder, *args, **keywords)
         makes = self._name in ("asarray", "array", "ascontiguousarray", "asanyarray")
         if makes and args and _holds_stand_in(args[0]):
             args = (self._builder.lift(args[0]), *args[1:])
@@ -425,51 +424,6 @@ def _holds_stand_in(value: Any) -> bool:
 def _dtype_or(value: Any) -> Any:
     """Returns the dtype that a replaced type denotes; other values unchanged."""
     return value.dtype if isinstance(value, _Scalar | _Number) else value
-
-
-def _maker(value: float) -> Callable[..., Array]:
-    def make(builder: Builder, shape: Any, dtype: Any = float, *_: Any, **__: Any) -> Array:
-        return filled(builder.lift(0), value, dtype, shape)
-
-    return make
-
-
-def _full(builder: Builder, shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Array:
-    value = builder.lift(fill_value)
-    return broadcast_to(cast(value, dtype or value.dtype), shape if isinstance(shape, tuple | list) else (shape,))
-
-
-def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
-    first, last = (0, start) if stop is None else (start, stop)
-    floating = any(isinstance(one, float) for one in (first, last, step))
-    first, last, step = (
-        int(one) if isinstance(one, float) and one.is_integer() else one for one in (first, last, step)
-    )
-    if not all(isinstance(one, int) for one in (first, last, step)) or text_of(step) != str(int(step)) or step < 1:
-        raise Untraceable("np.arange with a step that is not a positive whole number, or between fractions")
-    count = length_of(linear(text_of(first)), linear(text_of(last)), int(step))
-    made = builder.add("iota", (), [builder.dim(count)], np.int64)
-    made = made if step == 1 else made * int(step)
-    made = made if text_of(first) == "0" else made + first
-    wanted = dtype or (np.float64 if floating else None)
-    return made if wanted is None else cast(made, wanted)
-
-
-def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
-    """Computes `tri`: ones at and below a diagonal."""
-    below = shifted(expand_dims(_arange(builder, N), 1), k) >= _arange(builder, N if M is None else M)
-    return cast(below, dtype)
-
-
-def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
-    """Computes `eye`: ones on a diagonal."""
-    return cast(shifted(expand_dims(_arange(builder, N), 1), k) == _arange(builder, N if M is None else M), dtype)
-
-
-_MAKERS: Mapping[str, Callable[..., Any]] = {
-    "zeros": _maker(0), "ones": _maker(1), "empty": _maker(0), "full": _full, "arange": _arange, "tri": _tri, "eye": _eye,
-    "identity": _eye, "linspace": linspace, "indices": indices,
-}  # fmt: skip
 
 
 def _builtins(builder: Builder) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.plan import sorted_graph
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 
 
 def with_columns(graph: Graph) -> Graph:

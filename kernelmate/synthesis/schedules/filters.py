@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, Linear, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
-from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk
+from kernelmate.synthesis.plan import Key, Refused, walk
 
 BLOCK = 256
 

@@ -20,11 +20,11 @@ from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
 from kernelmate.synthesis.contraction_tiles import BLOCK, TILES, ContractionTile
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import Graph, Node, pruned, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, those_written
 from kernelmate.synthesis.online import LOWEST as LOWEST_REAL
 from kernelmate.synthesis.online import online_of
-from kernelmate.synthesis.plan import Key, Plan, Refused, behind, free_plan, plan_of, sorted_graph, walk
+from kernelmate.synthesis.plan import Key, Plan, Refused, behind, free_plan, plan_of, walk
 from kernelmate.synthesis.reductions import EXTREMES, LOWEST, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.contraction import ENOUGH_BLOCKS
 from kernelmate.synthesis.tiled_contraction import TiledContraction

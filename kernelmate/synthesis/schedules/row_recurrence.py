@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, fresh_names
-from kernelmate.synthesis.plan import Plan, Refused, sorted_graph
+from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.schedules.scan import FULL_MASK, Joining, RowScan, without_one_use
 

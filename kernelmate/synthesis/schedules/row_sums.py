@@ -16,10 +16,10 @@ import numpy as np
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names, those_written
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
-from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
+from kernelmate.synthesis.plan import Key, Refused, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import added_rows
 from kernelmate.synthesis.schedules.assigned import is_place

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
-from kernelmate.synthesis.plan import Refused, plan_of, sorted_graph
+from kernelmate.synthesis.plan import Refused, plan_of
 from kernelmate.synthesis.schedules import rows
 
 

@@ -13,9 +13,9 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import Graph, Node, pruned, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Refused, plan_of, sorted_graph
+from kernelmate.synthesis.plan import Key, Refused, plan_of
 from kernelmate.synthesis.reductions import EXTREMES, LOWEST, WARP, Reductions, Team, is_extreme, start_of
 from kernelmate.synthesis.schedules.reduced_products import reduction_local
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW

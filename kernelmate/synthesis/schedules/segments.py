@@ -15,10 +15,10 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.bag_plan import NAMES, START, combined, offsets_of
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk
+from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import bags
 

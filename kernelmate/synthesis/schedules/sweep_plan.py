@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelmate.synthesis.elements import aligned
-from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.graph import Datum, Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
-from kernelmate.synthesis.plan import Index, Key, Refused, sorted_graph
+from kernelmate.synthesis.plan import Index, Key, Refused
 from kernelmate.synthesis.recurrences import ALL, LAST
 from kernelmate.synthesis.reductions import RESULT_NAMES, STARTS
 from kernelmate.synthesis.schedules.vector_stages import COMBINING, VectorSteps

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelmate.synthesis.elements import BY_NUMBER, COSTLY, Elements, aligned, may_be_negative
-from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.graph import Graph, Node, sorted_graph
 from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, linear
-from kernelmate.synthesis.plan import Key, Refused, sorted_graph
+from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound
 
 OWN, OTHER = "element", "other"

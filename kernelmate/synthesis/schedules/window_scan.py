@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import Graph, Node, pruned, sorted_graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
-from kernelmate.synthesis.plan import Key, Plan, Refused, sorted_graph
+from kernelmate.synthesis.plan import Key, Plan, Refused
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.schedules.row_windows import row_positions
 from kernelmate.synthesis.schedules.scan import RowScan, written_by
