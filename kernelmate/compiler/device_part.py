@@ -25,6 +25,7 @@ from kernelmate.compiler.prelude import (
     RUNTIME_NAMES,
     STD_NAMES,
     THRUST,
+    TYPEOF,
     promotes,
 )
 from kernelmate.compiler.preprocessor import (
@@ -348,7 +349,7 @@ class _Plan:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
-        names |= (RUNTIME_NAMES & words - own) | (POSIX_TYPES & words)
+        names |= ((RUNTIME_NAMES | TYPEOF) & words - own) | (POSIX_TYPES & words)
         names |= {promotes(name) for name in PROMOTING & words - own}
         if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
             names |= CURAND_TYPES & words - own
