@@ -38,6 +38,7 @@ from kernelmate.compiler.preprocessor import (
     digest_of_raw,
     is_needed,
     is_standard,
+    version_header,
 )
 from kernelmate.compiler.project import File, Files, TextBefore, load_files
 from kernelmate.compiler.project_headers import include_folder
@@ -406,6 +407,9 @@ class _Plan:
             return written if served == wanted.name else f'#include "{served}"'
         if found.fate == "raw" and is_needed(wanted.name, words):
             return f'#include "{UMBRELLA}"' if wanted.name == "cub/cub.cuh" else written
+        if found.fate == "raw" and found.path is not None:
+            version = version_header(wanted.name, found.path, (file.text for file in self.files.files))
+            return f"#include <{version}>" if version else ""
         if id(wanted) in self.numbers:
             return f"{MISSING_MARK} {self.numbers[id(wanted)]}"
         standin = self._standin(wanted, found, words)

@@ -115,6 +115,15 @@ def test_a_function_may_have_the_name_of_an_extension(tmp_path: Path, cache_dir:
     assert compile_each(tmp_path, text)["k"].ok
 
 
+def test_the_version_of_a_library_is_known_where_no_kernel_uses_it(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "#include <thrust/device_vector.h>\n#include <cub/cub.cuh>\n"
+        "#if THRUST_VERSION < 100500 || CUB_MAJOR_VERSION < 1 || CCCL_VERSION < 2000000\n#error too old\n#endif\n"
+        "__global__ void k(int *x) { *x = 1; }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
 def test_wide_integers_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
     text = "__global__ void k(unsigned long long *x) { x[0] = (unsigned __int128)x[1] * x[2] >> 64; }\n"
     assert compile_each(tmp_path, text)["k"].ok
