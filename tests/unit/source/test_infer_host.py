@@ -827,6 +827,32 @@ def test_parts_of_an_array_that_offsets_name_are_its_first_dimension(body: str, 
     assert any(line.startswith(entry) for line in told(text)), told(text)
 
 
+@pytest.mark.parametrize("load", ["in[AT]", "__ldg(&in[AT])", "__ldg(in + AT)", "(float)__ldcs(&in[AT])"])
+@pytest.mark.parametrize("row", ["row * (int64_t)d", "row * int64_t(d)", "static_cast<std::size_t>(row) * d"])
+def test_parts_of_each_row_are_a_dimension_within_it(load: str, row: str) -> None:
+    text = f"""
+__global__ void gate(float* out, const float* in, const int d) {{
+  const int row = blockIdx.x;
+  const int64_t at = {row}; const int64_t wide = at * 2;
+  for (int i = threadIdx.x; i < d; i += blockDim.x)
+    out[at + i] = {load.replace("AT", "wide + i")} * {load.replace("AT", "wide + d + i")};
+}}
+"""
+    found = told(text)
+    assert 'out = "out float32[rows, d]"  # inferred: its subscripts' in found
+    assert 'in = "in float32[rows, 2, d]"  # inferred: its subscripts' in found
+
+
+def test_neighbouring_rows_are_not_parts_of_one_row() -> None:
+    text = """
+__global__ void k(float* out, const float* in, int d) {
+  int row = blockIdx.x;
+  for (int i = threadIdx.x; i < d; i += blockDim.x) out[row * d + i] = in[row * d + i] + in[row * d + d + i];
+}
+"""
+    assert any(line.startswith('in = "in float32[rows, d]"  # a guess') for line in told(text)), told(text)
+
+
 def test_a_pointer_with_an_offset_is_the_rest_of_its_array() -> None:
     text = """
 __global__ void pick(const float* x, const int* index, float* y, int n) {
