@@ -89,6 +89,8 @@ class _KernelBody:
         self._partial = False
         self._compare()
         for name, extent in zip(_PLACES, grid, strict=False):
+            counted = extent.isdigit() and int(extent) > 1 and name not in self._bounds
+            self._extents = tuple(dict.fromkeys((*self._extents, extent))) if counted else self._extents
             if extent in self._extents:
                 self._bounds[name] = {(extent,)}
 

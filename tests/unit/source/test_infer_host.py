@@ -843,6 +843,21 @@ __global__ void gate(float* out, const float* in, const int d) {{
     assert 'in = "in float32[rows, 2, d]"  # inferred: its subscripts' in found
 
 
+def test_a_number_of_blocks_is_a_dimension_of_what_they_read() -> None:
+    text = """
+__global__ void sums(int n, const double* x, double* y) {
+  double sum = 0;
+  for (int i = threadIdx.x; i < n; i += 32) sum += x[blockIdx.x * n + i];
+  for (int k = 16; k > 0; k /= 2) sum += __shfl_down_sync(~0u, sum, k);
+  if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+void run(int count, const double* x, double* y) { sums<<<3, 32>>>(count, x, y); }
+"""
+    found = told(text)
+    assert any(line.startswith('x = "in float64[3, n]"') for line in found), found
+    assert any(line.startswith('y = "out float64[3]"') for line in found), found
+
+
 def test_neighbouring_rows_are_not_parts_of_one_row() -> None:
     text = """
 __global__ void k(float* out, const float* in, int d) {
