@@ -294,6 +294,7 @@ def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(
     found = [one for one in verdict.findings if one.code == code]
     assert {one.severity for one in found} == {"warning"}
     assert any(f"the contract is a guess ({guess})" in one.message for one in found), found
+    assert not any("if such sizes are not meant" in one.message for one in found), found
 
 
 def test_a_written_contract_is_no_guess_at_sizes_that_it_does_not_list(session: Session, load: Load) -> None:
