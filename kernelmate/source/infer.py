@@ -233,7 +233,7 @@ class _Guess:
         The value of the size `fixed` is never made smaller.
         """
         extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
-        usual, odd = (*sizes_of(extents), {})[:2]
+        usual, odd = (*sizes_of(extents, None if self.whole else launch.threads), {})[:2]
         own = {**usual, **facts.values}
         if "multiProcessorCount" in launch.more:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}

@@ -33,6 +33,13 @@ class LaunchGuess:
     more: tuple[str, ...] = ()
     known: frozenset[str] = frozenset()
 
+    @property
+    def threads(self) -> int | None:
+        """Number of threads, where host code says grid and block as numbers."""
+        sides = (*self.grid, *self.block)
+        fixed = self.known >= {"grid", "block"} and all(side.isdigit() for side in sides)
+        return math.prod(map(int, sides)) if fixed else None
+
 
 def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> LaunchGuess | None:
     """Returns the launch that host code says, completed by the kernel's own indices; None if its grid is not known.

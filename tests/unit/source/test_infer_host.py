@@ -843,6 +843,22 @@ __global__ void gate(float* out, const float* in, const int d) {{
     assert 'in = "in float32[rows, 2, d]"  # inferred: its subscripts' in found
 
 
+@pytest.mark.parametrize(
+    ("parameter", "launch", "sizes"),
+    [
+        ("", "<<<12, 256>>>(x)", ["{ n = 3072 }"]),
+        ("", "<<<dim3(4, 3), dim3(16, 2)>>>(x)", ["{ n = 384 }"]),
+        (", int n", "<<<12, 256>>>(x, get())", ["{ n = 65536 }", "{ n = 853 }"]),
+    ],
+)
+def test_arrays_of_a_fixed_launch_have_an_element_for_each_thread(parameter: str, launch: str, sizes: list[str]) -> None:
+    text = f"""
+__global__ void k(float* x{parameter}) {{ x[threadIdx.x + blockIdx.x * blockDim.x] += 1.0f; }}
+void run(float* x) {{ k{launch}; }}
+"""
+    assert told(text)[0].partition("  #")[0] == f"sizes = [{', '.join(sizes)}]"
+
+
 def test_a_number_of_blocks_is_a_dimension_of_what_they_read() -> None:
     text = """
 __global__ void sums(int n, const double* x, double* y) {
