@@ -851,12 +851,31 @@ __global__ void gate(float* out, const float* in, const int d) {{
         (", int n", "<<<12, 256>>>(x, get())", ["{ n = 65536 }", "{ n = 853 }"]),
     ],
 )
-def test_arrays_of_a_fixed_launch_have_an_element_for_each_thread(parameter: str, launch: str, sizes: list[str]) -> None:
+def test_arrays_of_a_fixed_launch_have_an_element_for_each_thread(
+    parameter: str, launch: str, sizes: list[str]
+) -> None:
     text = f"""
 __global__ void k(float* x{parameter}) {{ x[threadIdx.x + blockIdx.x * blockDim.x] += 1.0f; }}
 void run(float* x) {{ k{launch}; }}
 """
     assert told(text)[0].partition("  #")[0] == f"sizes = [{', '.join(sizes)}]"
+
+
+def test_arrays_of_a_fixed_launch_are_not_made_smaller() -> None:
+    text = """
+const int N = 1 << 12, M = 1 << 11;
+__global__ void k(const int* x, int* y) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  y[row * N + col] = x[row * N + col] + 1;
+}
+int main() {
+  int *x, *y;
+  cudaMalloc(&x, M * N * sizeof(int)); cudaMalloc(&y, M * N * sizeof(int));
+  dim3 block(32, 32), grid(N / 32, M / 32);
+  k<<<grid, block>>>(x, y);
+}
+"""
+    assert told(text)[0].partition("  #")[0] == "sizes = [{ n = 8388608 }]"
 
 
 def test_a_number_of_blocks_is_a_dimension_of_what_they_read() -> None:
