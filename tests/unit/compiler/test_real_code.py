@@ -124,6 +124,17 @@ def test_the_version_of_a_library_is_known_where_no_kernel_uses_it(tmp_path: Pat
     assert compile_each(tmp_path, text)["k"].ok
 
 
+def test_a_name_that_is_a_host_type_in_one_class_only_stays_in_others(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "template <typename T> struct Of;\n"
+        "struct Text { typedef std::string type; };\n"
+        "template <> struct Of<float> { typedef float type; };\n"
+        "template <typename T> struct Twice { typedef typename Of<T>::type wide; };\n"
+        "__global__ void k(Twice<float>::wide *x) { x[0] = 1; }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
 def test_wide_integers_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
     text = "__global__ void k(unsigned long long *x) { x[0] = (unsigned __int128)x[1] * x[2] >> 64; }\n"
     assert compile_each(tmp_path, text)["k"].ok
