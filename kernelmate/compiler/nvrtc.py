@@ -468,10 +468,11 @@ _ACTIVE = "kernelmate: this text is active"
 def _without_instance(prepared: _Prepared) -> Compiled:
     kernel = prepared.request.kernel
     example, needed = example_instance(kernel)
-    text = (
-        f"{kernel.name} is a template that nothing here uses: name the instances to compile in its contract, "
-        f'as in instances = ["{example}"]'
-    )
+    unknown = "that nothing here uses"
+    if kernel.launches:
+        line, _ = kernel.unit.locate(kernel.launches[0].line, None)
+        unknown = f"whose launch at line {line} does not say which instance it is"
+    text = f'{kernel.name} is a template {unknown}: name the instances to compile in its contract, as in instances = ["{example}"]'
     if needed:
         text += f", with a class that can be called as the kernel does: {needed}"
     return _noted(prepared, text, "no-instance")
