@@ -305,6 +305,8 @@ class CaseJudge:
         self, record: CaseRecord, outcome: LaunchOutcome, weight: Severity | None, theirs: frozenset[str]
     ) -> None:
         """Records the backend's findings; an error that does not count against the version becomes a warning at most."""
+        of_guesses = [one for one in outcome.result.findings if self._is_of_a_guess(one, theirs)]
+        misfit = not self._compared and any(one.code != FindingCode.GLOBAL_RACE for one in of_guesses)
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
@@ -314,7 +316,8 @@ class CaseJudge:
                     continue
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
-            guessed = severity != "note" and self._is_of_a_guess(finding, theirs)
+            # Beside accesses outside of what was guessed, a race in shared memory may come of it as well.
+            guessed = severity != "note" and (finding in of_guesses or misfit)
             if guessed:
                 guesses = ", ".join(self.contract.guesses_about(finding.buffer)) or "its sizes and shapes"
                 both += f"; the contract is a guess ({guesses}): " + _OF_A_GUESS_TEXTS[severity]
