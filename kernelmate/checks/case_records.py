@@ -71,13 +71,14 @@ class ObservedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class NotedFinding:
-    """A finding of a guard or the backend at a launch of this size."""
+    """A finding of a guard or the backend at a launch of this size; `guessed` if a guess of an inferred contract may cause it."""
 
     code: FindingCode
     severity: Severity
     message: str
     finding: Finding | None = None
     buffer: str | None = None
+    guessed: bool = False
 
 
 @dataclass(slots=True)

@@ -62,6 +62,11 @@ _OF_A_GUESS = frozenset(
     }
 )
 """Findings that a wrong shape or size of a guessed contract causes; races, where indices that repeat are not meant."""
+_OF_A_GUESS_TEXTS: dict[Severity, str] = {
+    "error": "if that is meant, write it above the kernel, and this is an error",
+    "warning": "correct it above the kernel, or exclude such sizes there with `require`",
+}
+"""The end of their messages, by the severity that they would have with a contract of the user's."""
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
 """Maximum number of elements over all arrays at which a large case is launched twice in the emulator, in seconds."""
@@ -300,6 +305,8 @@ class CaseJudge:
         self, record: CaseRecord, outcome: LaunchOutcome, weight: Severity | None, theirs: frozenset[str]
     ) -> None:
         """Records the backend's findings; an error that does not count against the version becomes a warning at most."""
+        of_guesses = [one for one in outcome.result.findings if self._is_of_a_guess(one, theirs)]
+        misfit = not self._compared and any(one.code != FindingCode.GLOBAL_RACE for one in of_guesses)
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
@@ -309,12 +316,15 @@ class CaseJudge:
                     continue
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
-            if severity == "error" and self._is_of_a_guess(finding, theirs):
-                severity = "warning"
+            # Beside accesses outside of what was guessed, a race in shared memory may come of it as well.
+            guessed = severity != "note" and (finding in of_guesses or misfit)
+            if guessed:
                 guesses = ", ".join(self.contract.guesses_about(finding.buffer)) or "its sizes and shapes"
-                both += f"; the contract is a guess ({guesses}): if that is meant, write it above the kernel, and this is an error"
+                both += f"; the contract is a guess ({guesses}): " + _OF_A_GUESS_TEXTS[severity]
+                severity = "warning"
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
-            record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
+            text = finding.message + moved + both
+            record.noted.append(NotedFinding(finding.code, severity, text, finding, guessed=guessed))
 
     def _is_of_a_guess(self, finding: Finding, theirs: frozenset[str]) -> bool:
         """Returns True for an access that a guessed size or shape may have made wrong, unless only a candidate makes it so."""

@@ -13,7 +13,8 @@ from kernelmate.checks.sizes import USUAL, key_of, threads_at, usable
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, LaunchShape, Size
 from kernelmate.source import launch_shape, scalar_values
-from kernelmate.source.conditions import Condition, Lookup, Value
+from kernelmate.source.conditions import Condition
+from kernelmate.source.size_expressions import Lookup, Value
 
 MOST_DIRECTED = 12
 """Maximum number of sizes for one candidate's conditions."""

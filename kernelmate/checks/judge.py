@@ -330,7 +330,7 @@ class _Judge:
 
     def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
         where = f"at {size_text(record.size)}: {message_placed(noted.message, self.version.unit)}"
-        if record.origin == "own" and not self.compared and noted.severity == "warning":
+        if record.origin == "own" and not self.compared and noted.severity == "warning" and not noted.guessed:
             where += "; if such sizes are not meant, say so with `require` in the contract"
         if noted.finding is None:
             self._add(noted.code, noted.severity, where, noted.buffer)

@@ -25,6 +25,7 @@ from kernelmate.compiler.prelude import (
     RUNTIME_NAMES,
     STD_NAMES,
     THRUST,
+    TYPEOF,
     promotes,
 )
 from kernelmate.compiler.preprocessor import (
@@ -37,6 +38,7 @@ from kernelmate.compiler.preprocessor import (
     digest_of_raw,
     is_needed,
     is_standard,
+    version_header,
 )
 from kernelmate.compiler.project import File, Files, TextBefore, load_files
 from kernelmate.compiler.project_headers import include_folder
@@ -348,7 +350,7 @@ class _Plan:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
-        names |= (RUNTIME_NAMES & words - own) | (POSIX_TYPES & words)
+        names |= ((RUNTIME_NAMES | TYPEOF) & words - own) | (POSIX_TYPES & words)
         names |= {promotes(name) for name in PROMOTING & words - own}
         if any(one.name.startswith("curand") for one, _ in self._with_fate("missing")):
             names |= CURAND_TYPES & words - own
@@ -405,6 +407,9 @@ class _Plan:
             return written if served == wanted.name else f'#include "{served}"'
         if found.fate == "raw" and is_needed(wanted.name, words):
             return f'#include "{UMBRELLA}"' if wanted.name == "cub/cub.cuh" else written
+        if found.fate == "raw" and found.path is not None:
+            version = version_header(wanted.name, found.path, (file.text for file in self.files.files))
+            return f"#include <{version}>" if version else ""
         if id(wanted) in self.numbers:
             return f"{MISSING_MARK} {self.numbers[id(wanted)]}"
         standin = self._standin(wanted, found, words)

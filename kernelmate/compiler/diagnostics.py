@@ -359,3 +359,19 @@ def with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[D
     named = ", ".join(several[:_NAMED] if more else several)
     text = f"{found[first].message}\n  possible cause: headers that were not found: {named}{more}"
     return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
+
+
+_DEVICE_LAUNCHES = re.compile(
+    r"device-side kernel launch could not be processed|a kernel launch from __device__ or __global__"
+)
+
+
+def with_device_launches(found: Sequence[Diagnostic], kernel: str) -> tuple[Diagnostic, ...]:
+    """Replaces errors by notes where all are at launches in device code, which is valid CUDA but not supported."""
+    text = f"{kernel} launches a kernel from device code: dynamic parallelism is not supported, so it is neither compiled nor judged"
+    errors = [one for one in found if one.severity == "error"]
+    if not all(_DEVICE_LAUNCHES.match(one.message) for one in errors):
+        return tuple(found)
+    return tuple(
+        replace(one, severity="note", message=text, code="not-supported") if one in errors else one for one in found
+    )

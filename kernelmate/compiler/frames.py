@@ -26,7 +26,8 @@ class CompileJob(msgspec.Struct, frozen=True):
 class CompileOutput(msgspec.Struct, frozen=True):
     """Result of a compilation. If NVRTC cannot be used, `missing` is the reason, and all else is empty.
 
-    If only ptxas failed, `ptx` is set and `ok` is False.
+    If only ptxas failed, `ptx` is set and `ok` is False. If the compiler crashed on these options and others compiled the
+    text, `after_crash` says so.
     """
 
     ok: bool
@@ -35,6 +36,7 @@ class CompileOutput(msgspec.Struct, frozen=True):
     cubin: bytes = b""
     lowered: tuple[str, ...] = ()
     missing: str | None = None
+    after_crash: str = ""
 
 
 def pack(message: CompileJob | CompileOutput) -> bytes:

@@ -17,6 +17,7 @@ from kernelmate.compiler.diagnostics import (
     places_of_errors,
     read_log,
     with_conditions,
+    with_device_launches,
     with_missing,
     with_removed_references,
     with_standin,
@@ -314,6 +315,8 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
         symbol = product.lowered[0]
         resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
         binary = "sha256:" + hashlib.sha256(product.cubin).hexdigest()
+        if product.after_crash:
+            found += (replace(_at_kernel(prepared, product.after_crash), severity="warning", code="compiler-crash"),)
         return Compiled(
             kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
             product.cubin, binary, resources, prepared.part.paths, tuple(prepared.rejected),
@@ -324,23 +327,10 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     found = with_conditions(with_removed_references(found, texts.values()), texts)
     if missing:
         found = with_missing(found, [one.name for one in missing])
-    errors = [one for one in found if one.severity == "error"]
-    if errors and all(_LAUNCHES.match(one.message) for one in errors):
-        found = tuple(_device_launch(kernel, one) if one in errors else one for one in found)
-    elif not errors:
+    if not any(one.severity == "error" for one in found):
         found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)
+    found = with_device_launches(found, kernel.name)
     return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
-
-
-_LAUNCHES = re.compile(
-    r"device-side kernel launch could not be processed|a kernel launch from __device__ or __global__"
-)
-
-
-def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
-    """Returns a note that replaces the error at a launch in device code, which is valid CUDA but not supported."""
-    text = f"{kernel.name} launches a kernel from device code: dynamic parallelism is not supported, so it is neither compiled nor judged"
-    return replace(error, severity="note", message=text, code="not-supported")
 
 
 def _texts(prepared: _Prepared) -> dict[str, str]:
@@ -478,10 +468,11 @@ _ACTIVE = "kernelmate: this text is active"
 def _without_instance(prepared: _Prepared) -> Compiled:
     kernel = prepared.request.kernel
     example, needed = example_instance(kernel)
-    text = (
-        f"{kernel.name} is a template that nothing here uses: name the instances to compile in its contract, "
-        f'as in instances = ["{example}"]'
-    )
+    unknown = "that nothing here uses"
+    if kernel.launches:
+        line, _ = kernel.unit.locate(kernel.launches[0].line, None)
+        unknown = f"whose launch at line {line} does not say which instance it is"
+    text = f'{kernel.name} is a template {unknown}: name the instances to compile in its contract, as in instances = ["{example}"]'
     if needed:
         text += f", with a class that can be called as the kernel does: {needed}"
     return _noted(prepared, text, "no-instance")

@@ -126,8 +126,17 @@ _PLATFORM = """\
 #if __cplusplus >= 201703L
 #define register
 #endif
+#define __asm asm
+#define __asm__ asm
+#define __volatile volatile
+#define __const const
+#define __const__ const
+#define __signed signed
+#define __signed__ signed
+#define __alignof alignof
+#define __extension__
 """
-"""Macros of the host compiler that nvcc passes on and NVRTC does not define; on Windows there is no `__LP64__`.
+"""Macros and keywords of the host compiler that nvcc passes on and NVRTC does not know; on Windows there is no `__LP64__`.
 
 NVRTC refuses `register` from C++17 on, nvcc does not.
 """
@@ -151,6 +160,14 @@ _POSIX_TYPES = {
 }
 POSIX_TYPES = frozenset(_POSIX_TYPES)
 """Integers of `sys/types.h`, which nvcc includes in every file, and the one that Windows' compiler has."""
+
+_TYPEOF = {
+    name: "#include <cuda/std/type_traits>\n"
+    f"#define {name}(...) ::cuda::std::remove_reference_t<decltype(__VA_ARGS__)>\n"
+    for name in ("typeof", "__typeof", "__typeof__")
+}
+TYPEOF = frozenset(_TYPEOF)
+"""GCC's operator: `decltype` without the reference that an lvalue has."""
 
 _CURAND_STATES = {
     "XORWOW": ("curandState", "curandState_t"), "MRG32k3a": (), "Philox4_32_10": (), "Mtgp32": (), "Sobol32": (),
@@ -451,7 +468,8 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     if "__NVCC__" in names:
         yield _COMPILER
     yield from (f"#define {name} {value}\n" for name, value in _MACROS.items() if name in names)
-    yield from (text for name, text in (_POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES).items() if name in names)
+    by_name = _POSIX_TYPES | _DRIVER_TYPES | _CURAND_TYPES | _TYPEOF
+    yield from (text for name, text in by_name.items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
     promoting = sorted(name for name in PROMOTING if promotes(name) in names)
     if promoting:

@@ -178,6 +178,10 @@ _NEEDED_BY: tuple[tuple[str, str], ...] = (
 )
 """Prefixes of headers that are slow to compile, each with the word that indicates their use."""
 
+_VERSIONS = {"thrust": "thrust/version.h", "cub": "cub/version.cuh", "cuda": "cuda/version"}
+"""Headers with the version of a library, by its folder: NVRTC reads them as they are, and each header of the library brings it."""
+_VERSION_MACRO = re.compile(r"\b(?:THRUST|CUB|CCCL)_(?:[A-Z]+_)?VERSION\b")
+
 _HOST_PARTS = ("cutlass/util/", "cutlass/library/", "cutlass/profiler/")
 """Folders of these libraries with code for host compilers; their host code is blanked, as in project headers."""
 
@@ -304,6 +308,20 @@ def is_needed(name: str, words: Collection[str]) -> bool:
     if name.startswith("curand"):
         return any(word.startswith("curand") for word in words)
     return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))
+
+
+def version_header(name: str, path: Path, texts: Iterable[str]) -> str | None:
+    """Returns the header that stands for a library's header which no device code needs, if a text asks for a library's version.
+
+    Args:
+        name: the header as it is included.
+        path: its file.
+        texts: the texts of the project's files.
+    """
+    version = _VERSIONS.get(name.partition("/")[0])
+    if version is None or not any(_VERSION_MACRO.search(text) for text in texts):
+        return None
+    return version if (include_folder(name, path) / version).is_file() else None
 
 
 def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:

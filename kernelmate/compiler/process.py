@@ -26,6 +26,15 @@ MOST_CHILDREN = 8
 
 
 NVRTC_CHILD = "kernelmate.compiler.child"
+_FEWER_OPTIMISATIONS = "--Ofast-compile=min"
+_CRASHED = (
+    "NVRTC crashed while it compiled this kernel, which is a fault of NVRTC even if the text has one, too: another version "
+    "of it may compile the kernel or name the error."
+)
+_CRASHED_OPTIMISING = (
+    "NVRTC crashed while it optimised this kernel, so it was compiled with --Ofast-compile=min: the code differs from that "
+    "of another version of NVRTC."
+)
 _NVRTC_PACKAGES = "cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
 
 
@@ -200,7 +209,7 @@ class CompilerProcess:
 
     def __init__(self, children: int | None = None, module: str = NVRTC_CHILD, install: str = _NVRTC_PACKAGES) -> None:
         self.children = children or min(MOST_CHILDREN, _cores())
-        self._install = install
+        self._module, self._install = module, install
         self._seats = [_ChildSlot(module) for _ in range(self.children)]
         self._free = list(reversed(self._seats))
         self._changed = threading.Condition()
@@ -219,27 +228,36 @@ class CompilerProcess:
             CompilerUnavailable: the child cannot be started, or finds no NVRTC.
             Abandoned: another thread called `abandon` meanwhile.
         """
-        with self._seat() as seat:
-            product = seat.compile(job, timeout_s)
+        product = self._in_seat(job, timeout_s)
         if product is None:
-            return self._without_names(job, timeout_s)
+            return self._after_crash(job, timeout_s)
         if product.missing is not None:
             raise CompilerUnavailable(
                 f"The compiler cannot be used ({product.missing}).", hint=f"Run: pip install {self._install}"
             )
         return product
 
-    def _without_names(self, job: CompileJob, timeout_s: float) -> CompileOutput:
-        """Returns the errors of a text that crashed the compiler, where there are some.
+    def _after_crash(self, job: CompileJob, timeout_s: float) -> CompileOutput:
+        """Compiles a text that crashed the compiler in ways that avoid known crashes.
 
-        NVRTC 13.5 crashes on the name of a template's instance if the template's own declaration has an error.
+        NVRTC 13.5 crashes on the name of a template's instance if the template's own declaration has an error, which a
+        compilation without names reports, and in an optimisation that `--Ofast-compile=min` leaves out.
         """
         if job.expressions:
-            with self._seat() as seat:
-                product = seat.compile(msgspec.structs.replace(job, expressions=()), timeout_s)
+            product = self._in_seat(msgspec.structs.replace(job, expressions=()), timeout_s)
             if product is not None and not product.ok and product.log.strip():
                 return product
+        if self._module == NVRTC_CHILD:
+            fewer = msgspec.structs.replace(job, options=(*job.options, _FEWER_OPTIMISATIONS))
+            product = self._in_seat(fewer, timeout_s)
+            if product is not None and product.ok:
+                return msgspec.structs.replace(product, after_crash=_CRASHED_OPTIMISING)
+            return CompileOutput(False, _CRASHED)
         return CompileOutput(False, "The compiler crashed on this text.")
+
+    def _in_seat(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
+        with self._seat() as seat:
+            return seat.compile(job, timeout_s)
 
     def abandon(self, threads: Collection[int] | None = None) -> None:
         """Kill the compilations that other threads wait for; those threads get `Abandoned`.

@@ -61,6 +61,7 @@ class Rules:
         self._annotated: set[tuple[str, ...]] = set()
         if any(is_torch(include.name) for file in files.files for include, _ in file.includes):
             self._namespaces |= _TORCH_ROOTS
+        types: dict[str, list[tuple[File, Declaration]]] = {}
         for file in files.files:
             for declaration in flat(file.parsed.declarations):
                 if declaration.kind == "function" and self._is_annotated(file, declaration):
@@ -69,10 +70,25 @@ class Rules:
                     self._namespaces.update(declaration.names)
                 if declaration.kind == "alias" and file.parsed.code[declaration.start].text == "namespace":
                     self._namespaces.update(declaration.names)
-                elif declaration.kind == "alias" and self._is_host(file, declaration.start, declaration.stop):
-                    self._host_names.update(declaration.names)
+                elif declaration.kind in ("alias", "type"):
+                    for name in declaration.names:
+                        types.setdefault(name, []).append((file, declaration))
+        self._add_host_aliases(types)
         for file in files.files:
             self._add(file, file.parsed.declarations, everything=everything)
+
+    def _add_host_aliases(self, types: dict[str, list[tuple[File, Declaration]]]) -> None:
+        """Adds the names that stand for a host type wherever they are declared; `type` of many class templates does not."""
+        found = True
+        while found:
+            more = {
+                name
+                for name, declared in types.items()
+                if name not in self._host_names
+                and all(one.kind == "alias" and self._is_host(file, one.start, one.stop) for file, one in declared)
+            }
+            self._host_names |= more
+            found = bool(more)
 
     def _add(self, file: File, declarations: Iterable[Declaration], *, everything: bool) -> None:
         for declaration in declarations:

@@ -1,51 +1,31 @@
-"""Conditions of CUDA text over problem sizes: integer expressions that are evaluated if their names have values.
-
-The parser covers conditions such as `n % 4 == 2 && cols > LIMIT`, with local variables and constants; any other
-expression has the value None. Logic is three-valued: `a && b` is false if `a` is false and `b` unknown.
-"""
+"""Conditions of CUDA text over problem sizes, with the conditions that enclose each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kernelmate.source.expansion import Called, ExpressionToken, expanded, helpers_in, macros_in, substituted
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.size_expressions import (
+    ASSIGNMENTS,
+    COMPARISONS,
+    TYPE_WORDS,
+    Lookup,
+    SizeExpression,
+    Value,
+    combined,
+    constant,
+    pieces,
+    read_expression,
+    with_sign,
+)
+from kernelmate.source.tokens import lex
 
-Value = int | float | None
-Lookup = Callable[[str], Value]
-"""Function that returns the value of a name such as `cols` or `blockDim.x`; None if unknown."""
-
-COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
-_ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
-_JOINED = {"&&", "||", "!=", ">>", "++", "--", *_ASSIGNMENTS[1:]}
-_PRECEDENCE = {
-    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8, ">>": 8,
-    "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
-}  # fmt: skip
-_TYPES = frozenset({
-    "int", "unsigned", "long", "short", "char", "size_t", "bool", "signed", "const", "std", "::", "float", "double",
-    "int32_t", "uint32_t", "int64_t", "uint64_t", "ptrdiff_t", "constexpr", "auto", "uint",
-})  # fmt: skip
-_INDICES = frozenset({"blockDim", "gridDim", "threadIdx", "blockIdx"})
-_NUMBER = re.compile(r"(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uUlLzZ]*$")
-_ENDS = frozenset({",", ";", "?", ":", "{", "}", "return", "case", *_ASSIGNMENTS})
+_ENDS = frozenset({",", ";", "?", ":", "{", "}", "return", "case", *ASSIGNMENTS})
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _ASSUMES = frozenset({"__builtin_assume", "__assume", "assume"})
 _UNREACHABLE = frozenset({"__builtin_unreachable", "__trap", "unreachable"})
-LARGEST_SHIFT = 62
-DEEPEST = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SizeExpression:
-    """An expression: the names it uses, its evaluation, and its constants."""
-
-    value: Callable[[Lookup], Value]
-    names: frozenset[str] = frozenset()
-    constants: frozenset[int] = frozenset()
-    sides: tuple[tuple[SizeExpression, SizeExpression], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,202 +61,6 @@ class Condition:
         """Returns its truth value; None if unknown."""
         value = None if self.expression is None else self.expression.value(lookup)
         return None if value is None else bool(value)
-
-
-def pieces(tokens: Sequence[Token]) -> list[ExpressionToken]:
-    """Returns the tokens, with two-character operators joined."""
-    found: list[ExpressionToken] = []
-    for token in tokens:
-        last = found[-1] if found else None
-        if (
-            last
-            and last.end == token.start
-            and last.kind == token.kind == "symbol"
-            and last.text + token.text in _JOINED
-        ):
-            found[-1] = ExpressionToken(last.text + token.text, "symbol", last.start, token.end, token.directive)
-        else:
-            found.append(ExpressionToken(token.text, token.kind, token.start, token.end, token.directive))
-    return found
-
-
-class _Unread(Exception):
-    """The expression contains something that this parser does not know."""
-
-
-class _ExpressionReader:
-    """Parses one expression by precedence climbing."""
-
-    def __init__(self, some: Sequence[ExpressionToken], definitions: Mapping[str, SizeExpression | None]) -> None:
-        self.pieces, self.at, self.definitions, self.depth = some, 0, definitions, 0
-
-    def read(self) -> SizeExpression:
-        found = self.binary(1)
-        if self.at != len(self.pieces):
-            raise _Unread
-        return found
-
-    def peek(self, ahead: int = 0) -> str:
-        place = self.at + ahead
-        return self.pieces[place].text if place < len(self.pieces) else ""
-
-    def binary(self, lowest: int) -> SizeExpression:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise _Unread
-        left = self.unary()
-        while (word := self.peek()) in _PRECEDENCE and _PRECEDENCE[word] >= lowest:
-            self.at += 1
-            left = _joined(word, left, self.binary(_PRECEDENCE[word] + 1))
-        self.depth -= 1
-        return left
-
-    def unary(self) -> SizeExpression:
-        word = self.peek()
-        if word in ("!", "-", "+", "~"):
-            self.at += 1
-            return _signed(word, self.unary())
-        if word == "(" and self.cast():
-            return self.unary()
-        return self.primary()
-
-    def cast(self) -> bool:
-        """Skips a cast to an integer type."""
-        end = self.at + 1
-        while end < len(self.pieces) and self.pieces[end].text in _TYPES:
-            end += 1
-        if end == self.at + 1 or end >= len(self.pieces) or self.pieces[end].text != ")":
-            return False
-        self.at = end + 1
-        return True
-
-    def primary(self) -> SizeExpression:
-        if self.at >= len(self.pieces):
-            raise _Unread
-        piece = self.pieces[self.at]
-        self.at += 1
-        if piece.text == "(":
-            return self.bracketed()
-        if piece.kind == "number":
-            match = _NUMBER.match(piece.text.replace("'", ""))
-            if match is None:
-                raise _Unread
-            return constant(int(match[1], 8 if re.match(r"0\d", match[1]) else 0))
-        if piece.kind != "word":
-            raise _Unread
-        if piece.text == "static_cast" or (piece.text in _TYPES and self.peek() == "("):
-            while self.peek() and self.peek() != "(":
-                self.at += 1
-            self.at += 1
-            return self.bracketed()
-        return self.name(piece.text)
-
-    def bracketed(self) -> SizeExpression:
-        found = self.binary(1)
-        if self.peek() != ")":
-            raise _Unread
-        self.at += 1
-        return found
-
-    def name(self, word: str) -> SizeExpression:
-        if word in ("true", "false"):
-            return constant(int(word == "true"))
-        if word in _INDICES and self.peek() == ".":
-            word = f"{word}.{self.peek(1)}"
-            self.at += 2
-        if self.peek() in ("(", "[", ".", "->", "::", "++", "--"):
-            raise _Unread
-        if word in self.definitions:
-            found = self.definitions[word]
-            if found is None:
-                raise _Unread
-            return found
-        return SizeExpression(lambda lookup: lookup(word), frozenset({word}))
-
-
-def constant(number: int) -> SizeExpression:
-    """Returns the expression of a number."""
-    return SizeExpression(lambda _: number, frozenset(), frozenset({number}))
-
-
-def _signed(word: str, inner: SizeExpression) -> SizeExpression:
-    def value(lookup: Lookup) -> Value:
-        found = inner.value(lookup)
-        if found is None:
-            return None
-        if word == "~":
-            return ~int(found)
-        return int(not found) if word == "!" else -found if word == "-" else found
-
-    return SizeExpression(value, inner.names, inner.constants, inner.sides)
-
-
-def _joined(word: str, left: SizeExpression, right: SizeExpression) -> SizeExpression:
-    names = left.names | right.names
-    sides = (*left.sides, *right.sides, *(((left, right),) if word in COMPARISONS and names else ()))
-    constants = left.constants | right.constants
-    apply = _logical(word, left, right) if word in ("&&", "||") else _arithmetic(word, left, right)
-    if not names:
-        folded = apply(lambda _: None)
-        constants |= {int(folded)} if folded is not None else set()
-    return SizeExpression(apply, names, constants, sides)
-
-
-def _logical(word: str, left: SizeExpression, right: SizeExpression) -> Callable[[Lookup], Value]:
-    deciding = word == "||"
-
-    def value(lookup: Lookup) -> Value:
-        first = left.value(lookup)
-        if first is not None and bool(first) is deciding:
-            return int(deciding)
-        second = right.value(lookup)
-        if second is not None and bool(second) is deciding:
-            return int(deciding)
-        return None if first is None or second is None else int(not deciding)
-
-    return value
-
-
-def _arithmetic(word: str, left: SizeExpression, right: SizeExpression) -> Callable[[Lookup], Value]:
-    operation = _OPERATIONS[word]
-
-    def value(lookup: Lookup) -> Value:
-        first, second = left.value(lookup), right.value(lookup)
-        return None if first is None or second is None else operation(first, second)
-
-    return value
-
-
-def _divided(first: Value, second: Value) -> Value:
-    assert first is not None
-    if not second:
-        return None
-    if isinstance(first, float) or isinstance(second, float):
-        return first / second
-    return abs(first) // abs(second) * (1 if (first < 0) == (second < 0) else -1)
-
-
-def _remainder(first: Value, second: Value) -> Value:
-    whole = _divided(first, second)
-    return None if whole is None or isinstance(whole, float) else first - second * whole  # type: ignore[operator]
-
-
-def _shifted(left: bool) -> Callable[[Value, Value], Value]:
-    def value(first: Value, second: Value) -> Value:
-        if not isinstance(first, int) or not isinstance(second, int) or not 0 <= second <= LARGEST_SHIFT:
-            return None
-        return first << second if left else first >> second
-
-    return value
-
-
-_OPERATIONS: dict[str, Callable[[int | float, int | float], Value]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": _divided, "%": _remainder,
-    "<<": _shifted(left=True), ">>": _shifted(left=False),
-    "&": lambda a, b: int(a) & int(b), "|": lambda a, b: int(a) | int(b), "^": lambda a, b: int(a) ^ int(b),
-    "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b), "<": lambda a, b: int(a < b),
-    ">": lambda a, b: int(a > b), "<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b),
-}  # fmt: skip
 
 
 def conditions_of(text: str, defines: Iterable[str] = ()) -> tuple[Condition, ...]:
@@ -344,7 +128,7 @@ class _Walk:
             if piece.kind != "word":
                 continue
             follows = code[at + 1].text if at + 1 < len(code) else ""
-            changed = follows in (*_ASSIGNMENTS[1:], "++", "--") or (before is not None and before.text in ("++", "--"))
+            changed = follows in (*ASSIGNMENTS[1:], "++", "--") or (before is not None and before.text in ("++", "--"))
             if not changed and follows != "=":
                 continue
             declared = (
@@ -357,10 +141,7 @@ class _Walk:
             many.add(piece.text)
 
     def _read(self, some: Sequence[ExpressionToken]) -> SizeExpression | None:
-        try:
-            return _ExpressionReader(some, self.definitions).read()
-        except (_Unread, ValueError):
-            return None
+        return read_expression(some, self.definitions)
 
     def _end_of(self, at: int, end: int) -> int:
         """Returns the index of the token that ends the expression at `at`."""
@@ -455,7 +236,7 @@ class _Walk:
                 stop = self._end_of(place + 1, closed)
                 label = self._read(self.code[place + 1 : stop])
                 if label is not None and stop > place + 1:
-                    self._keep(place + 1, stop, _joined("==", value, label), guards)
+                    self._keep(place + 1, stop, combined("==", value, label), guards)
 
     def _simple(self, at: int, end: int, guards: Guards) -> None:
         """Adds conditions inside a statement other than `if`: comparisons, ternaries and assumptions."""
@@ -491,7 +272,9 @@ class _Walk:
         """
         comma = self._end_of(at + 2, closed)
         bytes_ = self._read(self.code[comma + 1 : self._end_of(comma + 1, closed)]) if comma < closed else None
-        some = [piece.text for piece in self.code[at + 2 : comma] if piece.kind == "word" and piece.text not in _TYPES]
+        some = [
+            piece.text for piece in self.code[at + 2 : comma] if piece.kind == "word" and piece.text not in TYPE_WORDS
+        ]
         if bytes_ is None or bytes_.names:
             return
         wide, names = bytes_.value(lambda _: None), [f"&{name}" for name in some]
@@ -521,7 +304,7 @@ class _Walk:
         self, start: int, end: int, guards: Guards, *, assumed: bool = False, negated: bool = False
     ) -> SizeExpression | None:
         expression = self._read(self.code[start:end])
-        read = _signed("!", expression) if negated and expression is not None else expression
+        read = with_sign("!", expression) if negated and expression is not None else expression
         if start < end:
             self._keep(start, end, read, guards, assumed=assumed)
         return expression

@@ -233,18 +233,17 @@ class _Guess:
         The value of the size `fixed` is never made smaller.
         """
         extents = (*launch.more, *self.extents(facts)) or (ONLY_SIZE,)
-        usual, odd = (*sizes_of(extents), {})[:2]
+        usual, odd = (*sizes_of(extents, launch.fixed_threads(self.whole)), {})[:2]
         own = {**usual, **facts.values}
         if "multiProcessorCount" in launch.more:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
+        fixed = ONLY_SIZE if launch.fixed_threads(self.whole) else fixed
         most = MOST_ELEMENTS // max(own.get(fixed, 1), 1)
         tried = [{**own, **shrunk({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
         sides = (*launch.grid, *launch.block)
         whole, odd = rounded(usual, sides, launch.block), rounded(odd, sides, launch.block)
         if all(name in facts.values for name in extents) and is_legal(launch, tried[:1]):
-            return (
-                {name: tried[0][name] for name in extents},
-            )  # a guessed size might be none that the kernel is meant for
+            return ({name: tried[0][name] for name in extents},)  # a guessed one might be none that it is meant for
         found: list[Mapping[str, int]] = []
         for size in (*tried[:2], whole, *tried[2:]):
             size = {name: size[name] for name in usual}
@@ -309,7 +308,8 @@ class _Guess:
         args, passing = pass_vectors(self.kernel.signature.parameters, self.types, args)
         args, passing = self.apart.passed(args, passing, extents)
         loops = KernelLoops(self.kernel, args, passing, self.constants)
-        sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
+        if launch.fixed_threads(self.whole) is None:
+            sizes = tuple(bounded(size, args, facts.values, lambda at: work_of(launch, at, loops)) for size in sizes)
         if facts.values and "sizes" in facts.origins:
             smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
             origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller, *_guesses(extents, facts.values)])

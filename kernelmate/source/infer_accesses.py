@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kernelmate.records import Direction, Kernel
-from kernelmate.source.polynomials import Poly, added, multiplied, split_offset
+from kernelmate.source.infer_texts import text_of_accesses
+from kernelmate.source.polynomials import Poly, added, multiplied, split_offset, with_planes
 from kernelmate.source.tokens import Token, closing, lex, opening_angle
 
-CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\s*)+\)")
+_INTEGER = r"(?:std\s*::\s*)?(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\b\s*)+"
+CAST = re.compile(rf"\(\s*{_INTEGER}\)|\b(?:static_cast\s*<\s*{_INTEGER}>|{_INTEGER})\s*(?=\()")
+"""Casts to integers: `(long)n`, and the names in `long(n)` and `static_cast<long>(n)`."""
 BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
 _PLACES = ("blockIdx_x", "blockIdx_y", "blockIdx_z")
 _THREADS = re.compile(r"(?:blockIdx|threadIdx|blockDim|gridDim)_[xyz]\Z|warpSize\Z")
@@ -27,8 +30,8 @@ _BY_VALUE = re.compile(
     r"sqrt[fl]?|rsqrt[fl]?|tanh?[fl]?|sin[fl]?|cos[fl]?|erf[cl]?[fl]?|floor[fl]?|ceil[fl]?|round[fl]?|make_\w+|__\w+)\Z"
 )
 """Functions that change no argument."""
-_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\((\w+)\)[ \t]+(.*\S)", re.MULTILINE)
-"""Name, parameter and body of a macro of one parameter and one line."""
+_PLANE = "plane of"
+"""Stands for the index of a part of an array; no variable has this name."""
 _NESTED_POINTERS = 3
 _NESTED = 12
 """Maximum depth of variables within variables' definitions."""
@@ -76,7 +79,7 @@ class _KernelBody:
     def __init__(
         self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str], constants: Mapping[str, str]
     ) -> None:
-        tokens = [token for token in lex(_with_casts(kernel)).tokens if not token.directive]
+        tokens = [token for token in lex(text_of_accesses(kernel)).tokens if not token.directive]
         opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
         self._tokens, self._extents = tokens[opening:], tuple(extents)
         self.definitions = {**constants, **self._defined()}
@@ -86,6 +89,8 @@ class _KernelBody:
         self._partial = False
         self._compare()
         for name, extent in zip(_PLACES, grid, strict=False):
+            counted = extent.isdigit() and int(extent) > 1 and name not in self._bounds
+            self._extents = tuple(dict.fromkeys((*self._extents, extent))) if counted else self._extents
             if extent in self._extents:
                 self._bounds[name] = {(extent,)}
 
@@ -96,7 +101,8 @@ class _KernelBody:
         if len(set(places)) > 1 and None not in places:
             return self._few_elements([place for place in places if place is not None], uses)
         shapes = {None if subscript is None else self._shape(subscript) for subscript, _, _ in uses}
-        shape = shapes.pop() if len(shapes) == 1 else self._planes([subscript for subscript, _, _ in uses])
+        same = len(shapes) == 1 and None not in shapes
+        shape = shapes.pop() if same else self._planes([subscript for subscript, _, _ in uses])
         kinds = {kind for _, kind, _ in uses}
         whole = shape is not None and not (len(shape) > 1 and shape[-1].isdigit())
         covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
@@ -113,19 +119,17 @@ class _KernelBody:
 
     def _planes(self, subscripts: Sequence[str | None]) -> tuple[str, ...] | None:
         """Returns the shape of an array whose equal parts are all named by offsets: `x[i]`, `x[i + n]`, `x[i + 2 * n]`."""
-        shapes: set[tuple[str, ...]] = set()
-        numbers: set[int] = set()
-        for subscript in subscripts:
-            poly = None if subscript is None else self._poly(subscript)
-            rest, offset = split_offset(poly or {}, self._extents)
-            shape = self._shape_of(rest)
-            plane = tuple(sorted(shape or ()))
-            if poly is None or shape is None or not set(shape) <= set(self._extents) or offset.keys() - {plane}:
-                return None
-            shapes.add(shape)
-            numbers.add(offset.get(plane, 0))
-        every = len(shapes) == 1 and numbers == set(range(len(numbers)))
-        return (str(len(numbers)), *shapes.pop()) if every else None
+        polys = [None if subscript is None else self._poly(subscript) for subscript in subscripts]
+        parts = [split_offset(poly or {}, self._extents) for poly in polys]
+        planes = {product for _, offset in parts for product in offset}
+        numbers = {sum(offset.values()) for _, offset in parts}
+        count = str(len(numbers))
+        if None in polys or len(planes) != 1 or numbers != set(range(len(numbers))):
+            return None
+        self._extents = tuple(dict.fromkeys((*self._extents, count)))
+        self._bounds[_PLANE] = {(count,)}
+        shapes = {self._shape_of(with_planes(rest, planes.copy().pop(), count, _PLANE)) for rest, _ in parts}
+        return shapes.pop() if len(shapes) == 1 else None
 
     def _constant(self, subscript: str | None) -> int | None:
         """Returns a subscript's value if it is a whole number that nothing changes, else None."""
@@ -259,7 +263,7 @@ class _KernelBody:
         first, last, level = self._around(*start)
         if level == 0 and (first, last) != start[:2]:
             # Through a cast several elements are read or written, of which the subscript names one.
-            cast = not {token.text for token in tokens[first:index]} <= {"(", "*"}
+            cast = not {token.text for token in tokens[first:index]} <= {"(", "*", "&"}
             text = "0" if start[0] == start[1] else _text(tokens[index + 2 : start[1] - start[2]])
             return None if cast else text, self._kind(first, last)
         end = start[1] if start[2] == 0 else None
@@ -410,8 +414,7 @@ class _KernelBody:
         if poly is None:
             return None
         width, rest = self._width(poly)
-        if width > 1:
-            # A fixed number of elements for each index: `x[3 * i + 1]`, `x[8 * i + k]` with k below 8.
+        if width > 1:  # a fixed number of elements for each index: `x[3 * i + 1]`, `x[8 * i + k]` with k below 8.
             sides = self._shape_of({product: factor // width for product, factor in rest.items()})
             return None if sides is None else (*sides, str(width))
         return self._shape_of(poly)
@@ -455,9 +458,9 @@ class _KernelBody:
 
     def _poly(self, text: str, depth: int = 0, *, bounds: bool = True) -> Poly | None:
         """Returns a text as a sum of products of extents and index variables; None if it is not one."""
-        plain = CAST.sub(" ", BUILTIN.sub(r"\1_\2", text)).strip()
+        plain = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", CAST.sub(" ", BUILTIN.sub(r"\1_\2", text)).strip())
         try:
-            tree = ast.parse(re.sub(r"\b(\d+)[uUlL]+\b", r"\1", plain), mode="eval").body
+            tree = ast.parse(plain, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
         return self._sum(tree, depth, bounds=bounds)
@@ -482,18 +485,6 @@ class _KernelBody:
         if text is None or depth > _NESTED:
             return None
         return self._poly(text, depth + 1, bounds=bounds)
-
-
-def _with_casts(kernel: Kernel) -> str:
-    """Returns a kernel's text in which macros that cast an element are expanded: `FLOAT4(x[i])` of `*(float4*)&(v)`."""
-    text = kernel.source
-    for name, parameter, body in _MACRO.findall(kernel.unit.text):
-        uses = re.findall(rf"\b{parameter}\b", body)
-        if len(uses) != 1 or not re.search(r"\breinterpret_cast\b|\*\s*\)", body) or f"{name}(" not in text:
-            continue
-        argument = rf"\b{re.escape(name)}\(((?:[^()]|\([^()]*\))*)\)"
-        text = re.sub(argument, lambda call: re.sub(rf"\b{parameter}\b", lambda _: call[1], body), text)  # noqa: B023 -- called at once
-    return text
 
 
 def _text(tokens: Sequence[Token]) -> str:

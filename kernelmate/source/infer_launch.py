@@ -33,6 +33,15 @@ class LaunchGuess:
     more: tuple[str, ...] = ()
     known: frozenset[str] = frozenset()
 
+    def fixed_threads(self, whole: Sequence[str]) -> int | None:
+        """Returns the number of threads of a kernel without sizes, of the parameters `whole`, if host code says grid and block as numbers.
+
+        Such a kernel takes the number of elements from constants, so that no other number may be tried.
+        """
+        sides = (*self.grid, *self.block)
+        fixed = self.known >= {"grid", "block"} and all(side.isdigit() for side in sides)
+        return math.prod(map(int, sides)) if fixed and not whole and not self.more else None
+
 
 def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> LaunchGuess | None:
     """Returns the launch that host code says, completed by the kernel's own indices; None if its grid is not known.

@@ -91,10 +91,15 @@ def matmul(whole: Sequence[str], pointers: Sequence[str]) -> dict[str, tuple[str
     return {pointers[0]: (m, k), pointers[1]: (k, n), **dict.fromkeys(pointers[2:], (m, n))}
 
 
-def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
-    """Returns two initial sizes: about 65536 elements with round dimensions, and a small one with odd dimensions."""
+def sizes_of(extents: Sequence[str], threads: int | None = None) -> tuple[Mapping[str, int], ...]:
+    """Returns two initial sizes: about 65536 elements with round dimensions, and a small one with odd dimensions.
+
+    A kernel without sizes whose number of threads is fixed has arrays of a fixed size: one element for each thread.
+    """
     if not extents:
         return ({},)
+    if tuple(extents) == (ONLY_SIZE,) and threads is not None and threads <= MOST_ELEMENTS:
+        return ({ONLY_SIZE: threads},) * 2
     side = max(2, 2 ** round(math.log2(ELEMENTS) / len(extents)))
     odd = (*_ODD[min(len(extents), len(_ODD)) - 1], *repeat(1, len(extents)))
     return (dict.fromkeys(extents, side), dict(zip(extents, odd, strict=False)))

@@ -30,3 +30,19 @@ def split_offset(poly: Poly, extents: Collection[str]) -> tuple[Poly, Poly]:
     """Returns the terms with index variables, and those with sizes alone: `i` and `2 * n` of `i + 2 * n`."""
     offset = {product: factor for product, factor in poly.items() if product and set(product) <= set(extents)}
     return {product: factor for product, factor in poly.items() if product not in offset}, offset
+
+
+def with_planes(rest: Poly, plane: tuple[str, ...], count: str, index: str) -> Poly:
+    """Returns a subscript to which multiples of a product are added, with an index for them: `(r * 2 + p) * n + c` for `2 * r * n + c`.
+
+    Args:
+        rest: the subscript without these multiples.
+        plane: the product, `n` here.
+        count: the number of multiples as the name of a size, "2" here.
+        index: the name of the index, `p` here.
+    """
+    found: Poly = {tuple(sorted((index, *plane))): 1}
+    for product, factor in rest.items():
+        around = factor % int(count) == 0 and set(plane) < set(product)
+        found[tuple(sorted((*product, count))) if around else product] = factor // int(count) if around else factor
+    return found

@@ -73,7 +73,7 @@ def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
 
 
 def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
-    """Returns instances by the kinds and names of the template parameters, for a template that nothing uses."""
+    """Returns instances by the kinds and names of the template parameters, for a template whose uses, if any, do not tell them."""
     parameters = template_parameters(kernel)
     if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
         return ()
@@ -88,7 +88,7 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
                 for one in parameters
                 if one.default is None and one.kind != "pack"
             ]
-            origin = "a guess: nothing in the project uses it"
+            origin = f"a guess: {'its launch does not say it' if kernel.launches else 'nothing in the project uses it'}"
             if chosen:
                 origin += f", and {' and '.join(dict.fromkeys(chosen.values()))} can be called so"
             found.append(InferredInstance(f"{kernel.name}<{', '.join(given)}>", origin, guessed=True))

@@ -11,7 +11,8 @@ from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.directed import SizeLookup
 from kernelmate.records import Contract, Finding, FindingCode, Severity
-from kernelmate.source.conditions import Condition, Lookup, SizeExpression
+from kernelmate.source.conditions import Condition
+from kernelmate.source.size_expressions import Lookup, SizeExpression
 from kernelmate.source.tokens import lex
 
 

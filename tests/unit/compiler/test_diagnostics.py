@@ -81,6 +81,16 @@ def test_a_template_without_an_instance_says_how_to_name_one(compiled: Compile) 
     assert 'instances = ["k<1>"]' in said.message
 
 
+def test_a_template_whose_launch_names_no_instance_is_not_called_unused(compiled: Compile) -> None:
+    result = compiled(
+        "template <typename T> __global__ void k(T* x) { *x = 1; }\n"
+        "template <typename Config> void run(Config c) { k<<<1, 1>>>(c.data()); }\n"
+    )
+    (said,) = result.diagnostics
+    assert "k is a template whose launch at line 2 does not say which instance it is" in said.message
+    assert 'instances = ["k<float>"]' in said.message
+
+
 def test_a_template_that_calls_a_parameter_says_which_class_it_needs_and_that_class_will_do(compiled: Compile) -> None:
     text = "template <class T, class F> __global__ void k(T* x, F f) { x[0] = f(x[1], x[2]); }\n"
     (said,) = compiled(text).diagnostics

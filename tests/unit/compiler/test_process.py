@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate.compiler import process
 from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.errors import CompileTimeout
@@ -70,6 +71,37 @@ def test_errors_of_a_text_whose_template_s_name_crashes_the_compiler_are_reporte
     assert not product.ok
     assert 'identifier "missing" is undefined' in product.log
     assert compiler.compile(GOOD, 60).ok
+
+
+CRASHING = """
+import os, sys
+from kernelmate.compiler import child
+library = child.load_library()
+def compile_job(job):
+    if "always" in job.text or "once" in job.text and "--Ofast-compile=min" not in job.options:
+        os.abort()
+    return library.compile(job)
+child.serve(compile_job)
+"""
+"""A compiler that crashes as NVRTC 13.5 does in an optimisation of some kernels, too long to show here."""
+
+
+@pytest.mark.parametrize(("name", "ok"), [("once", True), ("always", False)])
+def test_a_kernel_whose_optimisation_crashes_the_compiler_is_compiled_with_less(
+    tmp_path: Path, monkeypatch, name: str, ok: bool
+) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(process, "NVRTC_CHILD", "crashing")
+    compiler = CompilerProcess(1, module="crashing")
+    try:
+        job = CompileJob(f"__global__ void {name}(int* x) {{ *x = 1; }}", "k.cu", (), GOOD.options, (name,))
+        product = compiler.compile(job, 60)
+    finally:
+        compiler.close()
+    assert product.ok is ok
+    assert "NVRTC crashed while it" in (product.after_crash if ok else product.log)
+    assert product.lowered == ((f"_Z4{name}Pi",) if ok else ())
 
 
 def test_at_the_time_limit_it_is_killed_and_the_next_compiles(compiler) -> None:

@@ -100,6 +100,41 @@ def test_register_variables_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: P
     assert compile_each(tmp_path, text)["k"].ok
 
 
+def test_the_host_compilers_keywords_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        'static __inline __device__ unsigned two() { unsigned x; __asm__ __volatile__("mov.u32 %0, 2;" : "=r"(x)); return x; }\n'
+        "__global__ void k(int *__restrict p, __const __signed__ char *q) {\n"
+        "  __extension__ __typeof__(p[0]) sum = 1; __const__ typeof(sum) more = 2;\n"
+        '  __asm("" ::); p[0] = sum + more + q[0] + two() + __alignof(float);\n}\n'
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_a_function_may_have_the_name_of_an_extension(tmp_path: Path, cache_dir: Path) -> None:
+    text = "__device__ int typeof(int x) { return x + 1; }\n__global__ void k(int *x) { x[0] = typeof(x[0]); }\n"
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_the_version_of_a_library_is_known_where_no_kernel_uses_it(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "#include <thrust/device_vector.h>\n#include <cub/cub.cuh>\n"
+        "#if THRUST_VERSION < 100500 || CUB_MAJOR_VERSION < 1 || CCCL_VERSION < 2000000\n#error too old\n#endif\n"
+        "__global__ void k(int *x) { *x = 1; }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_a_name_that_is_a_host_type_in_one_class_only_stays_in_others(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "template <typename T> struct Of;\n"
+        "struct Text { typedef std::string type; };\n"
+        "template <> struct Of<float> { typedef float type; };\n"
+        "template <typename T> struct Twice { typedef typename Of<T>::type wide; };\n"
+        "__global__ void k(Twice<float>::wide *x) { x[0] = 1; }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
 def test_wide_integers_are_accepted_as_by_nvcc(tmp_path: Path, cache_dir: Path) -> None:
     text = "__global__ void k(unsigned long long *x) { x[0] = (unsigned __int128)x[1] * x[2] >> 64; }\n"
     assert compile_each(tmp_path, text)["k"].ok

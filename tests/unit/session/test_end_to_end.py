@@ -272,11 +272,24 @@ __global__ void add(const int* members, float* force, int count, int first) {
 }
 """
 
+SECTIONS = """\
+__global__ void cascade(const float* rows, float* y, int sections, int width) {
+  extern __shared__ float buffer[];
+  float* own = buffer + sections;
+  if (threadIdx.x < sections) buffer[threadIdx.x] = 0.0f;
+  for (int i = 0; i < width; ++i) own[threadIdx.x * width + i] = rows[threadIdx.x * width + i];
+  __syncthreads();
+  y[threadIdx.x] = own[threadIdx.x * width] + buffer[threadIdx.x % sections];
+  if (threadIdx.x >= sections) buffer[threadIdx.x] = 1.0f;
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "code", "guess"),
     [
         (RELATED, "out-of-bounds-read", "the sizes rows, left and right"),
+        (SECTIONS, "shared-race", "the sizes sections and width"),
         (POINTER, "illegal-address", "the size n"),
         (LETTERS, "out-of-bounds-write", "the size n, the integers in subscripts of bins"),
         (
@@ -294,6 +307,7 @@ def test_what_a_guessed_contract_may_have_caused_is_not_held_against_a_kernel(
     found = [one for one in verdict.findings if one.code == code]
     assert {one.severity for one in found} == {"warning"}
     assert any(f"the contract is a guess ({guess})" in one.message for one in found), found
+    assert not any("if such sizes are not meant" in one.message for one in found), found
 
 
 def test_a_written_contract_is_no_guess_at_sizes_that_it_does_not_list(session: Session, load: Load) -> None:

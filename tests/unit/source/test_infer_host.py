@@ -827,6 +827,82 @@ def test_parts_of_an_array_that_offsets_name_are_its_first_dimension(body: str, 
     assert any(line.startswith(entry) for line in told(text)), told(text)
 
 
+@pytest.mark.parametrize("load", ["in[AT]", "__ldg(&in[AT])", "__ldg(in + AT)", "(float)__ldcs(&in[AT])"])
+@pytest.mark.parametrize("row", ["row * (int64_t)d", "row * int64_t(d)", "static_cast<std::size_t>(row) * d"])
+def test_parts_of_each_row_are_a_dimension_within_it(load: str, row: str) -> None:
+    text = f"""
+__global__ void gate(float* out, const float* in, const int d) {{
+  const int row = blockIdx.x;
+  const int64_t at = {row}; const int64_t wide = at * 2;
+  for (int i = threadIdx.x; i < d; i += blockDim.x)
+    out[at + i] = {load.replace("AT", "wide + i")} * {load.replace("AT", "wide + d + i")};
+}}
+"""
+    found = told(text)
+    assert 'out = "out float32[rows, d]"  # inferred: its subscripts' in found
+    assert 'in = "in float32[rows, 2, d]"  # inferred: its subscripts' in found
+
+
+@pytest.mark.parametrize(
+    ("parameter", "launch", "sizes"),
+    [
+        ("", "<<<12, 256>>>(x)", ["{ n = 3072 }"]),
+        ("", "<<<dim3(4, 3), dim3(16, 2)>>>(x)", ["{ n = 384 }"]),
+        (", int n", "<<<12, 256>>>(x, get())", ["{ n = 65536 }", "{ n = 853 }"]),
+    ],
+)
+def test_arrays_of_a_fixed_launch_have_an_element_for_each_thread(
+    parameter: str, launch: str, sizes: list[str]
+) -> None:
+    text = f"""
+__global__ void k(float* x{parameter}) {{ x[threadIdx.x + blockIdx.x * blockDim.x] += 1.0f; }}
+void run(float* x) {{ k{launch}; }}
+"""
+    assert told(text)[0].partition("  #")[0] == f"sizes = [{', '.join(sizes)}]"
+
+
+def test_arrays_of_a_fixed_launch_are_not_made_smaller() -> None:
+    text = """
+const int N = 1 << 12, M = 1 << 11;
+__global__ void k(const int* x, int* y) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  y[row * N + col] = x[row * N + col] + 1;
+}
+int main() {
+  int *x, *y;
+  cudaMalloc(&x, M * N * sizeof(int)); cudaMalloc(&y, M * N * sizeof(int));
+  dim3 block(32, 32), grid(N / 32, M / 32);
+  k<<<grid, block>>>(x, y);
+}
+"""
+    assert told(text)[0].partition("  #")[0] == "sizes = [{ n = 8388608 }]"
+
+
+def test_a_number_of_blocks_is_a_dimension_of_what_they_read() -> None:
+    text = """
+__global__ void sums(int n, const double* x, double* y) {
+  double sum = 0;
+  for (int i = threadIdx.x; i < n; i += 32) sum += x[blockIdx.x * n + i];
+  for (int k = 16; k > 0; k /= 2) sum += __shfl_down_sync(~0u, sum, k);
+  if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+void run(int count, const double* x, double* y) { sums<<<3, 32>>>(count, x, y); }
+"""
+    found = told(text)
+    assert any(line.startswith('x = "in float64[3, n]"') for line in found), found
+    assert any(line.startswith('y = "out float64[3]"') for line in found), found
+
+
+def test_neighbouring_rows_are_not_parts_of_one_row() -> None:
+    text = """
+__global__ void k(float* out, const float* in, int d) {
+  int row = blockIdx.x;
+  for (int i = threadIdx.x; i < d; i += blockDim.x) out[row * d + i] = in[row * d + i] + in[row * d + d + i];
+}
+"""
+    assert any(line.startswith('in = "in float32[rows, d]"  # a guess') for line in told(text)), told(text)
+
+
 def test_a_pointer_with_an_offset_is_the_rest_of_its_array() -> None:
     text = """
 __global__ void pick(const float* x, const int* index, float* y, int n) {
