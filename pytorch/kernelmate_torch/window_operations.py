@@ -161,7 +161,7 @@ def _nearest(rank: int) -> Callable[..., str]:
         for axis in range(2, x.rank):
             times = _times(x.spec.shape[axis], out.shape[axis])
             if times is None or times > MOST_TIMES:
-                raise Untranslated("upsampling to the nearest element by other than a whole number")
+                raise Untranslated("upsampling to the nearest element by a factor that is not an integer")
             text = f"np.repeat({text}, {times}, axis={axis})"
         return text
 
@@ -195,7 +195,7 @@ def _linear_upsampling(rank: int) -> Callable[..., str]:
         text = str(x)
         for axis, factor in zip(range(2, x.rank), given, strict=True):
             if not aligned and factor is not None and _times(x.spec.shape[axis], out.shape[axis]) is None:
-                raise Untranslated("linear upsampling by a factor that is no whole number")
+                raise Untranslated("linear upsampling by a factor that is not an integer")
             if aligned and out.shape[axis] == 1:
                 raise Untranslated("linear upsampling to one element with aligned corners")
             sizes.fixed |= {one for one in (x.spec.shape[axis], out.shape[axis]) if isinstance(one, int)}

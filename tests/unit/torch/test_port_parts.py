@@ -219,13 +219,19 @@ def loaded(made: PartFunction) -> Any:
 @pytest.mark.parametrize(
     ("target", "shape", "out", "args", "reason"),
     [
-        ("upsample_nearest2d.vec", (2, 3, 4, 5), (2, 3, 6, 7), (None, [1.5, 1.5]), "by other than a whole number"),
+        (
+            "upsample_nearest2d.vec",
+            (2, 3, 4, 5),
+            (2, 3, 6, 7),
+            (None, [1.5, 1.5]),
+            "by a factor that is not an integer",
+        ),
         (
             "upsample_bilinear2d.vec",
             (2, 3, 4, 5),
             (2, 3, 6, 7),
             (None, False, [1.5, 1.5]),
-            "a factor that is no whole number",
+            "a factor that is not an integer",
         ),
         ("upsample_bilinear2d.vec", (2, 3, 4, 5), (2, 3, 1, 1), ([1, 1], True, None), "to one element"),
         ("adaptive_avg_pool2d.default", (2, 3, 7, 5), (2, 3, 3, 2), ([3, 2],), "windows that are not all of one size"),
