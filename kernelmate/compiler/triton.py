@@ -229,6 +229,9 @@ def _compiled(
         shared = max(shared, facts["emulated"]["shared"])
         text = f"code for {target.arch} has instructions that are not emulated: without a GPU, code for {EMULATED_ARCH} runs instead"
         notes = (*notes, Diagnostic("note", text, *place, "emulated-arch"))
+    if "not_emulated" in facts:
+        text = f"Triton has no code for {EMULATED_ARCH}, which is emulated in place of that for {target.arch}: {facts['not_emulated']}"
+        notes = (*notes, Diagnostic("note", text, *place, "emulated-arch"))
     symbol = output.lowered[0]
     resources = replace(read_resources(output.cubin, symbol, "", target.capability), dynamic_shared_bytes=shared)
     binary = "sha256:" + hashlib.sha256(output.cubin).hexdigest()

@@ -61,8 +61,12 @@ def _compile(job: CompileJob) -> CompileOutput:
         output = _compiled(function, given, capability)
         facts, ptx = json.loads(output.log) | {"chosen": _chosen(given["modules"])}, output.ptx
         if capability > EMULATED_CAPABILITY and any(word in output.ptx for word in _NOT_EMULATED):
-            emulated = _compiled(function, given, EMULATED_CAPABILITY)
-            facts, ptx = facts | {"emulated": json.loads(emulated.log)}, emulated.ptx
+            try:
+                emulated = _compiled(function, given, EMULATED_CAPABILITY)
+            except Exception as error:  # noqa: BLE001 -- as below, but the target's own code is there
+                facts |= {"not_emulated": _told(error)["message"]}
+            else:
+                facts, ptx = facts | {"emulated": json.loads(emulated.log)}, emulated.ptx
         return CompileOutput(True, json.dumps(facts), ptx, output.cubin, output.lowered)
     except Exception as error:  # noqa: BLE001 -- whatever the compiler raises is about the kernel
         return CompileOutput(False, json.dumps(_told(error)))

@@ -21,9 +21,6 @@ from kernelmate.synthesis.schedules.total import scratch_for
 from kernelmate.synthesis.searches import with_ascending_tables
 from kernelmate.synthesis.write import kernels_for
 
-STAGED = "staged-"
-"""Beginning of the names of schedules that compute products without tiles."""
-
 MOST = 3
 """Maximum number of schedules to judge."""
 
@@ -103,13 +100,13 @@ def write_kernel(
     return replace(outcome, notes=(note, *outcome.notes))
 
 
-def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool = False) -> str:
+def why_not_written(session: Session, asked: KernelRequest, left: tuple[str, ...] = ()) -> str:
     """Returns why no kernel can be written for a function; empty if a schedule takes it. Nothing is judged.
 
     Args:
         session: traces.
         asked: the function, its examples, and the file that the kernel is for.
-        libraries: a library could compute its products, which no stages of rows then do: they use no tiles.
+        left: beginnings of the names of schedules without tiles, where a library could compute the function's products.
 
     Raises:
         As `write_kernel`.
@@ -118,14 +115,14 @@ def why_not_written(session: Session, asked: KernelRequest, *, libraries: bool =
     if isinstance(traced, WriteOutcome):
         return next(iter(traced.notes), "The reference cannot be traced.")
     try:
-        found = next((one for _, _, one in _schedules(asked, traced, new=not libraries)), None)
+        found = next((one for _, _, one in _schedules(asked, traced, new=not left)), None)
     except Refused as reason:
         return f"No schedule computes the function: {reason}."
     if found is None:
         return "No schedule computes the function."
     return (
         "its products are left to a library, which computes them in tiles"
-        if libraries and found.schedule.startswith(STAGED)
+        if left and found.schedule.startswith(left)
         else ""
     )
 

@@ -204,12 +204,20 @@ class Operations:
         """Returns an integer operand of a floating operation, written as a float if it is a constant."""
         node = self.plan.graph.nodes[index]
         position = re.fullmatch(r"static_cast<long long>\((\w+)\)", text[0])
-        if position is not None and not node.dtype.startswith("float"):
+        if position is not None and not node.dtype.startswith("float") and not self._truncates(node):
             return position[1], ATOM
         if node.op != "constant" or node.dtype == "bool" or node.dtype.startswith("float"):
             return text
         written = self.number(float(node.data[0] or 0))
         return written, PRODUCT if written.startswith("-") else ATOM
+
+    def _truncates(self, node: Node) -> bool:
+        """Returns True for a whole number that a cast makes of a floating one."""
+        while node.op in ("cast", "view", "reshape"):
+            node = self.plan.graph.nodes[node.args[0]]
+            if node.dtype.startswith("float"):
+                return True
+        return False
 
     def _as_wide(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
         """Returns an operand widened to the 64 bits that NumPy computes in.

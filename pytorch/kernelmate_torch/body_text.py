@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kernelmate.source.examples import UNNAMED
+from kernelmate_torch.cutting import has_no_statement
 from kernelmate_torch.numpy_text import substituted
 from kernelmate_torch.operations import RANDOM
 from kernelmate_torch.porting import PortedPart
@@ -97,12 +98,11 @@ class BodyWriter:
 
     def _eager(self, part: PortedPart) -> Iterator[str]:
         node = part.nodes[0]
-        operation = node.target.removeprefix("python.").removeprefix("aten.").split(".")[0]
         if node.target == "python.getitem":
             yield f"{self.value(node.name)} = {self.text(node.args[0])}[{self.text(node.args[1])}]"
             return
-        if node.target.startswith("python.") or operation.startswith(("sym_", "_assert")):
-            return  # sizes stand in the text as expressions
+        if has_no_statement(node):
+            return
         given = [self.text(one) for one in node.args]
         given += [f"{name}={self.text(one)}" for name, one in node.kwargs.items() if not (name in ("device", "layout", "pin_memory", "memory_format") and one is None)]  # fmt: skip
         called = METHODS.get(node.target)

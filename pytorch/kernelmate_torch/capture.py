@@ -139,6 +139,7 @@ def _known_operations(exported: torch.export.ExportedProgram) -> torch.export.Ex
         exported = exported.run_decompositions(table)
     _apart(exported.graph_module)
     _name_eps(exported.graph_module)
+    _pieces(exported.graph_module)
     return exported
 
 
@@ -156,11 +157,11 @@ def _apart(module: torch.fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         if node.op != "call_function" or str(node.target) not in LOSSES:
             continue
-        values = [*node.args, *[None, 1, -100][len(node.args) - 2 :]]
+        defaults = [None, 1, -100, 0.0] if node.target is aten.cross_entropy_loss.default else [None, 1, -100]
+        values = [*node.args, *defaults[len(node.args) - 2 :]]
         reduction = values[3]
         if (
             node.kwargs
-            or len(values) > 5
             or reduction == 0
             or values[0].meta["val"].dim() != 2
             or values[1].meta["val"].is_floating_point()
@@ -168,7 +169,7 @@ def _apart(module: torch.fx.GraphModule) -> None:
             continue
         x, target = values[:2]
         with module.graph.inserting_before(node):
-            made = [_inserted(module, node, node.target, (x, target, values[2], 0, values[4]))]
+            made = [_inserted(module, node, node.target, (x, target, values[2], 0, *values[4:]))]
             made.append(_inserted(module, node, aten.sum.default, (made[-1],)))
             if reduction == 1:
                 counted = _inserted(module, node, aten.ne.Scalar, (target, values[4]))
@@ -187,6 +188,48 @@ def _name_eps(module: torch.fx.GraphModule) -> None:
             weight = node.args[2] if len(node.args) > 2 else None
             node.args = (*node.args[:2], weight, torch.finfo(computed).eps)
     module.recompile()
+
+
+def _pieces(module: torch.fx.GraphModule) -> None:
+    """Replaces the results of splits by slices, and those of unbind by selections, where their places are numbers."""
+    aten = torch.ops.aten
+    for node in list(module.graph.nodes):
+        source = node.args[0] if getattr(node.target, "__name__", "") == "getitem" else None
+        if not isinstance(source, torch.fx.Node) or source.op != "call_function":
+            continue
+        name, x = str(source.target), source.args[0]
+        several = source.meta.get("val")
+        if name not in SPLITS or not isinstance(several, list | tuple):
+            continue
+        place = source.args[1 if name in UNBOUND else 2 :] or (source.kwargs.get("dim", 0),)
+        axis, index = int(place[0]) % x.meta["val"].dim(), int(node.args[1])
+        index %= len(several)
+        lengths = [1] * len(several) if name in UNBOUND else [one.shape[axis] for one in several[: index + 1]]
+        if not all(isinstance(one, int) for one in lengths):
+            continue
+        start = sum(lengths[:index])
+        with module.graph.inserting_before(node):
+            target, args = (
+                (aten.select.int, (x, axis, index))
+                if name in UNBOUND
+                else (aten.slice.Tensor, (x, axis, start, start + lengths[index]))
+            )
+            made = _inserted(module, source, target, args)
+        node.replace_all_uses_with(made)
+        module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+UNBOUND = frozenset({"aten.unbind.int", "aten.unbind_copy.int"})
+SPLITS = UNBOUND | {
+    f"aten.{one}"
+    for one in (
+        "split.Tensor", "unsafe_split.Tensor", "split_with_sizes.default", "unsafe_split_with_sizes.default",
+        "chunk.default", "unsafe_chunk.default", "split_copy.Tensor", "split_with_sizes_copy.default",
+    )
+}  # fmt: skip
+"""Operations whose results are pieces of their first argument."""
 
 
 def _inserted(module: torch.fx.GraphModule, before: torch.fx.Node, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:
@@ -274,8 +317,8 @@ def _nodes(
                 yield GraphNode(node.name, "constant", constants[node.name], tensor=tensor, literal=literal)
             else:
                 yield GraphNode(node.name, "input", next(user), tensor=tensor)
-        elif node.op == "call_function" and tensor is None and node.users and all(map(translated_element, node.users)):
-            continue  # each of its results is an operation of its own
+        elif node.op == "call_function" and is_left_out(node):
+            continue
         elif node.op == "call_function" and translated_element(node) is not None:
             producer = node.args[0]
             yield GraphNode(
@@ -289,6 +332,18 @@ def _nodes(
             )  # fmt: skip
         elif node.op == "get_attr":
             raise Refusal("The module has control flow of higher order (torch.cond, map).", file=str(loaded.path))
+
+
+def is_left_out(node: torch.fx.Node) -> bool:
+    """Returns True for what the description leaves out.
+
+    These are sizes, which stand in the text as expressions, checks of what is exported, and tuples whose elements are
+    operations of their own.
+    """
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float) or "_assert" in str(node.target):
+        return True
+    return isinstance(value, tuple | list) and bool(node.users) and all(map(translated_element, node.users))
 
 
 def translated_element(node: torch.fx.Node) -> str | None:
@@ -324,14 +379,16 @@ def _expression(dim: Any, symbols: dict[str, int]) -> str:
     """Returns a dimension as an expression of Python, which has `a % b` for sympy's `Mod(a, b)`."""
     node = dim.node
     for symbol in node.expr.free_symbols:
-        symbols[str(symbol)] = _hint(node.shape_env, symbol)
+        symbols[str(symbol)] = _example_size(node.shape_env, symbol)
     text: str = PythonPrinter().doprint(node.expr)
-    symbols[text] = int(node.shape_env.size_hint(node.expr))
+    symbols[text] = _example_size(node.shape_env, node.expr)
     return text
 
 
-def _hint(shape_env: Any, symbol: Any) -> int:
-    return int(shape_env.size_hint(symbol))
+def _example_size(shape_env: Any, expression: Any) -> int:
+    """Returns the number that an expression over free sizes has for the example inputs."""
+    found = getattr(shape_env, "guarding_hint_or_throw", None) or shape_env.size_hint  # PyTorch 2.13; older ones
+    return int(found(expression))
 
 
 def argument_record(value: Any, symbols: dict[str, int]) -> Any:
@@ -341,6 +398,8 @@ def argument_record(value: Any, symbols: dict[str, int]) -> Any:
         if isinstance(held, torch.SymInt):
             held = _dim(held, symbols)
             return held if isinstance(held, int) else {"size": held}
+        if isinstance(held, torch.SymFloat):
+            return _number_record(held.node, symbols)
         return {"node": value.name}
     if isinstance(value, list | tuple):
         return [argument_record(one, symbols) for one in value]
@@ -349,6 +408,16 @@ def argument_record(value: Any, symbols: dict[str, int]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return {"torch": str(value)}
+
+
+def _number_record(node: Any, symbols: dict[str, int]) -> Any:
+    """Returns a floating number that is computed from sizes, as their quotient is, and adds their symbols."""
+    if node.expr.is_number:
+        return float(node.expr)
+    for symbol in node.expr.free_symbols:
+        symbols[str(symbol)] = _example_size(node.shape_env, symbol)
+    text = PythonPrinter().doprint(node.expr).replace("torch.sym_float(", "(")  # `/` gives a floating number without it
+    return {"size": f"({text.replace('float(', '(')})"}
 
 
 def _line(node: torch.fx.Node, loaded: LoadedModule) -> int:

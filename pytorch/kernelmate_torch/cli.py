@@ -234,6 +234,9 @@ def _part_lines(part: PortedPart) -> Iterator[str]:
     if part.kernel is None or part.function is None:
         yield f"{part.nodes[0].target.removeprefix('aten.').split('.')[0]} stays eager: {part.why}"
         return
+    if part.again:
+        yield f"{part.function.name}: the same kernel again"
+        return
     timing = part.kernel.verdict.timing
     time_text = "" if timing is None else f", {timing.median_us:.3g} us {'predicted' if timing.kind == 'predicted' else ''}".rstrip()  # fmt: skip
     faster = ""
@@ -297,6 +300,7 @@ def _document(made: _Ported, written: list[Path]) -> dict[str, Any]:
             "operations": [node.target for node in one.nodes],
             "line": next((node.line for node in one.nodes if node.line), None),
             "schedule": None if one.kernel is None else one.kernel.schedule,
+            "again": one.again,
             "eager": one.why or None,
             "verdict": None if one.kernel is None else verdict_json(one.kernel.verdict),
             "gradient": gradient,

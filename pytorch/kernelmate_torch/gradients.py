@@ -18,6 +18,7 @@ from kernelmate_torch.capture import (
     Captured,
     argument_record,
     copied,
+    is_left_out,
     is_mutable,
     target_text,
     tensor_spec,
@@ -43,9 +44,6 @@ REDUCING = frozenset(
 
 NAMES = {"aten.var_mean.correction[0]": "var", "aten.var_mean.correction[1]": "mean", "aten.rsqrt.default": "rstd"}
 """Names of values in the text, by operation, in place of the operation's own."""
-
-SIGNS = {operator.truediv: "/", operator.mul: "*", operator.sub: "-", operator.add: "+"}
-"""Arithmetic of sizes in Python."""
 
 _SAME = frozenset((aten.detach.default, aten.alias.default))
 
@@ -268,7 +266,7 @@ class _BackwardBuilder:
         self.graph.eliminate_dead_code()
         self._name_gradients(gradients)
         kept = set(self.graph.nodes)
-        starts = [next((one.name for one in group if one in kept and not _is_inner(one)), "") for group in groups]
+        starts = [next((one.name for one in group if one in kept and not is_left_out(one)), "") for group in groups]
         saved, into = (
             tuple(NamedValue(value.node, str(made[leaf].target)) for leaf, value in some.items() if leaf in needed)
             for some in (self.saved, self.into)
@@ -351,37 +349,14 @@ class _BackwardBuilder:
             tensor = tensor_spec(node.meta.get("val"), symbols)
             if node.op == "placeholder":
                 yield GraphNode(node.name, "input", str(node.target), tensor=tensor)
-            elif node.op == "call_function" and not _is_inner(node):
+            elif node.op == "call_function" and not is_left_out(node):
                 element = translated_element(node)
                 call = node if element is None else node.args[0]
                 yield GraphNode(
                     node.name, "call", element or target_text(node.target),
-                    tuple(self._record(one, symbols) for one in call.args),
-                    {name: self._record(one, symbols) for name, one in call.kwargs.items()}, tensor,
+                    tuple(argument_record(one, symbols) for one in call.args),
+                    {name: argument_record(one, symbols) for name, one in call.kwargs.items()}, tensor,
                 )  # fmt: skip
-
-    def _record(self, value: Any, symbols: dict[str, int]) -> Any:
-        """Returns an argument as `GraphNode` has it; a quotient of sizes is a size, too."""
-        if isinstance(value, list | tuple):
-            return [self._record(one, symbols) for one in value]
-        if isinstance(value, torch.fx.Node) and isinstance(value.meta.get("val"), torch.SymFloat):
-            return {"size": self._quotient(value, symbols)}
-        return argument_record(value, symbols)
-
-    def _quotient(self, value: Any, symbols: dict[str, int]) -> str:
-        if not isinstance(value, torch.fx.Node):
-            return repr(value)
-        if value.target is torch.sym_float:
-            return self._quotient(value.args[0], symbols)
-        if value.target in SIGNS:
-            a, b = (self._quotient(one, symbols) for one in value.args)
-            return f"({a} {SIGNS[value.target]} {b})"
-        size = argument_record(value, symbols)
-        if isinstance(size, int):
-            return str(size)
-        if "size" not in size:
-            raise Refusal(f"its gradient needs a number that {value.target} makes of sizes", file=str(self.loaded.path))
-        return str(size["size"]) if size["size"].isidentifier() else f"({size['size']})"
 
 
 def _plain(node: torch.fx.Node) -> torch.fx.Node:
@@ -451,11 +426,3 @@ def _is_shared(node: torch.fx.Node) -> bool:
 def _is_operand(node: torch.fx.Node) -> bool:
     """Returns True if a product takes a node's value, also transposed or reshaped."""
     return any(str(one.target) in HEAVY or (str(one.target) in VIEWS and _is_operand(one)) for one in node.users)
-
-
-def _is_inner(node: torch.fx.Node) -> bool:
-    """Returns True for what the description leaves out: sizes, and tuples whose elements have translations."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.SymInt | torch.SymFloat | int):
-        return True
-    return isinstance(value, tuple | list) and all(translated_element(one) for one in node.users)

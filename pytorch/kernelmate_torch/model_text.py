@@ -174,7 +174,12 @@ def new_files(
         "model_new.py": _ModelWriter(file, program, parts, folder, backward=backward).text(),
         f"{file.copy}.py": text,
     }
-    parts = [one for part in parts for one in (part, *(part.gradient.parts if part.gradient is not None else ()))]
+    parts = [
+        one
+        for part in parts
+        if not part.again
+        for one in (part, *(part.gradient.parts if part.gradient is not None else ()))
+    ]
     functions = [one.function for one in parts if one.function is not None]
     if functions:
         title = f"The parts of {file.name} of {file.path.name} that have kernels, in NumPy."
@@ -197,7 +202,7 @@ class _ModelWriter:
         self.writer = BodyWriter(program, parts, self._outside)
 
     def text(self) -> str:
-        kernels = [one.function.name for one in self.parts if one.function is not None]
+        kernels = [one.function.name for one in self.parts if one.function is not None and not one.again]
         backward = [one.function.name for one in self._backward_parts() if one.function is not None]
         body = list(self._body())
         heads = [*self._guards(), *self.writer.sizes()]
@@ -230,12 +235,13 @@ class _ModelWriter:
         return "\n".join(lines) + "\n"
 
     def _backward_parts(self) -> list[PortedPart]:
-        return [one for part in self.parts if part.gradient is not None for one in part.gradient.parts]
+        firsts = (part.gradient for part in self.parts if not part.again)
+        return [one for gradient in firsts if gradient is not None for one in gradient.parts]
 
     def _gradients(self) -> Iterator[str]:
         """Yields the registrations of the gradients."""
         for part in self.parts:
-            if part.function is not None and part.gradient is not None:
+            if part.function is not None and part.gradient is not None and not part.again:
                 yield ""
                 yield from gradient_lines(part.function, part.gradient)
                 yield ""

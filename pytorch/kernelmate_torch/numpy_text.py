@@ -58,6 +58,20 @@ HELPERS = {
     mean = x.mean(axis=axis, keepdims=True)
     var = ((x - mean) ** 2).mean(axis=axis, keepdims=True)
     return (x - mean) / np.sqrt(var + eps)''',
+    "resized": '''def resized(x, axis, length):
+    """Linear interpolation along an axis, in which elements are as far from the ends as their centres."""
+    n = x.shape[axis]
+    at = np.maximum((np.arange(length) + 0.5) * (n / length) - 0.5, 0)
+    low = at.astype(np.int64)
+    part = (at - low).reshape(-1, *[1] * (x.ndim - 1 - axis))
+    return np.take(x, low, axis=axis) * (1 - part) + np.take(x, np.minimum(low + 1, n - 1), axis=axis) * part''',
+    "resized_aligned": '''def resized_aligned(x, axis, length):
+    """Linear interpolation along an axis from its first element to its last one."""
+    n = x.shape[axis]
+    at = np.arange(length) * ((n - 1) / (length - 1))
+    low = at.astype(np.int64)
+    part = (at - low).reshape(-1, *[1] * (x.ndim - 1 - axis))
+    return np.take(x, low, axis=axis) * (1 - part) + np.take(x, np.minimum(low + 1, n - 1), axis=axis) * part''',
 }
 """Functions that translations call, in NumPy; a reference's file contains those that it uses."""
 

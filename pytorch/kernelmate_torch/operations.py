@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmate_torch.network_operations import NETWORK_OPERATIONS, WINDOW_OPERATIONS
+from kernelmate_torch.network_operations import NETWORK_OPERATIONS
 from kernelmate_torch.numpy_text import NumpyValue, SizeTexts, Untranslated, along_text, axis_text, number_text
 from kernelmate_torch.program import TensorSpec
+from kernelmate_torch.window_operations import WINDOW_OPERATIONS
 
 Translation = Callable[..., str]
 """(sizes, result's spec, *arguments, **keyword arguments) to an expression."""
@@ -32,6 +33,20 @@ VIEWS = frozenset(
     )
 )  # fmt: skip
 """Operations that compute nothing: alone, they stay as they are."""
+
+STRIDED = frozenset(
+    f"aten.{one}"
+    for one in (
+        "permute.default",
+        "transpose.int",
+        "t.default",
+        "movedim.int",
+        "numpy_T.default",
+        "select.int",
+        "slice.Tensor",
+    )
+)
+"""Views whose elements do not follow each other in memory."""
 
 HEAVY = frozenset(
     f"aten.{one}"
@@ -61,6 +76,10 @@ def _cast(out: TensorSpec, value: Any) -> Any:
 
 def _compare(sign: str) -> Translation:
     return lambda sizes, out, a, b: f"{number_text(a)} {sign} {number_text(b)}"
+
+
+def _running(name: str) -> Translation:
+    return lambda sizes, out, x, axis: f"np.{name}.accumulate({x}, axis={axis % x.rank})"
 
 
 def _call(name: str) -> Translation:
@@ -354,6 +373,7 @@ _PLAIN: dict[str, Translation] = {
     "logical_xor.default": _call("logical_xor"), "bitwise_and.Tensor": _compare("&"), "bitwise_or.Tensor": _compare("|"), "bitwise_not.default": _text("~{x}"),
     "maximum.default": _call("maximum"), "minimum.default": _call("minimum"), "max.other": _call("maximum"), "min.other": _call("minimum"),
     **{f"{name}.default": _call(name) for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "abs", "floor", "ceil", "trunc", "sign", "isnan", "isinf")},
+    "isposinf.default": _text("{x} == np.inf"), "isneginf.default": _text("{x} == -np.inf"), "cummax.default[0]": _running("maximum"), "cummin.default[0]": _running("minimum"),
     **{f"{name}.default": _call(f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "atan2.default": _call("arctan2"), "round.default": _call("rint"), "neg.default": _text("-{x}"), "reciprocal.default": _text("1 / {x}"), "rsqrt.default": _text("1 / np.sqrt({x})"),
     "erf.default": _text("erf({x})", "erf"), "sigmoid.default": _text("1 / (1 + np.exp(-{x}))"), "relu.default": _text("np.maximum({x}, 0)"),

@@ -108,6 +108,30 @@ def part_function(
     return _PartWriter(program, nodes, taken, literal=literal, name=name).function()
 
 
+def interface(program: ModelProgram, nodes: Sequence[GraphNode]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the values that some nodes take, in order of their first use, and those of their own that are used later."""
+    inside = {one.name for one in nodes}
+    later = {*(one for one in program.outputs if one), *program.written.values()}
+    later |= {name for node in program.nodes if node.name not in inside for name in node.uses}
+    used = dict.fromkeys(name for node in nodes for name in node.uses)
+    return tuple(one for one in used if one not in inside), tuple(one.name for one in nodes if one.name in later)
+
+
+def structure(program: ModelProgram, nodes: Sequence[GraphNode]) -> str:
+    """Returns a text that is the same for nodes which compute the same of other values, as the layers of a network do."""
+    inputs, outputs = interface(program, nodes)
+    places = {name: place for place, name in enumerate((*inputs, *(one.name for one in nodes)))}
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [placed(one) for one in value]
+        return f"@{places[value['node']]}" if isinstance(value, dict) and "node" in value else value
+
+    taken = [program.node(one).tensor for one in inputs]
+    made = [(one.target, placed(one.args), sorted((key, placed(held)) for key, held in one.kwargs.items()), one.tensor) for one in nodes]  # fmt: skip
+    return repr((taken, made, [places[one] for one in outputs]))
+
+
 def reference_file(functions: Sequence[PartFunction], title: str) -> str:
     """Returns the text of a file with these functions and the helpers that they call."""
     helpers = list(dict.fromkeys(name for one in functions for name in one.helpers))
@@ -126,17 +150,7 @@ class _PartWriter:
     ) -> None:
         self.program, self.nodes, self.taken, self.literal, self.wanted = program, nodes, taken, literal, name
         self.by_name = {one.name: one for one in program.nodes}
-        inside = {one.name for one in nodes}
-        used = [name for node in nodes for name in nodes_in([*node.args, *node.kwargs.values()])]
-        self.inputs = tuple(name for name in dict.fromkeys(used) if name not in inside)
-        later = {*(one for one in program.outputs if one), *program.written.values()}
-        later |= {
-            name
-            for node in program.nodes
-            if node.name not in inside
-            for name in nodes_in([*node.args, *node.kwargs.values()])
-        }
-        self.outputs = tuple(one.name for one in nodes if one.name in later)
+        self.inputs, self.outputs = interface(program, nodes)
         self.variables = self._variables()
 
     def function(self) -> PartFunction:

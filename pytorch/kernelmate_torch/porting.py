@@ -20,10 +20,21 @@ from kernelmate.source.examples import Examples, load_python_function
 from kernelmate.source.launch import argument_shapes
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_torch.compiling import compiled_operator
+from kernelmate_torch.cutting import (
+    before_product,
+    ends,
+    has_no_statement,
+    is_library,
+    moves,
+    products_first,
+    together,
+    untiled,
+    views_late,
+)
 from kernelmate_torch.module_process import ModuleProcess
 from kernelmate_torch.numpy_text import UnknownSize, Untranslated
-from kernelmate_torch.operations import HEAVY, OPERATIONS, RANDOM, VIEWS
-from kernelmate_torch.parts import PartFunction, judged_size, part_function, reference_file
+from kernelmate_torch.operations import OPERATIONS, RANDOM, VIEWS
+from kernelmate_torch.parts import PartFunction, interface, judged_size, part_function, reference_file, structure
 from kernelmate_torch.program import (
     DerivedGraph,
     GraphNode,
@@ -33,13 +44,10 @@ from kernelmate_torch.program import (
     PartToCheck,
     PartToDifferentiate,
     PartToTime,
-    nodes_in,
 )
 
 MOST_NODES = 40
 """Maximum number of operations of a part that is tried."""
-MOST_HEAVY = 3
-"""Maximum number of matrix products and convolutions of a part: attention has two."""
 
 MOST_STEPS = 6
 """Maximum number of kernels and operations for the gradients of a part; with more of them, PyTorch's own derivative is no slower."""
@@ -60,6 +68,7 @@ class PortedPart:
         why: for an eager part, the reason.
         gradient: what computes the gradients of its inputs; None if there are none, or they were not asked for.
         times: of the kernel and the operations that it replaces, on a GPU.
+        again: True if its kernel is that of an earlier part, which computes the same of other values.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -68,6 +77,7 @@ class PortedPart:
     why: str = ""
     gradient: PartGradient | None = None
     times: PartTimes | None = None
+    again: bool = False
 
     @property
     def computes(self) -> bool:
@@ -77,8 +87,7 @@ class PortedPart:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Returns the values that its statement takes."""
-        node = self.nodes[0]
-        return tuple(nodes_in([*node.args, *node.kwargs.values()])) if self.function is None else self.function.inputs
+        return tuple(self.nodes[0].uses) if self.function is None else self.function.inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -152,6 +161,8 @@ class Porter:
     name: str = ""
     _taken: set[str] = field(default_factory=set)
     _attempts: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _tried: dict[str, tuple[PortedPart | None, str]] = field(default_factory=dict)
+    """Parts with their kernels, or the reasons why there are none, by what the parts compute."""
 
     def parts(self) -> Iterator[PortedPart]:
         """Yields the parts in order of execution, each once it is judged.
@@ -162,7 +173,10 @@ class Porter:
         (self.request.folder / "kernels").mkdir(parents=True, exist_ok=True)
         run: list[GraphNode] = []
         calls = [one for one in self.program.nodes if one.kind == "call"]
-        for node in _products_first(calls) if self.request.backward and self.graph is None else calls:
+        for node in views_late(products_first(calls) if self.request.backward and self.graph is None else calls):
+            if has_no_statement(node):
+                yield PortedPart((node,), why=NOT_TENSOR)
+                continue
             reason = self._why_eager(node)
             if reason or node.name in self.program.starts:
                 yield from self._run(run)
@@ -176,7 +190,7 @@ class Porter:
     def _why_eager(self, node: GraphNode) -> str:
         """Returns why a node has no translation; empty if it has one."""
         name = node.target.removeprefix("aten.").split(".")[0]
-        if node.target.startswith("python.") or name.startswith(("sym_", "_assert")):
+        if node.target.startswith("python."):
             return NOT_TENSOR
         if node.tensor is None:
             return VIEW if node.target in VIEWS else f"{name} gives several values"
@@ -190,16 +204,16 @@ class Porter:
             return ""
         try:
             part_function(self._alone(node), [node], set())
+        except UnknownSize:
+            return ""  # another node of its part may have it
         except Untranslated as reason:
-            if self.graph is not None and isinstance(reason, UnknownSize):
-                return ""  # another node of its part may have it
             random = " (its sequence stays PyTorch's)" if "random" in str(reason) else ""
             return f"{reason}{random}"
         return ""
 
     def _is_complex(self, node: GraphNode) -> bool:
         """Returns True for an operation of complex numbers, which kernels do not take."""
-        named = (self.program.node(name).tensor for name in nodes_in([*node.args, *node.kwargs.values()]))
+        named = (self.program.node(name).tensor for name in node.uses)
         return any(one is not None and one.dtype.startswith("complex") for one in (node.tensor, *named))
 
     def _alone(self, node: GraphNode) -> ModelProgram:
@@ -210,29 +224,45 @@ class Porter:
         """Yields parts of nodes that all have translations: each time the longest one that can be written."""
         start = 0
         while start < len(nodes):
-            if nodes[start].target in VIEWS:
-                yield PortedPart((nodes[start],), why=VIEW)
-                start += 1
-                continue
-            part = self._longest(nodes[start : start + MOST_NODES])
-            yield part
-            start += len(part.nodes)
+            views = next(
+                (place for place, node in enumerate(nodes[start:]) if node.target not in VIEWS), len(nodes) - start
+            )
+            part = (
+                None if views and not moves(nodes[start:], views) else self._longest(nodes[start : start + MOST_NODES])
+            )
+            if part is None or (views and part.kernel is None):
+                yield from (PortedPart((one,), why=VIEW) for one in nodes[start : start + views])
+                start += views
+            else:
+                yield part
+                start += len(part.nodes)
 
     def _longest(self, nodes: Sequence[GraphNode]) -> PortedPart:
         """Returns the longest part that begins with the first node, or this node, left eager."""
         why = "no kernel computes it"
-        if self.request.backward:
-            nodes = nodes[: _before_product(nodes)]
-        for end in _ends(nodes):
-            if self.request.until is not None and time.monotonic() > self.request.until:
-                return PortedPart((nodes[0],), why="the budget ended before its turn")
+        nodes = nodes[: before_product(nodes) if self.request.backward else together(self.program, nodes)]
+        for end in ends(self.program, nodes):
             chosen = nodes[:end]
-            if not self.request.everything and _is_library(chosen):
+            if not self.request.everything and is_library(chosen):
                 return PortedPart((nodes[0],), why=LIBRARY)
-            made, why = self._written(chosen)
+            key = structure(self.program, chosen)
+            known = key in self._tried
+            if not known:
+                if self.request.until is not None and time.monotonic() > self.request.until:
+                    return PortedPart((nodes[0],), why="the budget ended before its turn")
+                self._tried[key] = self._written(chosen)
+            made, why = self._tried[key]
             if made is not None:
-                return made
+                return self._again(made, chosen) if known else made
         return PortedPart((nodes[0],), why=why)
+
+    def _again(self, made: PortedPart, nodes: Sequence[GraphNode]) -> PortedPart:
+        """Returns a part with the kernel of an earlier one of the same structure."""
+        assert made.function is not None
+        inputs, outputs = interface(self.program, nodes)
+        names = tuple(one.name for one in nodes)
+        function = replace(made.function, nodes=names, inputs=inputs, outputs=outputs)
+        return replace(made, nodes=tuple(nodes), function=function, again=True)
 
     def _written(self, nodes: Sequence[GraphNode]) -> tuple[PortedPart | None, str]:
         """Returns the part with its kernel, or the reason why there is none."""
@@ -251,7 +281,7 @@ class Porter:
             asked = self._asked(function, path)
             self.on_part(f"{function.name}: planning")
             try:
-                why = why_not_written(self.session, asked, libraries=any(one.target in HEAVY for one in nodes))
+                why = why_not_written(self.session, asked, untiled(nodes))
                 if why:
                     continue
                 part = PartToCheck(function.name, function.inputs, function.outputs)
@@ -322,7 +352,8 @@ class Porter:
         return self.process.differentiate(PartToDifferentiate(inputs, outputs))
 
     def _gradient(self, function: PartFunction, derived: DerivedGraph) -> PartGradient:
-        porter = replace(self, program=derived.program, graph=derived.number, name=f"{function.name}_backward")
+        name = f"{function.name}_backward"
+        porter = replace(self, program=derived.program, graph=derived.number, name=name, _tried={})
         parts: list[PortedPart] = []
         for part in porter.parts():
             parts.append(part)
@@ -372,58 +403,3 @@ def _slower(times: PartTimes | None) -> str:
     if times is None or times.eager_us is None or times.kernel_us is None or times.kernel_us <= times.eager_us:
         return ""
     return f"PyTorch takes {times.eager_us:.3g} us for it, and the kernel {times.kernel_us:.3g} us"
-
-
-def _products_first(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    """Returns nodes in an order in which products come as early as their operands allow.
-
-    What is between two products is then next to each other, as silu and product in `silu(gate(x)) * up(x)`. With gradients
-    it is a part of its own, since the products' results are saved.
-    """
-    order: list[GraphNode] = []
-    places: dict[str, int] = {}
-    for node in nodes:
-        at = len(order)
-        if node.target in HEAVY:
-            at = max((places[name] + 1 for name in nodes_in([*node.args, *node.kwargs.values()]) if name in places), default=0)  # fmt: skip
-        order.insert(at, node)
-        places = {one.name: place for place, one in enumerate(order)}
-    return order
-
-
-def _before_product(nodes: Sequence[GraphNode]) -> int:
-    """Returns the number of nodes before the first product that takes a value which they compute.
-
-    With gradients this operand is needed again, so it is computed once and saved, not in each tile of the product.
-    """
-    computed: set[str] = set()
-    for place, node in enumerate(nodes):
-        taken = computed & set(nodes_in([*node.args, *node.kwargs.values()]))
-        if node.target in HEAVY and taken:
-            return place
-        if node.target not in VIEWS or taken:
-            computed.add(node.name)
-    return len(nodes)
-
-
-def _ends(nodes: Sequence[GraphNode]) -> Iterator[int]:
-    """Yields lengths of parts to try, the longest first: up to the next library calls, then shorter and shorter ones."""
-    heavy = [place for place, node in enumerate(nodes) if node.target in HEAVY]
-    limit = heavy[MOST_HEAVY] if len(heavy) > MOST_HEAVY else len(nodes)
-    cuts = [limit, *(place for place in reversed(heavy) if 0 < place < limit)]
-    first = cuts[-1]
-    shorter = [first * share // 4 for share in (3, 2, 1)] + [3, 2, 1]
-    seen: set[int] = set()
-    for one in [*cuts, *(end for end in shorter if 0 < end < first)]:
-        end = one
-        while end > 1 and nodes[end - 1].target in VIEWS:  # views at the end stay views
-            end -= 1
-        if end not in seen:
-            seen.add(end)
-            yield end
-
-
-def _is_library(nodes: Sequence[GraphNode]) -> bool:
-    """Returns True for one library call and views, which would gain nothing from being one kernel."""
-    computing = [one for one in nodes if one.target not in VIEWS]
-    return len(computing) == 1 and computing[0].target in HEAVY

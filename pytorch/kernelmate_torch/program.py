@@ -50,6 +50,11 @@ class GraphNode(msgspec.Struct, frozen=True):
     line: int = 0
     literal: Any = None
 
+    @property
+    def uses(self) -> list[str]:
+        """Returns the names of the values among its arguments."""
+        return nodes_in([*self.args, *self.kwargs.values()])
+
 
 class ModelProgram(msgspec.Struct, frozen=True):
     """An exported module.

@@ -137,7 +137,7 @@ def unused_reads(steps: Sequence[DecodedStep]) -> frozenset[int]:
 
     A value stored to local memory, as `volatile` variables are, counts as used if local memory is loaded.
     """
-    reads = [{name for operand in operands_of(step.operation) for name in registers_in(operand)} for step in steps]
+    reads = [_reads(step) for step in steps]
     pure = {number for number, step in enumerate(steps) if step.writes and _is_pure(step.operation)}
     kept = {n for n, step in enumerate(steps) if isinstance(step.operation, Store) and step.operation.space == "local"}
     used: set[str] = set()
@@ -178,24 +178,68 @@ _WORDS = frozenset({4, 8})
 
 
 def guessing_loads(steps: Sequence[DecodedStep]) -> frozenset[int]:
-    """Returns numbers of plain loads followed by a deciding atomic of the same address and width."""
+    """Returns numbers of plain loads followed by a deciding atomic of the same address and width.
+
+    A compare-and-swap with the value read decides only if something depends on whether it succeeds: without a further
+    attempt, what another thread stored in between leaves the thread's own value out.
+    """
     named = _named(steps)
-    decided: set[tuple[str, int, str]] = set()
+    decided: dict[tuple[str, int, str], list[int]] = {}
     found = set()
     for number in reversed(range(len(steps))):
         operation = steps[number].operation
         if isinstance(operation, Atomic) and operation.action in _DECIDING:
             place = _place(operation.address, operation.kind, named)
             if place is not None:
-                decided.add(place)
+                decided.setdefault(place, []).append(number)
         elif (
             isinstance(operation, Load)
             and len(operation.results) == 1
             and not operation.synchronizing
-            and _place(operation.address, operation.kind, named) in decided
+            and (place := _place(operation.address, operation.kind, named)) in decided
+            and any(_decides(steps, number, atomic) for atomic in decided[place])
         ):
             found.add(number)
     return frozenset(found)
+
+
+def _decides(steps: Sequence[DecodedStep], load: int, atomic: int) -> bool:
+    operation = steps[atomic].operation
+    assert isinstance(operation, Atomic)
+    if operation.action != "cas" or _derived(steps, load).isdisjoint(registers_in(operation.value)):
+        return True
+    outcome = _derived(steps, atomic)
+    return any(not outcome.isdisjoint(_observed(steps, number)) for number in range(len(steps)))
+
+
+def _derived(steps: Sequence[DecodedStep], number: int) -> set[str]:
+    """Returns the registers that computations make of an instruction's results, and the results themselves."""
+    found, before = set(steps[number].writes), 0
+    while len(found) > before:
+        before = len(found)
+        for step in steps:
+            if isinstance(step.operation, Compute) and not found.isdisjoint(_reads(step)):
+                found.update(step.writes)
+    return found
+
+
+def _observed(steps: Sequence[DecodedStep], number: int) -> set[str]:
+    """Returns registers that an instruction uses otherwise than to compute; a store counts if memory is read after it."""
+    step = steps[number]
+    operation = step.operation
+    if isinstance(operation, Compute):
+        return set()
+    guard = set() if step.guard is None else {step.guard.name}
+    if isinstance(operation, Store) and operation.space.startswith("shared"):
+        again = any(isinstance(one.operation, Branch) and one.operation.target <= number for one in steps[number:])
+        later = (one.operation for one in (steps if again else steps[number:]))
+        if not any(isinstance(one, Load) and one.space.startswith(("shared", "generic")) for one in later):
+            return guard
+    return guard | _reads(step)
+
+
+def _reads(step: DecodedStep) -> set[str]:
+    return {name for operand in operands_of(step.operation) for name in registers_in(operand)}
 
 
 def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:

@@ -279,6 +279,38 @@ def test_compiling_reaches_nothing_but_tritons_functions(tmp_path: Path, session
     assert not mark.exists()
 
 
+FP8 = """import triton
+import triton.language as tl
+
+
+# /// kernelmate
+# sizes = [{ n = 128 }]
+# require = ["n == 128"]
+# grid = ["1"]
+# [args]
+# a = "in float8_e4m3fn[128, 128]"
+# c = "out float32[128, 128]"
+# ///
+@triton.jit
+def square(a, c):
+    i = tl.arange(0, 128)
+    at = i[:, None] * 128 + i
+    x = tl.load(a + at)
+    tl.store(c + at, tl.dot(x, x))
+"""
+
+
+def test_code_without_an_older_form_is_compiled_for_the_target_and_a_note_says_what_is_missing(
+    tmp_path: Path, session: Session
+) -> None:
+    (tmp_path / "square.py").write_text(FP8)
+    (verdict,) = session.check(load_kernel(tmp_path / "square.py"))
+    assert verdict.compiled, verdict.diagnostics
+    (note,) = [one for one in verdict.diagnostics if one.code == "emulated-arch"]
+    assert "Triton has no code for sm_80" in note.message
+    assert "fp8e4nv" in note.message
+
+
 def test_code_for_new_instructions_is_emulated_as_older_code(tmp_path: Path, session: Session) -> None:
     path = Path(shutil.copy(SAMPLES / "matrices.py", tmp_path))
     small, large = (f'"BLOCK_M={n}", "BLOCK_N={n}", "BLOCK_K=32", "GROUP=4"' for n in (32, 64))

@@ -46,6 +46,10 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         {**ROWS, "y": "out float32[rows]"}, "np.argmax(x, axis=1) * 0.5",
         f"{ROW}  int b = 0;\n  {UP} if (x[c] > x[b]) b = c;\n  y[r] = 0.5f * b;", BY_ROW,
     ),
+    "fractions": (
+        {**ROWS, "y": "out float32[rows, cols]"}, "x * 2.5 - (x * 2.5).astype(np.int64)",
+        f"{ROW}  for (int c = 0; c < cols; ++c) {{\n    float at = x[c] * 2.5f;\n    y[(size_t)r * cols + c] = at - (long long)at;\n  }}", BY_ROW,
+    ),
     "largest whole number": (
         {**ROWS, "x": "in int32[rows, cols] ~ integers(-70000, 70000)"}, "x.max(axis=1)", f"{ROW}  int m = x[0];\n  {UP} m = max(m, x[c]);\n  y[r] = m;", BY_ROW,
     ),

@@ -193,7 +193,7 @@ def test_a_dtype_that_the_module_names_is_no_disagreement_with_float64(
 def test_tensors_are_made_on_the_device_of_the_inputs(
     process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
 ):
-    body = "return torch.relu(y) * torch.arange(y.shape[0], dtype=y.dtype, device=y.device)[:, None] * x"
+    body = "return torch.relu(y) * x, torch.arange(y.shape[0], dtype=y.dtype, device=y.device)"
     path = module_file(tmp_path, body, inputs="float(2), torch.randn(18, 32)")
     ported(process, session, path, tmp_path)
     text = (tmp_path / "new" / "model_new.py").read_text()
@@ -365,6 +365,51 @@ def test_a_rotation_stays_whole_and_remainders_of_sizes_are_python(
     assert agreement.wrong == ""
     assert "roll" in eager(parts)
     assert "rows % 3" in (tmp_path / "new" / "model_new.py").read_text()
+
+
+def test_layers_that_compute_the_same_have_one_kernel_and_numbers_of_sizes_are_arithmetic(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path,
+        "for w in self.ws:\n    x = x @ w\n    y = (x * (1.0 / x.shape[0]) * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1)).to(x.dtype)\n"
+        "    a, b = y.chunk(2, -1)\n    x = torch.cat((-b, a), -1)\nreturn x",
+        init="self.ws = nn.ParameterList([torch.randn(8, 8), torch.randn(8, 8)])",
+        inputs="torch.randn(4, 8)",
+    )
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert agreement.wrong == ""
+    again = [one.again for one in parts if one.kernel is not None]
+    assert again == [*[False] * (len(again) // 2), *[True] * (len(again) // 2)]
+    text = (tmp_path / "new" / "model_new.py").read_text()
+    assert len(list((tmp_path / "new" / "kernels").glob("*.cu"))) == text.count("operator(HERE") == len(again) // 2
+
+
+def test_upsampling_and_groups_of_channels_are_kernels_and_losses_are_divided_in_them(
+    process: ModuleProcess, session: Session, tmp_path: Path, unjudged: None
+):
+    path = module_file(
+        tmp_path,
+        'u = F.interpolate(torch.relu(self.conv(x)), scale_factor=2, mode="bilinear")\n'
+        "v = F.interpolate(x, scale_factor=2.0)\n"
+        'k = F.kl_div(F.log_softmax(y, -1), torch.softmax(y * 2, -1), reduction="batchmean")\n'
+        "return u + v, k, F.cross_entropy(y, z, label_smoothing=0.1)",
+        init="self.conv = nn.Conv2d(6, 6, 3, padding=1, groups=2)",
+        inputs="torch.randn(2, 6, 5, 7), torch.randn(9, 11), torch.randint(0, 11, (9,))",
+    )
+    _, parts, agreement = ported(process, session, path, tmp_path)
+    assert (agreement.wrong, eager(parts)) == ("", [])
+
+
+def test_exporting_uses_nothing_that_pytorch_has_deprecated(tmp_path: Path):
+    path = module_file(tmp_path, "return torch.cat((x, x), 0).reshape(-1) * (1.0 / x.shape[1])")
+    code = (
+        "import warnings; warnings.filterwarnings('error', module='kernelmate_torch')\n"
+        "from pathlib import Path; from kernelmate_torch.capture import capture; from kernelmate_torch.loading import load\n"
+        f"print(capture(load(Path({str(path)!r}), 'Model', '', 0)).program.symbols)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=_environment())
+    assert done.returncode == 0, done.stderr
 
 
 def test_described_inputs_are_normal_uniform_or_whole() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from kernelmate_torch.cutting import ends, together, views_late
 from kernelmate_torch.numpy_text import Untranslated
 from kernelmate_torch.operations import OPERATIONS
-from kernelmate_torch.parts import MOST_PRODUCT, PartFunction, judged_size, part_function, reference_file
-from kernelmate_torch.porting import _ends
+from kernelmate_torch.parts import MOST_PRODUCT, PartFunction, judged_size, part_function, reference_file, structure
 from kernelmate_torch.program import Dim, GraphNode, ModelProgram, TensorSpec, nodes_in
 
 
@@ -145,7 +147,7 @@ def test_the_longest_part_is_tried_first_and_never_ends_with_a_view():
         call("c", "linear.default", "b", "w", shape=(4, 8)),
         call("d", "view.default", "c", [32], shape=(32,)),
     ]
-    assert list(_ends(nodes)) == [3, 2, 1]
+    assert list(ends(program(*nodes), nodes)) == [3, 2, 1]
 
 
 def test_references_to_values_are_found_in_nested_arguments():
@@ -163,3 +165,150 @@ def test_a_reference_file_is_python_and_has_each_helper_once():
     text = reference_file([one, one], "Twice.")
     tree = ast.parse(text)
     assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)].count("softmax") == 1
+
+
+OPERATIONS_OF_WINDOWS = {
+    "nearest by 3": ("upsample_nearest2d.vec", ((2, 3, 4, 5),), (None, [3.0, 3.0])),
+    "nearest by 2, one axis": ("upsample_nearest1d.vec", ((2, 3, 7),), ([14], None)),
+    "linear": ("upsample_linear1d.vec", ((2, 3, 7),), ([11], False, None)),
+    "bilinear": ("upsample_bilinear2d.vec", ((2, 3, 4, 5),), (None, False, [2.0, 3.0])),
+    "bilinear to a smaller size": ("upsample_bilinear2d.vec", ((2, 3, 9, 8),), ([4, 5], False, None)),
+    "bilinear, aligned": ("upsample_bilinear2d.vec", ((2, 3, 4, 5),), ([7, 11], True, None)),
+    "trilinear, aligned": ("upsample_trilinear3d.vec", ((1, 2, 3, 4, 5),), ([6, 7, 8], True, None)),
+    "groups of channels": ("conv2d.default", ((2, 6, 7, 8), (9, 2, 3, 3)), (None, [2, 1], [1, 1], [1, 1], 3)),
+    "groups in one dimension": ("conv1d.default", ((2, 4, 9), (4, 2, 3)), (None, [1], [1], [2], 2)),
+    "an average without its padding": ("avg_pool2d.default", ((2, 3, 7, 8),), ([3, 3], [2, 2], [1, 1], False, False)),
+    "adaptive average": ("adaptive_avg_pool2d.default", ((2, 3, 12, 8),), ([3, 4],)),
+    "attention of groups of heads": (
+        "scaled_dot_product_attention.default",
+        ((2, 6, 5, 4), (2, 2, 7, 4), (2, 2, 7, 4)),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS_OF_WINDOWS)
+def test_a_translation_computes_what_pytorch_does(name: str):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: make train-tools")
+    target, shapes, more = OPERATIONS_OF_WINDOWS[name]
+    given = {"enable_gqa": True} if "attention" in target else {}
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    wanted = operation_of(torch, target)(*map(torch.from_numpy, arrays), *more, **given).numpy()
+    names = [f"x{place}" for place in range(len(shapes))]
+    node = GraphNode("y", "call", f"aten.{target}", (*({"node": one} for one in names), *more), given, TensorSpec(wanted.shape, "float32"))  # fmt: skip
+    made = function(
+        program(*(value(one, *shape) for one, shape in zip(names, shapes, strict=True)), node), literal=True
+    )
+    found = loaded(made)(*arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def operation_of(torch: Any, target: str) -> Any:
+    name, form = target.split(".")
+    return getattr(getattr(torch.ops.aten, name), form)
+
+
+def loaded(made: PartFunction) -> Any:
+    """Returns a part's function, defined."""
+    space: dict[str, Any] = {}
+    exec(compile(reference_file([made], "A part."), "reference.py", "exec"), space)
+    return space[made.name]
+
+
+@pytest.mark.parametrize(
+    ("target", "shape", "out", "args", "reason"),
+    [
+        (
+            "upsample_nearest2d.vec",
+            (2, 3, 4, 5),
+            (2, 3, 6, 7),
+            (None, [1.5, 1.5]),
+            "by a factor that is not an integer",
+        ),
+        (
+            "upsample_bilinear2d.vec",
+            (2, 3, 4, 5),
+            (2, 3, 6, 7),
+            (None, False, [1.5, 1.5]),
+            "a factor that is not an integer",
+        ),
+        ("upsample_bilinear2d.vec", (2, 3, 4, 5), (2, 3, 1, 1), ([1, 1], True, None), "to one element"),
+        ("adaptive_avg_pool2d.default", (2, 3, 7, 5), (2, 3, 3, 2), ([3, 2],), "windows that are not all of one size"),
+    ],
+)
+def test_windows_of_other_kinds_are_refused_with_their_reason(
+    target: str, shape: tuple[int, ...], out: tuple[int, ...], args: tuple[object, ...], reason: str
+):
+    with pytest.raises(Untranslated, match=reason):
+        function(program(value("x", *shape), call("y", target, "x", *args, shape=out)))
+
+
+def test_free_sizes_are_upsampled_by_the_factor_between_them():
+    made = function(
+        program(
+            value("x", "s0", 3, "2*s1", 8),
+            call("y", "upsample_nearest2d.vec", "x", None, [2.0, 2.0], shape=("s0", 3, "4*s1", 16)),
+            symbols={"s0": 2, "s1": 5, "2*s1": 10, "4*s1": 20},
+        )
+    )
+    assert "np.repeat(np.repeat(x, 2, axis=2), 2, axis=3)" in made.text
+
+
+def layers(last: int) -> ModelProgram:
+    """Returns a program of two layers, the second of which has so many results."""
+    return program(
+        value("x", 4, 8),
+        value("w0", 8, 8, kind="parameter"),
+        value("w1", last, 8, kind="parameter"),
+        call("a", "linear.default", "x", "w0", shape=(4, 8)),
+        call("b", "gelu.default", "a", shape=(4, 8)),
+        call("c", "linear.default", "b", "w1", shape=(4, last)),
+        call("d", "gelu.default", "c", shape=(4, last)),
+    )
+
+
+def test_layers_of_one_kind_have_one_structure_and_others_another():
+    alike, others = layers(8), layers(6)
+    assert structure(alike, alike.nodes[3:5]) == structure(alike, alike.nodes[5:7])
+    assert structure(others, others.nodes[3:5]) != structure(others, others.nodes[5:7])
+    assert structure(alike, alike.nodes[3:4]) != structure(alike, alike.nodes[4:5])
+    inner = structs.replace(alike, outputs=("d", "c"))  # the product is used outside of the part, too
+    assert structure(inner, inner.nodes[3:5]) != structure(inner, inner.nodes[5:7])
+
+
+def test_of_the_shorter_parts_those_with_one_result_come_first():
+    nodes = [
+        value("x", 4, 8),
+        value("w", 8, 8, kind="parameter"),
+        call("a", "linear.default", "x", "w", shape=(4, 8)),
+        call("b", "add.Tensor", "a", "x", shape=(4, 8)),
+        call("c", "pow.Tensor_Scalar", "b", 2, shape=(4, 8)),
+        call("d", "mul.Tensor", "b", "c", shape=(4, 8)),
+        call("e", "linear.default", "d", "w", shape=(4, 8)),
+        call("f", "mul.Tensor", "e", "b", shape=(4, 8)),
+    ]
+    assert list(ends(program(*nodes), nodes[2:])) == [6, 2, 4, 3, 1]
+
+
+def test_computations_that_have_nothing_to_do_with_each_other_are_parts_of_their_own():
+    nodes = [
+        value("x", 4, 8),
+        value("y", 4, 8),
+        call("a", "exp.default", "x", shape=(4, 8)),
+        call("b", "mul.Tensor", "a", "a", shape=(4, 8)),
+        call("c", "exp.default", "y", shape=(4, 8)),
+    ]
+    assert together(program(*nodes), nodes[2:]) == 2
+    joined = [*nodes, call("d", "add.Tensor", "b", "c", shape=(4, 8))]
+    assert together(program(*joined), joined[2:]) == 4
+
+
+def test_views_come_before_the_operation_that_takes_them():
+    nodes = [
+        call("a", "slice.Tensor", "x", 1, 0, 4, shape=(4, 4)),
+        call("b", "exp.default", "x", shape=(4, 8)),
+        call("c", "unsqueeze.default", "a", 0, shape=(1, 4, 4)),
+        call("d", "exp.default", "c", shape=(1, 4, 4)),
+    ]
+    assert [one.name for one in views_late(nodes)] == ["b", "a", "c", "d"]

@@ -271,12 +271,15 @@ CHECKED = {
     "a maximum by compare-and-swap": """int old = y[0], assumed;
   do { assumed = old; old = atomicCAS(y, assumed, max(assumed, (int)threadIdx.x)); } while (assumed != old);""",
     "a maximum looked at first": "if (y[0] < (int)threadIdx.x) atomicMax(y, (int)threadIdx.x);",
+    "a claim looked at first": "if (y[0] == 0) atomicCAS(y, 0, 1 + (int)threadIdx.x);",
+    "one attempt with its outcome": "int old = y[0]; if (atomicCAS(y, old, old | 1) != old) atomicAdd(y + 1, 1);",
     "in shared memory": """__shared__ int s; if (threadIdx.x == 0) s = 0; __syncthreads(); int old = s, assumed;
   do { assumed = old; old = atomicCAS(&s, assumed, assumed + 1); } while (assumed != old);""",
 }
 UNCHECKED = {
     "check, then add": "if (y[0] < 10) atomicAdd(y, 1);",
     "add, then look": "atomicAdd(y, 1); y[1 + threadIdx.x] = y[0];",
+    "one attempt of a compare-and-swap": "int old = y[0]; atomicCAS(y, old, max(old, (int)threadIdx.x));",
     "another place": "int seen = y[1]; atomicAdd(y + 1, 1); atomicMax(y, seen);",
 }
 
