@@ -14,31 +14,12 @@ import pytest
 from tests.chat_server import ChatServer
 from tests.extension.test_editor import EXAMPLE, KERNEL_LINE, WASTEFUL, example
 from tests.extension.vscode import ROOT, Code, Host
+from tests.launched import LAUNCHER, ROWS
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 HEADER = "#pragma once\n__device__ float twice(float v) { return 2.0f * v; }\n"
-LAUNCHED = """\
-// /// kernelmate
-// sizes = [{ rows = 512, cols = 256 }, { rows = 5, cols = 131 }]
-// grid = "cdiv(rows, block)"
-// block = 128
-// reference = "x.sum(axis=1)"
-// [args]
-// x = "in float32[rows, cols] ~ normal"
-// y = "out float32[rows]"
-// rows = "int32"
-// cols = "int32"
-// ///
-__global__ void launched(const float* x, float* y, int rows, int cols) {
-    int r = blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= rows) return;
-    float sum = 0.0f;
-    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
-    y[r] = sum;
-}
-"""
-LAUNCHER = "void run(const float* x, float* y, int n) {\n    launched<<<(n + 127) / 128, 128>>>(x, y, n, 64);\n}\n"
+LAUNCHED = ROWS.replace("row_sum", "launched")
 TOASTS = ".notifications-toasts .notification-list-item"
 
 
@@ -51,7 +32,7 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
     (folder / "other.cu").write_text(example().replace("row_sum", "other_sum"))
     (folder / "plain.cuh").write_text(example().replace("row_sum", "plain_sum"))
     (folder / "launched.cu").write_text(LAUNCHED)
-    (folder / "launcher.cu").write_text(LAUNCHER)
+    (folder / "launcher.cu").write_text(LAUNCHER.replace("row_sum", "launched"))
     (folder / "lib").mkdir()
     (folder / "lib" / "twice.cuh").write_text(HEADER)
     including = example().replace("// ///\n__global__", '// ///\n#include "twice.cuh"\n__global__')

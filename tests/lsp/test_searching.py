@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
+from tests.launched import LAUNCHER, ROWS
 from tests.lsp.client import SCALE, STORE_LINE, editor, run, until
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
@@ -288,29 +289,6 @@ def test_saving_judges_what_changed_where_the_settings_ask_for_it(tmp_path: Path
             assert len(it.progress) == before
 
     run(scenario())
-
-
-ROWS = """\
-// /// kernelmate
-// sizes = [{ rows = 512, cols = 256 }, { rows = 5, cols = 131 }]
-// grid = "cdiv(rows, block)"
-// block = 128
-// reference = "x.sum(axis=1)"
-// [args]
-// x = "in float32[rows, cols] ~ normal"
-// y = "out float32[rows]"
-// rows = "int32"
-// cols = "int32"
-// ///
-__global__ void row_sum(const float* x, float* y, int rows, int cols) {
-    int r = blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= rows) return;
-    float sum = 0.0f;
-    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
-    y[r] = sum;
-}
-"""
-LAUNCHER = "void run(const float* x, float* y, int n) {\n    row_sum<<<(n + 127) / 128, 128>>>(x, y, n, 64);\n}\n"
 
 
 def test_launches_in_other_documents_and_files_change_with_a_candidate(tmp_path: Path) -> None:

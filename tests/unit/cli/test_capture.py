@@ -41,7 +41,7 @@ def captured(folder: Path, kernel: str, program: str, *options: str, status: int
     return document["captured"] if "captured" in document else document["error"]
 
 
-def judged_right(kernel: str | Path) -> bool:
+def assert_judged_right(kernel: str | Path) -> bool:
     (verdict,) = kernelmate.bench(kernel, backend="emulator", seed=5)
     return verdict.correct is True and all(one.correct and one.max_error == 0 for one in verdict.cases)
 
@@ -59,7 +59,7 @@ def test_a_cupy_program_gives_a_contract_that_replays(tmp_path: Path, kernel: st
     document = captured(tmp_path, kernel, program)
     assert [line for line in lines if f"// {line}\n" not in document["contract"]] == []
     assert document["notes"] == []
-    assert judged_right(tmp_path / f"{kernel}.captured" / f"{kernel}.cu")
+    assert assert_judged_right(tmp_path / f"{kernel}.captured" / f"{kernel}.cu")
 
 
 def test_a_triton_program_gives_a_contract_above_its_function(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_triton_program_gives_a_contract_above_its_function(tmp_path: Path) ->
     for line in ('grid = "cdiv(n, BLOCK)"', 'out_ptr = "out float32[n] align 16"', 'alpha = "float32 = 2.0 fixed"'):
         assert f"# {line}\n" in text
     assert "# block" not in text
-    assert judged_right(program)
+    assert assert_judged_right(program)
 
 
 def test_a_numba_program_gives_a_contract_for_the_same_kernel_in_cuda(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_numba_program_gives_a_contract_for_the_same_kernel_in_cuda(tmp_path: 
     shutil.copy(PROGRAMS / "numba_scale.cu", source)
     document = captured(tmp_path, "scale", "numba_scale.py", "--source", str(source), "--write")
     assert '// y = "inout float32[n] align 16"' in document["contract"] or '// y = "out float32[n]' in document["contract"]  # fmt: skip
-    assert judged_right(source)
+    assert assert_judged_right(source)
 
 
 def test_a_contract_is_written_into_the_string_of_a_python_file(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_contract_is_written_into_the_string_of_a_python_file(tmp_path: Path) 
     document = captured(tmp_path, "saxpy", "saxpy.py", "--source", str(program), "--write")
     assert str(program) in document["written"]
     assert '// reference = "saxpy.captured/reference.py:expected"' in program.read_text()
-    assert judged_right(program)
+    assert assert_judged_right(program)
 
 
 def test_relations_that_are_not_there_are_said_not_to_be(tmp_path: Path) -> None:

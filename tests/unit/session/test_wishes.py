@@ -15,27 +15,7 @@ from kernelmate.session import Session
 from kernelmate.suggest.composition import Composition
 from kernelmate.suggest.recipes import launch_bounds
 from kernelmate.suggest.synthesis import Synthesis
-
-ROWS = """\
-// /// kernelmate
-// sizes = [{ rows = 512, cols = 256 }, { rows = 5, cols = 131 }]
-// grid = "cdiv(rows, block)"
-// block = 128
-// reference = "x.sum(axis=1)"
-// [args]
-// x = "in float32[rows, cols] ~ normal"
-// y = "out float32[rows]"
-// rows = "int32"
-// cols = "int32"
-// ///
-__global__ void row_sum(const float* x, float* y, int rows, int cols) {
-    int r = blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= rows) return;
-    float sum = 0.0f;
-    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
-    y[r] = sum;
-}
-"""
+from tests.launched import ROWS
 
 TOTAL = """\
 // /// kernelmate

@@ -12,32 +12,9 @@ from kernelmate.errors import SourceError
 from kernelmate.records import FileChange, Kernel
 from kernelmate.source import apply_edits, load_kernel, parse_contract, write_back
 from kernelmate.source.other_files import following_changes, launching_files
+from tests.launched import LAUNCHER, ROWS
 
-KERNEL = """\
-// /// kernelmate
-// sizes = [{ rows = 512, cols = 256 }]
-// grid = "cdiv(rows, block)"
-// block = 128
-// [args]
-// x = "in float32[rows, cols]"
-// y = "out float32[rows]"
-// rows = "int32"
-// cols = "int32"
-// ///
-__global__ void row_sum(const float* x, float* y, int rows, int cols) {
-    int r = blockIdx.x * blockDim.x + threadIdx.x;
-    if (r >= rows) return;
-    float sum = 0.0f;
-    for (int c = 0; c < cols; ++c) sum += x[r * cols + c];
-    y[r] = sum;
-}
-"""
-MAIN = """\
-__global__ void row_sum(const float* x, float* y, int rows, int cols);
-void run(const float* x, float* y, int n, int m) {
-    row_sum<<<(n + 127) / 128, 128>>>(x, y, n, m);
-}
-"""
+MAIN = f"__global__ void row_sum(const float* x, float* y, int rows, int cols);\n{LAUNCHER}"
 
 Project = Callable[..., Kernel]
 
@@ -48,7 +25,7 @@ def project(tmp_path: Path) -> Project:
 
     def write(**others: str) -> Kernel:
         (tmp_path / "pyproject.toml").touch()
-        (tmp_path / "rows.cu").write_text(KERNEL)
+        (tmp_path / "rows.cu").write_text(ROWS)
         for name, text in others.items():
             (tmp_path / f"{name}.cu").write_bytes(text.encode())
         return load_kernel(str(tmp_path / "rows.cu"))
@@ -82,7 +59,7 @@ def test_each_file_and_each_launch_follows_and_line_ends_are_kept(project: Proje
 
 def test_of_two_kernels_of_one_name_the_launches_of_files_that_include_this_one_follow(project: Project) -> None:
     including = '#include "rows.cu"\n' + MAIN.split("\n", 1)[1]
-    kernel = project(main=MAIN, copy=KERNEL + MAIN, including=including)
+    kernel = project(main=MAIN, copy=ROWS + MAIN, including=including)
     assert [one.places for one in launching_files(kernel)] == [("including.cu:3",), ("main.cu:3",)]
     assert changed(kernel) == ((), ())
     ((change,), left) = changed(kernel, grid=("rows",), block=("32",))
@@ -122,9 +99,9 @@ def test_several_files_are_written_together_or_not_at_all(project: Project, tmp_
     with pytest.raises(SourceError, match="The file changed after it was read") as failed:
         write_back(again, after, (change,))
     assert failed.value.file == change.path
-    assert (tmp_path / "rows.cu").read_text() == KERNEL
+    assert (tmp_path / "rows.cu").read_text() == ROWS
     assert (tmp_path / "main.cu").read_text() == "// somebody else's\n"
     (tmp_path / "main.cu").chmod(0o444)
     with pytest.raises(SourceError, match="read-only"):
         write_back(again, after, (change,))
-    assert (tmp_path / "rows.cu").read_text() == KERNEL
+    assert (tmp_path / "rows.cu").read_text() == ROWS

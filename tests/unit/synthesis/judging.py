@@ -16,7 +16,7 @@ from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
 
-def judged_right(session: Session, kernel: Kernel) -> list[str]:
+def assert_judged_right(session: Session, kernel: Kernel) -> list[str]:
     """Judge all kernels written for a kernel, and return their authors; each has to be right and free of warnings."""
     found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
     assert found.candidates, found.notes

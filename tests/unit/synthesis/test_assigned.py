@@ -13,7 +13,7 @@ from kernelmate.session.writing import write_kernel
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.synthesis.draft import KernelRequest
 from kernelmate.synthesis.trace import trace
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 NUMBERS = 'number: "int32[n=300] ~ integers(0, rows)"'
 
@@ -122,7 +122,7 @@ def test_only_the_assigned_rows_of_an_argument_are_written(layout: str, lines: s
     parameters = "const float* k, const int* at, float* cache, int b, int h, int s, int d"
     sizes = "{ b = 6, h = 3, s = 5, d = 12 }, { b = 2, h = 1, s = 9, d = 5 }, { b = 1, h = 1, s = 1, d = 1 }"
     kernel, _ = make(args, reference, sizes=sizes, grid="b", block=32, body=body, parameters=parameters)
-    authors = judged_right(session, kernel)
+    authors = assert_judged_right(session, kernel)
     assert authors[0] == "synthesis:assign-places"
 
 

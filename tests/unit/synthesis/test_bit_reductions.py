@@ -12,7 +12,7 @@ from kernelmate.session import Session
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 LENGTHS = {"rows": "int32", "cols": "int32"}
 ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
@@ -40,7 +40,7 @@ def test_reductions_of_bits_are_right(name: str, make: Any, session: Session) ->
     args, reference, body = CASES[name]
     grid = "1" if "whole" in name else "cdiv(max(rows, cols), block)"
     kernel, _ = make(args | LENGTHS, reference, body=body, grid=grid)
-    assert judged_right(session, kernel)
+    assert assert_judged_right(session, kernel)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ n = 1100, k = 67 }, { n = 1027, k = 64 }, { n = 37, k = 5 }, { n = 9, k = 1 }"
 MORE = 'require = ["n >= k", "k > 0"]'
@@ -53,7 +53,7 @@ def test_filters_are_right_at_the_ends_of_signals_and_tiles(name: str, make: Any
     count, reference, body = CASES[name]
     args = {**SIGNAL, "y": f"out float32[{count}]", **INTS}
     kernel, _ = make(args, reference, body=body, grid=f"cdiv({count}, block)", sizes=SIZES, more=MORE)
-    assert judged_right(session, kernel) == ["synthesis:filter"]
+    assert assert_judged_right(session, kernel) == ["synthesis:filter"]
 
 
 def test_rows_are_filtered_by_taps_of_their_own(make: Any, session: Session) -> None:
@@ -61,7 +61,7 @@ def test_rows_are_filtered_by_taps_of_their_own(make: Any, session: Session) -> 
     reference = "def reference(x, w, b, n, k):\n    p = np.pad(x, ((0, 0), (k - 1, 0)))\n    y = np.zeros_like(x)\n    for j in range(k):\n        y += w[:, j : j + 1] * p[:, k - 1 - j : k - 1 - j + n]\n    return np.maximum(y + b[:, None], 0)"
     sizes = "{ rows = 3, n = 1100, k = 67 }, { rows = 2, n = 37, k = 5 }, { rows = 1, n = 9, k = 1 }"
     kernel, _ = make({**args, "rows": "int32", **INTS}, reference, body=ROWS, grid="cdiv(rows * n, block)", sizes=sizes, more=MORE)  # fmt: skip
-    assert "synthesis:filter" in judged_right(session, kernel)
+    assert "synthesis:filter" in assert_judged_right(session, kernel)
 
 
 def test_few_taps_are_read_from_the_cache(make: Any, tmp_path: Path) -> None:

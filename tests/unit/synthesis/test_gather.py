@@ -11,7 +11,7 @@ from kernelmate.session import Session
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 
 SIZES = "{ rows = 5, cols = 1031 }, { rows = 3, cols = 7 }, { rows = 6, cols = 64 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -85,7 +85,7 @@ def test_elements_by_number_are_right(name: str, make: Any, session: Session) ->
     args, reference, body, grid = CASES[name]
     positive = 'require = ["cols > 0", "rows > 0"]'
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=SIZES, more=positive)
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)
 
 
 REFUSED = {

@@ -15,7 +15,7 @@ from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ n = 4099 }, { n = 8192 }, { n = 37 }, { n = 1 }"
 ITEM = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n"
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str | None]] = {
 def test_counts_are_right_at_any_number_of_samples(name: str, make: Any, session: Session) -> None:
     args, reference, body, parameters = CASES[name]
     kernel, _ = make(args, reference, body=ITEM + body, grid="cdiv(n, block)", sizes=SIZES, parameters=parameters)
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)
 
 
 def test_counts_of_an_out_argument_are_written_for_one_block(make: Any, session: Session) -> None:
@@ -132,7 +132,7 @@ def test_extremes_by_number_are_right(name: str, sign: str, dtype: str, make: An
     args = {key: entry.replace("float32", dtype).replace("~ normal", drawn) for key, entry in EXTREMES.items()}
     sizes = "{ n = 1031 }, { n = 5 }, { n = 1 }"
     kernel, _ = make(args, reference, body=BOUND.format(sign), grid="cdiv(n, block)", sizes=sizes)
-    assert judged_right(session, kernel) == [f"synthesis:scatter-{name[:3]}"]
+    assert assert_judged_right(session, kernel) == [f"synthesis:scatter-{name[:3]}"]
 
 
 @pytest.mark.parametrize("argument", ["out float32[7]", "inout float32[7] ~ zeros"])

@@ -16,7 +16,7 @@ from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 from tests.unit.synthesis.test_tensor_contraction import drawn, result, texts_of
 
 SIZES = "{ M = 36, N = 20, K = 28 }, { M = 33, N = 37, K = 19 }, { M = 1, N = 1, K = 1 }"
@@ -110,7 +110,7 @@ def kernel_of(make: Any, name: str) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_results_of_several_sums_are_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = kernel_of(make, name)
-    authors = judged_right(session, kernel)
+    authors = assert_judged_right(session, kernel)
     assert all(author.startswith("synthesis:contraction-") for author in authors), authors
 
 
@@ -120,7 +120,7 @@ def test_large_tiles_of_several_sums_are_right(
 ) -> None:
     monkeypatch.setattr(contraction, "ENOUGH_BLOCKS", 1)
     kernel, _ = kernel_of(make, name)
-    assert "synthesis:contraction-128x128" in judged_right(session, kernel)
+    assert "synthesis:contraction-128x128" in assert_judged_right(session, kernel)
 
 
 HEADERS = "#include <cuda_fp16.h>\n"
@@ -139,7 +139,7 @@ def test_products_of_halves_on_tensor_cores_are_right(make: Any, session: Sessio
   }
   y[i] = __float2half(p / (1 + expf(-p)) * q);"""
     kernel, _ = make(HALVES | LENGTHS, GATED, sizes=SIZES, body=body, grid="cdiv(M * N, 128)", above=HEADERS)
-    assert any(author.startswith("synthesis:tensor-") for author in judged_right(session, kernel))
+    assert any(author.startswith("synthesis:tensor-") for author in assert_judged_right(session, kernel))
 
 
 def test_large_tiles_of_two_products_do_not_spill(

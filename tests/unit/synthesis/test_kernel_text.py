@@ -14,7 +14,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.size_text import plain_widening
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 
 def test_the_comment_of_a_long_statement_goes_above_it() -> None:
@@ -100,4 +100,4 @@ def test_helpers_stand_below_headers_between_the_contract_and_the_kernel(make: A
     path.write_text(
         path.read_text().replace("__global__", "#include <cuda_fp16.h>\n\n// As first written.\n__global__")
     )
-    assert judged_right(session, load_kernel(path))
+    assert assert_judged_right(session, load_kernel(path))

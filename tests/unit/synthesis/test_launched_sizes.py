@@ -10,7 +10,7 @@ import pytest
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 PRODUCT = {"a": "in float32[m, k]", "b": "in float32[k, n]", "y": "out float32[m, n]", "n": "int32", "k": "int32"}
 PRODUCT_BODY = """  const int i = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y;
@@ -69,7 +69,7 @@ def test_kernels_find_such_sizes_in_their_grid(name: str, make: Any, session: An
     for one in texts:
         for size in launched:
             assert f"const int {size} = gridDim.{'xyz'[one.grid.index(size)]};" in one.definition
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)
 
 
 def test_a_size_that_nothing_holds_is_said(make: Any, tmp_path: Path) -> None:

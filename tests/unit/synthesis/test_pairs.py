@@ -14,7 +14,7 @@ from kernelmate.synthesis.graph import Graph, Node, evaluate
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ n = 270, m = 263 }, { n = 37, m = 5 }, { n = 1, m = 7 }"
 EACH = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n"
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 def test_reductions_over_pairs_are_right_for_sets_of_any_size(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]
     kernel, _ = make(args, reference, body=body, grid="cdiv(n, block)", sizes=SIZES, more='require = ["m > 0"]')
-    authors = judged_right(session, kernel)
+    authors = assert_judged_right(session, kernel)
     assert {"synthesis:pairs-32", "synthesis:pairs-16"} == {*authors}
 
 

@@ -13,7 +13,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.trace import trace
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ rows = 37, cols = 131 }, { rows = 9, cols = 264 }, { rows = 5, cols = 7 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -90,7 +90,7 @@ ROWS: dict[str, tuple[dict[str, str], str, tuple[str, str]]] = {
 def _judged(session: Session, make: Any, case: tuple[dict[str, str], str, tuple[str, str]], sizes: str = SIZES) -> list[str]:  # fmt: skip
     args, reference, (body, grid) = case
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=sizes)
-    return judged_right(session, kernel)
+    return assert_judged_right(session, kernel)
 
 
 @pytest.mark.exhaustive(share=0.25)
@@ -138,7 +138,7 @@ MEANT = {
 def test_a_state_is_replaced_by_the_last_one(name: str, make: Any, session: Session) -> None:
     args, reference, (body, grid) = REPLACED[name]
     kernel, _ = make(args, reference, sizes=SIZES, body=body, grid=grid)
-    assert judged_right(session, kernel) == ["synthesis:recurrence-columns"]
+    assert assert_judged_right(session, kernel) == ["synthesis:recurrence-columns"]
 
 
 @pytest.mark.parametrize("name", [*COLUMNS, *ROWS, *MEANT])

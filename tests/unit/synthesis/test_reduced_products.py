@@ -10,7 +10,7 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 
 SIZES = "{ m = 70, n = 81, d = 37 }, { m = 33, n = 32, d = 36 }, { m = 1, n = 1, d = 1 }"
 POINTS = {"x": "in float32[m, d] ~ normal", "c": "in float32[n, d] ~ normal"}
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 def test_rows_of_products_are_reduced_right(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]
     kernel, _ = make(POINTS | args | LENGTHS, reference, body=ROW + body, grid="cdiv(m, block)", sizes=SIZES, more='require = ["n > 0", "d > 0", "m > 0"]')  # fmt: skip
-    assert all(author.startswith("synthesis:reduced-products-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:reduced-products-") for author in assert_judged_right(session, kernel))
 
 
 def test_bilinear_forms_are_right(make: Any, session: Session) -> None:
@@ -85,7 +85,7 @@ def test_bilinear_forms_are_right(make: Any, session: Session) -> None:
     inner = "    for (int j = 0; j < n; ++j) s += x[r * d + k] * a[k * n + j] * z[r * n + j];\n"
     body = f"{ROW}  float s = 0;\n  for (int k = 0; k < d; ++k) {{\n{inner}  }}\n  y[r] = s;"
     kernel, _ = make(args | LENGTHS, "np.einsum('mk,kn,mn->m', x, a, z)", body=body, grid="cdiv(m, block)", sizes=SIZES)
-    assert all(author.startswith("synthesis:reduced-products-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:reduced-products-") for author in assert_judged_right(session, kernel))
 
 
 @pytest.mark.parametrize(

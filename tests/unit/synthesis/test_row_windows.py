@@ -10,7 +10,7 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 
 SIZES = "{ rows = 5, cols = 1100 }, { rows = 9, cols = 37 }, { rows = 1, cols = 2 }"
 MATRIX = {"x": "in float32[rows, cols] ~ normal", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 def test_rows_of_neighbours_are_reduced_right(name: str, make: Any, session: Session) -> None:
     args, reference, body = CASES[name]
     kernel, _ = make(args, reference, body=body, grid="cdiv(rows, block)", sizes=SIZES, more='require = ["cols > 1"]')
-    assert all(author.startswith("synthesis:row-windows-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:row-windows-") for author in assert_judged_right(session, kernel))
 
 
 def test_rows_over_several_axes_are_counted_once(make: Any, tmp_path: Path) -> None:

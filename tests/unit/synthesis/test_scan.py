@@ -11,7 +11,7 @@ from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ rows = 3, cols = 1283 }, { rows = 5, cols = 7 }, { rows = 9, cols = 264 }, { rows = 1, cols = 1 }"
 ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n"
@@ -100,7 +100,7 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
 def test_scans_are_right_at_sizes_that_are_no_packs(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid, above = CASES[name]
     kernel, _ = make(args, reference, body=body, grid=grid, above=above, sizes=SIZES)
-    assert all(author.startswith("synthesis:scan") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:scan") for author in assert_judged_right(session, kernel))
 
 
 @pytest.mark.parametrize("name", ["exclusive", "exclusive from the end"])

@@ -13,7 +13,7 @@ from kernelmate.session import Session
 from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 from tests.unit.synthesis.test_segments import ARGS, MAKE
 
 SIZES = "{ rows = 61, cols = 37, nnz = 509 }, { rows = 30, cols = 5, nnz = 20 }, { rows = 1, cols = 1, nnz = 1 }"
@@ -68,7 +68,7 @@ def test_elements_get_what_their_row_was_reduced_to(name: str, make: Any, sessio
     more = 'inputs = "reference.py:make"\n// require = ["rows > 0", "cols > 0"]'
     args = ARGS | {"y": "out float32[nnz]"}
     kernel, _ = make(args, reference + MAKE, body=head + body, grid="cdiv(rows, block)", sizes=SIZES, more=more)
-    assert all(author.startswith("synthesis:segment-passes-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:segment-passes-") for author in assert_judged_right(session, kernel))
 
 
 def test_terms_of_a_sum_in_loops_may_have_a_factor_of_the_row(make: Any, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_rows_are_normalised_in_place(make: Any, session: Session) -> None:
         '        "x": rng.standard_normal(cols, dtype=np.float32),\n', ""
     )
     kernel, _ = make(args, reference + made, body=body, grid="cdiv(rows, block)", sizes=SIZES, more=more)
-    assert judged_right(session, kernel)
+    assert assert_judged_right(session, kernel)
 
 
 def test_the_graph_repeats_values_of_rows(make: Any, tmp_path: Path) -> None:

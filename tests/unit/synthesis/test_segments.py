@@ -13,7 +13,7 @@ from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.graph import Graph, Node, evaluate
 from kernelmate.synthesis.trace import trace
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 SIZES = "{ rows = 61, cols = 37, nnz = 1009 }, { rows = 300, cols = 5, nnz = 200 }, { rows = 3, cols = 11, nnz = 307 }, { rows = 1, cols = 1, nnz = 1 }"
 MAKE = """
@@ -131,7 +131,7 @@ def test_reduced_rows_of_matrices_are_right_for_empty_and_long_rows(name: str, m
     head = "  int r = blockIdx.x;\n  int c = blockIdx.y * blockDim.x + threadIdx.x;\n  if (c >= d) return;\n  float s = 0;\n"
     more = 'inputs = "reference.py:make"\n// require = ["rows > 0", "cols > 0"]'
     kernel, _ = make(DENSE, reference + DENSE_MAKE, body=head + body, grid='rows", "cdiv(d, block)', sizes=DENSE_SIZES, more=more)  # fmt: skip
-    authors = judged_right(session, kernel)
+    authors = assert_judged_right(session, kernel)
     assert {"synthesis:bags", "synthesis:bags-rows"} <= {*authors}
 
 
@@ -158,7 +158,7 @@ def test_reduceat_is_right_with_and_without_the_last_offset(
     sizes = "{ rows = 61, cols = 1, nnz = 1009 }, { rows = 30, cols = 1, nnz = 30 }, { rows = 1, cols = 1, nnz = 1 }"
     more = 'inputs = "reference.py:make"\n// require = ["rows > 0", "rows <= nnz"]'
     kernel, _ = make(args, reference + STARTS.replace("EXTRA", str(int(every))), body=body, grid="cdiv(rows, block)", sizes=sizes, more=more)  # fmt: skip
-    assert judged_right(session, kernel)[0].startswith("synthesis:segments-")
+    assert assert_judged_right(session, kernel)[0].startswith("synthesis:segments-")
 
 
 def test_reduceat_takes_one_element_where_the_next_offset_is_not_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 BATCHED = {"a": "in float32[batch, m, k]", "x": "in float32[batch, k]", "y": "out float32[batch, m]", "batch": "int32", "m": "int32", "k": "int32"}  # fmt: skip
 BATCHED_SIZES = "{ batch = 5, m = 7, k = 65 }, { batch = 2, m = 12, k = 36 }, { batch = 1, m = 1, k = 1 }"
@@ -31,7 +31,7 @@ TABLE_BODY = (
 @pytest.mark.parametrize("reference", ["np.einsum('bmk,bk->bm', a, x)", "(a @ x[..., None])[..., 0]"])
 def test_batched_products_with_vectors_are_right(reference: str, make: Any, session: Session) -> None:
     kernel, _ = make(BATCHED, reference, body=BATCHED_BODY, grid="cdiv(batch * m, block)", sizes=BATCHED_SIZES)
-    assert all(author.startswith("synthesis:rows-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:rows-") for author in assert_judged_right(session, kernel))
 
 
 def test_rows_by_number_are_normalised_with_others(make: Any, session: Session) -> None:
@@ -40,7 +40,7 @@ def test_rows_by_number_are_normalised_with_others(make: Any, session: Session) 
         "    return d / np.sqrt((d * d).mean(axis=1, keepdims=True) + 1e-3)"
     )
     kernel, _ = make(TABLE, reference, body=TABLE_BODY, grid="cdiv(rows, block)")
-    assert all(author.startswith("synthesis:rows-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:rows-") for author in assert_judged_right(session, kernel))
 
 
 POOLED = {"h": "in float32[b, t, d]", "mask": "in int32[b, t] ~ integers(0, 2)", "y": "out float32[b, d]", "b": "int32", "t": "int32", "d": "int32"}  # fmt: skip
@@ -55,7 +55,7 @@ def test_masked_means_sum_the_mask_beside_the_elements(make: Any, session: Sessi
     reference = "def reference(h, mask):\n    m = mask[..., None]\n    return (h * m).sum(axis=1) / np.maximum(m.sum(axis=1), 0.5)"
     sizes = "{ b = 3, t = 37, d = 13 }, { b = 1, t = 1, d = 1 }"
     kernel, _ = make(POOLED, reference, body=POOLED_BODY, grid="cdiv(b * d, block)", sizes=sizes)
-    assert all(author.startswith("synthesis:columns-") for author in judged_right(session, kernel))
+    assert all(author.startswith("synthesis:columns-") for author in assert_judged_right(session, kernel))
 
 
 @pytest.mark.parametrize("reference", ["a @ b.T", "a @ b.T - a.sum(axis=1)[:, None]"])

@@ -14,7 +14,7 @@ from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import staged_block
 from kernelmate.synthesis.trace import trace
-from tests.unit.synthesis.judging import annotated, judged_right
+from tests.unit.synthesis.judging import annotated, assert_judged_right
 
 PLANE = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
 SIZES = "{ rows = 24, cols = 40 }, { rows = 7, cols = 13 }, { rows = 1, cols = 1 }"
@@ -108,7 +108,7 @@ def test_statistics_of_channels_are_replaced_beside_the_result(make: Any, sessio
   running[k] = 0.9f * running[k] + 0.1f * m;"""
     args, reference, sizes = CASES[RUNNING]
     kernel, _ = make(args, reference, sizes=sizes, grid="c", body=body, more='require = ["n > 0", "s > 0"]')
-    assert judged_right(session, kernel) == ["synthesis:staged-block"]
+    assert assert_judged_right(session, kernel) == ["synthesis:staged-block"]
 
 
 def test_blocks_share_the_axis_that_nothing_reduces(make: Any, tmp_path: Path) -> None:

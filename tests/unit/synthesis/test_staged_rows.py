@@ -16,7 +16,7 @@ from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 
 ARGS = {
     "x": "in float32[rows, cols]", "w1": "in float32[cols, n]", "w2": "in float32[n, cols]", "y": "out float32[rows, cols]",
@@ -52,7 +52,7 @@ def test_a_network_keeps_what_it_computes_of_eight_rows_in_shared_memory(
     )
     assert found.definition.count("__syncthreads();") == 1
     assert found.shared == "32 * n"
-    assert "synthesis:staged-rows-8" in judged_right(session, kernel)
+    assert "synthesis:staged-rows-8" in assert_judged_right(session, kernel)
 
 
 def test_shared_memory_and_launches_of_the_file_follow(make: Any, tmp_path: Path) -> None:

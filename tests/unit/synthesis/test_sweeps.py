@@ -14,7 +14,7 @@ from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules import sweeps
 from kernelmate.synthesis.trace import trace
-from tests.unit.synthesis.judging import annotated, judged_right
+from tests.unit.synthesis.judging import annotated, assert_judged_right
 
 
 def system(layout: str, more: dict[str, str] | None = None) -> dict[str, str]:
@@ -134,7 +134,7 @@ def test_each_value_of_a_step_is_from_before_all_updates(make: Any, session: Ses
     y[r * n + i] = i < 2 ? v : v + 0.5f * y[r * n + i - 1] - 0.25f * y[r * n + i - 2];
   }"""
     kernel, _ = make(ROWS_OF_SIGNALS, SECOND_ORDER, sizes="{ s = 40, n = 24 }, { s = 3, n = 2 }", grid="s", block=1, body=body, more='require = ["n >= 2"]')  # fmt: skip
-    assert judged_right(session, kernel) == ["synthesis:sweeps"]
+    assert assert_judged_right(session, kernel) == ["synthesis:sweeps"]
 
 
 def test_systems_are_solved_in_place(make: Any, session: Session) -> None:
@@ -148,7 +148,7 @@ def test_systems_are_solved_in_place(make: Any, session: Session) -> None:
   for (int i = n - 2; i >= 0; --i) d[r * n + i] -= c[r * n + i] * d[r * n + i + 1];"""
     args, reference = CASES["tridiagonal systems in place"]
     kernel, _ = make(args, reference, sizes=SIZES, grid="s", body=body)
-    assert judged_right(session, kernel) == ["synthesis:sweeps"]
+    assert assert_judged_right(session, kernel) == ["synthesis:sweeps"]
 
 
 def test_a_result_that_is_written_last_holds_what_later_loops_need(make: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kernelmate.source import contract_for, load_kernel
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.templates import template_of
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 NORM = """#include <cuda_runtime.h>
 
@@ -84,7 +84,7 @@ def written(session: Session, kernel: Kernel) -> str:
 
 @pytest.mark.parametrize("text", [NORM, SCALE], ids=["a size and a type", "a type, a block and a flag"])
 def test_a_template_is_written_right_in_all_instances(text: str, tmp_path: Path, session: Session) -> None:
-    assert judged_right(session, kernel_of(tmp_path, text))
+    assert assert_judged_right(session, kernel_of(tmp_path, text))
 
 
 def test_the_head_stays_and_a_size_that_is_a_parameter_stays_free(tmp_path: Path, session: Session) -> None:

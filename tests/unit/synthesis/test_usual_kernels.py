@@ -23,7 +23,7 @@ from kernelmate.synthesis.schedules import sweeps
 from kernelmate.synthesis.size_text import size_text
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 
 CASES: dict[str, tuple[dict[str, str], str, str, str, str, str]] = {
     "a blur with weights": (
@@ -116,7 +116,9 @@ MORE = {
 def test_usual_kernels_are_written_anew(name: str, make: Any, session: Session) -> None:
     args, reference, body, grid, sizes, schedule = CASES[name]
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=sizes, more=MORE.get(name, ""), block=64)
-    assert {one.removeprefix("synthesis:").startswith(schedule) for one in judged_right(session, kernel)} == {True}
+    assert {one.removeprefix("synthesis:").startswith(schedule) for one in assert_judged_right(session, kernel)} == {
+        True
+    }
 
 
 def test_a_loop_over_each_result_carries_no_vector_beside_numbers(make: Any, tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_padding_to_a_multiple_is_right(make: Any, session: Session) -> None:
     )
     reference = "def reference(x, n):\n    p = np.pad(x, (0, -n % 8))\n    return sum(p[k::8] for k in range(8))"
     kernel, _ = make(args, reference, body=body, sizes="{ n = 300 }, { n = 37 }, { n = 1 }", grid="cdiv(n, 8 * block)")
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)
 
 
 def test_a_dictionary_as_result_is_refused_by_name(tmp_path: Path, session: Session) -> None:
@@ -276,7 +278,7 @@ def test_blocks_add_to_an_output_that_is_cleared(reference: str, value: str, mak
     found = schedules_for(kernel, contract, Path(kernel.unit.path).parent)
     assert ("total-atomic" in found) is bool(value)
     if value:
-        judged_right(session, kernel)
+        assert_judged_right(session, kernel)
 
 
 def test_blocks_count_in_32_bits(make: Any, session: Session) -> None:
@@ -287,7 +289,7 @@ def test_blocks_count_in_32_bits(make: Any, session: Session) -> None:
     text = next(kernels_for(trace(contract, Path(kernel.unit.path).parent), kernel, contract))
     assert text.schedule == "total-atomic"
     assert "long long value" not in text.helpers
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)
 
 
 @pytest.mark.parametrize(
@@ -304,4 +306,4 @@ def test_rows_of_a_transposed_array_are_read_as_columns(reference: str, step: st
     sizes = "{ m = 300, n = 90 }, { m = 7, n = 1 }"
     kernel, contract = make(args, reference, sizes=sizes, body=body, grid="cdiv(n, 128)")
     assert schedules_for(kernel, contract, Path(kernel.unit.path).parent) == ["columns"]
-    judged_right(session, kernel)
+    assert_judged_right(session, kernel)

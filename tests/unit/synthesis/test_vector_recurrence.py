@@ -11,7 +11,7 @@ from kernelmate.session.writing import why_not_written, write_kernel
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.conftest import Make
-from tests.unit.synthesis.judging import judged_right, schedules_for
+from tests.unit.synthesis.judging import assert_judged_right, schedules_for
 from tests.unit.synthesis.test_new_kernels import request_for
 
 HEAD = "import numpy as np\n\n\n"
@@ -319,7 +319,7 @@ def test_a_block_replaces_the_state_that_it_began_with(make: Make, session: Sess
     sizes = "{ b = 3, t = 4, d = 12 }, { b = 2, t = 1, d = 5 }, { b = 1, t = 1, d = 1 }"
     args = IN_PLACE | dict.fromkeys(("b", "t", "d"), "int32")
     kernel, _ = make(args, reference, sizes=sizes, grid="b", block=32, body=NETWORK, more='shared = "4 * d"')
-    assert judged_right(session, kernel) == ["synthesis:recurrence-vectors-4"]
+    assert assert_judged_right(session, kernel) == ["synthesis:recurrence-vectors-4"]
 
 
 def test_a_state_that_other_blocks_begin_with_is_not_replaced(make: Make, tmp_path: Path) -> None:

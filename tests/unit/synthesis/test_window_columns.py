@@ -10,7 +10,7 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
-from tests.unit.synthesis.judging import judged_right
+from tests.unit.synthesis.judging import assert_judged_right
 
 MATRIX = {"rows": "int32", "cols": "int32"}
 SIZES = "{ rows = 5, cols = 72 }, { rows = 3, cols = 67 }, { rows = 2, cols = 1 }"
@@ -84,7 +84,7 @@ def kernel_of(make: Any, name: str) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right(name: str, make: Any, session: Session) -> None:
     kernel, _ = kernel_of(make, name)
-    assert "synthesis:windows-columns" in judged_right(session, kernel)
+    assert "synthesis:windows-columns" in assert_judged_right(session, kernel)
 
 
 def test_a_strip_is_loaded_in_packs_of_which_the_first_lies_before_the_window(make: Any, tmp_path: Path) -> None:
