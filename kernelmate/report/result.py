@@ -32,7 +32,7 @@ from kernelmate.report.html import bullets, case_row, code_line, figure_rows, me
 from kernelmate.report.result_charts import NARROW, result_scenes
 from kernelmate.report.stages import stage_parts
 from kernelmate.report.tables import provenance
-from kernelmate.report.versions import all_rows, changed_rows
+from kernelmate.report.versions import all_rows, changed_rows, why_first
 
 NARROW_VERSIONS = 2
 """Number of versions in a narrow chart: the baseline and the candidate in view."""
@@ -259,14 +259,9 @@ def changes(before: Kernel, candidate: Candidate) -> list[str]:
 
 
 def _why_first(optimization: Optimization, number: int) -> list[str]:
-    """Returns the reason that the best candidate is first if others have shorter times; else empty."""
-    best = optimization.candidates[number - 1].verdict.speedup
-    if best is None or number - 1 != optimization.best or optimization.objective.metric != "time":
-        return []
-    others = (one.verdict for one in optimization.candidates if one.verdict.accepted is not False)
-    if not any(other.speedup is not None and other.speedup.median > best.median for other in others):
-        return []
-    return ['<p class="faint">Others have shorter times, by less than the error of these; the simplest is first.</p>']
+    """Returns the reason that the candidate in view is first if it is the best and others have shorter times; else empty."""
+    said = why_first(optimization) if number - 1 == optimization.best else None
+    return [] if said is None else [f'<p class="faint">{text(said)}</p>']
 
 
 def _alternatives(verdict: Verdict) -> list[str]:

@@ -258,7 +258,7 @@ def _key(case: Case) -> tuple[tuple[str, int], ...]:
 
 def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reasons: bool = True) -> Group:
     """Lists candidates in order: author, the objective's figure before and after, result; reasons below."""
-    made = table("#", "author", "asked for", "verdict", right=(0,))
+    made = table("#", "author", "objective", "verdict", right=(0,))
     whys: list[RenderableType] = []
     for index, item in enumerate(judged):
         word, tone = standing(item.verdict)
@@ -298,10 +298,23 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
     if said is not None:
         parts += ["", toned(said, "bad")]
     elif not nothing_wrong(optimization):
+        first = why_first(optimization)
+        parts += ["", Text(first)] if first is not None else []
         parts += ["", *best_view(optimization, baseline)]
     if optimization.notes:
         parts += ["", lines(optimization.notes, "note: ")]
     return parts
+
+
+def why_first(optimization: Optimization) -> str | None:
+    """Returns the reason that the best candidate is first if others have shorter times; None if none has."""
+    if optimization.best is None or optimization.objective.metric != "time":
+        return None
+    best = optimization.candidates[optimization.best].verdict.speedup
+    others = (one.verdict for one in optimization.candidates if one.verdict.accepted is not False)
+    if best is None or not any(one.speedup is not None and one.speedup.median > best.median for one in others):
+        return None
+    return "Others have shorter times, by less than the error of these; the simplest is first."
 
 
 def _worth_telling(optimization: Optimization) -> bool:

@@ -50,7 +50,7 @@ _EACH, _EVERY = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _Dependence:
     """A node, seen from the elements of which a maximum is taken.
 
     Attributes:
@@ -90,13 +90,13 @@ def _is_seen(graph: Graph, extreme: int) -> bool:
     every = list(range(len(graph.nodes[root].shape)))
     for axis in reversed(kept):
         gone.add(every.pop(axis))
-    values: list[_Value] = []
+    values: list[_Dependence] = []
     same = _widened_alike(graph, root)
     for index, node in enumerate(graph.nodes):
         if index in same:
-            values.append(_Value(nan=_EACH, axes=tuple(range(len(node.shape)))))
+            values.append(_Dependence(nan=_EACH, axes=tuple(range(len(node.shape)))))
         elif index == extreme:
-            values.append(_Value(depends=True, axes=tuple(every)))
+            values.append(_Dependence(depends=True, axes=tuple(every)))
         else:
             values.append(_value(node, [values[one] for one in node.args], gone))
     return any(values[one].depends and values[one].nan != _EVERY for one in graph.outputs)
@@ -111,10 +111,10 @@ def _widened_alike(graph: Graph, root: int) -> set[int]:
     return found
 
 
-def _value(node: Node, args: list[_Value], gone: set[int]) -> _Value:
+def _value(node: Node, args: list[_Dependence], gone: set[int]) -> _Dependence:
     depends = any(one.depends for one in args)
     every = any(one.nan == _EVERY for one in args) and all(one.nan == _EVERY for one in args if one.depends)
-    elsewhere = _Value(depends, _EVERY * every, None)
+    elsewhere = _Dependence(depends, _EVERY * every, None)
     match node.op:
         case "map" | "cast":
             return _mapped(node, args, depends, elsewhere)
@@ -122,7 +122,7 @@ def _value(node: Node, args: list[_Value], gone: set[int]) -> _Value:
             (source,) = args
             axes = source.axes
             turned = None if axes is None else tuple(None if one is None else axes[int(one)] for one in node.data)
-            return _Value(depends, source.nan if turned is not None else elsewhere.nan, turned)
+            return _Dependence(depends, source.nan if turned is not None else elsewhere.nan, turned)
         case "reduce" if node.data[0] in ("sum", "prod"):
             (source,) = args
             if source.axes is None:
@@ -130,7 +130,7 @@ def _value(node: Node, args: list[_Value], gone: set[int]) -> _Value:
             axis = int(node.data[1] or 0)
             left = (*source.axes[:axis], *source.axes[axis + 1 :])
             nan = _EVERY if source.nan == _EACH and gone.isdisjoint(left) else source.nan
-            return _Value(depends, nan, left)
+            return _Dependence(depends, nan, left)
         case "gather" | "along" if args[0].axes is not None and not args[1].depends:
             axes, axis = args[0].axes, -1 if node.op == "gather" else int(node.data[0] or 0)
             chosen = (
@@ -138,13 +138,13 @@ def _value(node: Node, args: list[_Value], gone: set[int]) -> _Value:
                 if node.op == "gather"
                 else tuple(None if one == axis else own for one, own in enumerate(axes))
             )
-            return _Value(depends, _EVERY * (args[0].nan == _EVERY), chosen)
+            return _Dependence(depends, _EVERY * (args[0].nan == _EVERY), chosen)
         case "gather" | "take" | "pick" | "along" | "window" | "reshape":
             return elsewhere
-    return _Value(depends, 0, None)
+    return _Dependence(depends, 0, None)
 
 
-def _mapped(node: Node, args: list[_Value], depends: bool, elsewhere: _Value) -> _Value:
+def _mapped(node: Node, args: list[_Dependence], depends: bool, elsewhere: _Dependence) -> _Dependence:
     """Returns the value of an operation on elements at the same places, by NumPy's broadcasting rules."""
     axes: list[int | None] = [None] * len(node.shape)
     aligned = True
@@ -157,5 +157,5 @@ def _mapped(node: Node, args: list[_Value], depends: bool, elsewhere: _Value) ->
     aligned &= len(known) == len({*known})
     passes = "float" in node.dtype and (node.op == "cast" or node.data[0] in _PROPAGATE)
     if not aligned:
-        return elsewhere if passes else _Value(depends, 0, None)
-    return _Value(depends, max((one.nan for one in args), default=0) if passes else 0, tuple(axes))
+        return elsewhere if passes else _Dependence(depends, 0, None)
+    return _Dependence(depends, max((one.nan for one in args), default=0) if passes else 0, tuple(axes))

@@ -106,5 +106,5 @@ def test_what_is_said_to_be_refused_is_refused_by_name(
     assert instruction.split(".")[0] in message
     assert "__" not in message.replace("(__ldg)", "")
     assert any(word in message for word in ("instead", "--backend cuda", "remove it"))
-    refused = "".join(row[1] for row in rows("What is refused"))
+    refused = "".join(row[1] for row in rows("Unsupported features"))
     assert f"`{instruction.split('.')[0]}" in refused or instruction.split()[0].rstrip(";") in refused
