@@ -98,7 +98,7 @@ def test_rows_that_do_not_fit_into_shared_memory_are_refused(make: Any, tmp_path
 def test_rows_may_be_replaced_in_place(make: Any, tmp_path: Path) -> None:
     args = {name: entry for name, entry in ARGS.items() if name != "y"} | {"x": "inout float32[rows, cols]"}
     text = first(*make(args, NETWORK, sizes=SIZES), tmp_path).definition
-    assert re.search(r"x\[static_cast<size_t>\(first_row \+ r\) \* cols \+ col\] = x\[.*\] \+ sums\[r\];", text)
+    assert re.search(r"x\[static_cast<size_t>\(first_row \+ r\) \* cols \+ col\] =\s+x\[.*\] \+ sums\[r\];", text)
     other = "def reference(x, w1, w2):\n    return x[:, ::-1] + np.maximum(x @ w1, 0) @ w2"
     with pytest.raises(Refused):
         first(*make(args, other, sizes=SIZES), tmp_path)
