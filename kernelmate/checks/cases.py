@@ -71,6 +71,9 @@ _OF_A_GUESS_TEXTS: dict[Severity, str] = {
 REPEATED_LARGE_ELEMENTS = 1 << 22
 """Maximum number of elements over all arrays at which a large case is launched twice in the emulator, in seconds."""
 
+MOST_SUGGESTED = 1 << 28
+"""Thread-instructions of a launch in the emulator at a size that only the version's text or code suggests: a second or two."""
+
 
 class CaseJudge:
     """Judges sizes one after another.
@@ -137,7 +140,8 @@ class CaseJudge:
                     if not self.oracle.large(size) and size_allowed(self.bench.version.contract, size):
                         given = self.oracle.inputs(size, shot)
                         longest = None if self._asked_for(one) else self.oracle.known_longest(size, shot)
-                        yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
+                        most = MOST_SUGGESTED if one.selected else None
+                        yield self.bench.launch(size, shot, given, count=count, others_longest=longest, most=most)
 
     def _asked_for(self, tried: PlannedSize) -> bool:
         """Returns True for a large generated size that only the version's text suggested."""
@@ -184,7 +188,7 @@ class CaseJudge:
         """
         record = CaseRecord(tried.size, tried.origin, once=tried.once)
         for shot, count in self._shots(tried, number):
-            seen = self._launch(record, shot, count=count, bounded=not self._asked_for(tried))
+            seen = self._launch(record, shot, tried, count=count)
             if seen is not None:
                 record.seen.append(seen)
             if self.bench.over or (seen is not None and seen.outcome.errors and seen.weight == "error"):
@@ -218,7 +222,9 @@ class CaseJudge:
         answer = self.oracle.answer(record.size, shot, given, theirs)
         return KeptLaunch(self.bench.run(record.size, shot, given), answer)
 
-    def _launch(self, record: CaseRecord, shot: PlannedLaunch, *, count: bool, bounded: bool) -> ObservedLaunch | None:
+    def _launch(
+        self, record: CaseRecord, shot: PlannedLaunch, tried: PlannedSize, *, count: bool
+    ) -> ObservedLaunch | None:
         """Makes one launch; returns None if the launch is not required to work, or if no launch is possible."""
         size = record.size
         self.baseline_ran = False
@@ -235,14 +241,16 @@ class CaseJudge:
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
         # A version that suits small sizes need not be fast at a large one that only its text suggested.
-        outcome = self.bench.run(size, shot, given, count=count, others_longest=longest if bounded else None)
+        bound = None if self._asked_for(tried) else longest
+        most = MOST_SUGGESTED if tried.selected else None
+        outcome = self.bench.run(size, shot, given, count=count, others_longest=bound, most=most)
         if not self._compared:
             mine = self.oracle.learn(self.bench, size, shot, outcome)
             instead = self._settling.instead(size, shot, mine, plainly=plainly)
             if instead is not None:
                 self._note_findings(record, outcome, "warning", frozenset())
                 record.seen.append(_as_stress(outcome, answer))
-                return self._launch(record, replace(shot, style=instead), count=count, bounded=bounded)
+                return self._launch(record, replace(shot, style=instead), tried, count=count)
         if count:
             record.counted = outcome.result
         if shot.misalign and not self._compared and outcome.errors and not self.bench.hung:

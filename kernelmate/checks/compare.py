@@ -63,11 +63,14 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
         ratio = _in_tolerances(got, want, got == rounded, absolute, allowed)
         wrong, there = ratio > 1, wide(got)
         finite = np.isfinite(there) & np.isfinite(wide(rounded))
+    endless = wrong & ~finite
+    not_finite = bool(endless.any())
     return Difference(
         argument,
         largest,
-        _first(argument, wrong, want, there),
-        not_finite=bool((wrong & ~finite).any()),
+        # The element that is shown is one of those that name the cause.
+        _first(argument, endless if not_finite else wrong, want, there),
+        not_finite=not_finite,
         coarse=coarse is not None and bool(wrong.any() and (finite & (absolute <= coarse))[wrong].all()),
     )
 

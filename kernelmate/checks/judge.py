@@ -16,29 +16,23 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.checks.canonical import canonical
-from kernelmate.checks.capacity import further_sizes, scratch_sizes, unlaunchable_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin, never_read, printed
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import assumed_divisibility, causes_of, divisibility_sentence, size_text
-from kernelmate.checks.code_inputs import suggested_styles, with_styles
-from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.findings import lines_placed, message_placed, placed, ranked
 from kernelmate.checks.guard_findings import code_findings, later_findings
-from kernelmate.checks.guards import assumptions, far_indices, persistent_variables, surroundings
+from kernelmate.checks.guards import assumptions, far_indices, persistent_variables
 from kernelmate.checks.inputs import only_written
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
 from kernelmate.checks.placing import reference_bench
 from kernelmate.checks.precision import Array
-from kernelmate.checks.size_plan import PlannedSize, check_memory, selected_sizes, tried_sizes
-from kernelmate.checks.sizes import holding_size
+from kernelmate.checks.size_choice import chosen_sizes, smaller_size
+from kernelmate.checks.size_plan import PlannedSize, check_memory
 from kernelmate.checks.stages import StageJudge
-from kernelmate.checks.styles import COUNTED, LARGEST_SUMS, narrow_inputs
-from kernelmate.checks.sums import counter_sizes, saturating_sizes
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer, compared
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of
-from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
@@ -65,9 +59,6 @@ TIMING_STAGE = "timing"
 
 KEPT_BYTES = 1 << 30
 """Bytes of arrays kept for timing; other arrays are made again."""
-
-LONGEST_OWN_S = 2.0
-"""Seconds that one evaluation of the reference may take at a larger generated size."""
 
 OWN_SIZES_WITHIN = 0.5
 """Fraction of the verdict's time limit after which no further generated size is launched."""
@@ -142,7 +133,8 @@ class _Judge:
 
     def foresee(self) -> list[PlannedSize]:
         """Returns the sizes to judge, and announces their launches to the backend."""
-        sizes = self._sizes(self.task.sizes or self.contract.sizes)
+        sizes, left_out = chosen_sizes(self.task, self.oracle, self.cases, self.conditions, compared=self.compared)
+        self.reasons += left_out
         self.cases.foresee(sizes)
         return sizes
 
@@ -221,47 +213,6 @@ class _Judge:
             self.reasons.append(divisibility_sentence(found, self.records))
         return found
 
-    def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:
-        if not self.task.own_sizes:
-            return [PlannedSize(size, "contract") for size in listed]
-        conditions = self.conditions if self.compared else ()
-        taken = surroundings.dependence(self.version, self.contract)
-        sizes, beyond = tried_sizes(
-            self.contract, listed, self.task.seed, conditions, aligned=taken is not None and taken.aligned
-        )
-        self.reasons.extend(beyond)
-        narrow = narrow_inputs(self.contract) if self.compared else ()
-        holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
-        more = [] if holding is None else [holding]
-        more += scratch_sizes(self.version, self.task.baseline, listed)
-        sizes += [PlannedSize(size, "own") for size in more]
-        if self.compared and self.task.baseline is not None:
-            known = [one.size for one in sizes]
-            found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
-            found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
-            sizes += selected_sizes(found)
-            styles = suggested_styles(
-                self.contract, self.version, self.task.baseline, self.cases.varied_scalars, self.cases.wide_scalars
-            )
-            sizes = with_styles(self.contract, sizes, styles, self.cases.may_try)
-        sizes = [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
-        if self.compared and self.task.baseline is not None:
-            counted = counter_sizes(self.contract, listed, self.version, self.task.baseline)
-            sizes += [PlannedSize(size, "own", once=True, styled=False, styles=COUNTED) for size in counted]
-            summed = saturating_sizes(self.contract, listed, self.version, self.task.baseline)
-            sizes += [PlannedSize(size, "own", once=True, styled=False, styles=LARGEST_SUMS) for size in summed]
-            unlaunched = unlaunchable_sizes(self.contract, listed, self.version, self.task.baseline)
-            sizes += [PlannedSize(size, "own", once=True, styled=False) for size in unlaunched]
-        return sizes
-
-    def _slow(self, size: Size) -> bool:
-        """Returns True, and adds the reason, if a larger generated size is skipped for its slow reference."""
-        seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
-        if seconds <= LONGEST_OWN_S:
-            return False
-        self.reasons.append(f"{size_text(size)} was not tried: its reference would take about {seconds:.0f} s")
-        return True
-
     def _short_of_time(self, size: Size) -> bool:
         """Returns True, and adds the reason, if generated sizes must be skipped to finish in time."""
         limit, spent = self.task.timeout_s, time.monotonic() - self.began
@@ -298,7 +249,7 @@ class _Judge:
                 self.reasons.append(f"not tried at {size_text(size)}, where the reference fails: {error.message}")
             return
         except EmulationTooLarge as error:
-            self._too_large(size, origin, error)
+            self._too_large(tried, number, error)
             return
         self.records.append(record)
         for noted in record.noted:
@@ -308,12 +259,20 @@ class _Judge:
         self.records.append(CaseRecord(size, origin, launched=False))
         self._add(code, "error", f"at {size_text(size)}: {message}")
 
-    def _too_large(self, size: Size, origin: Origin, error: EmulationTooLarge) -> None:
+    def _too_large(self, tried: PlannedSize, number: int, error: EmulationTooLarge) -> None:
+        size, origin = tried.size, tried.origin
         baseline, mine = self.cases.baseline_longest, error.longest_thread
         if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
             more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
             self._refused(size, FindingCode.HANG, f"{error} By then {more}", origin)
             self.ended = True
+            return
+        if tried.selected:
+            less = smaller_size(self.contract, size, [record.size for record in self.records])
+            if less is None:
+                self.reasons.append(f"not tried at {size_text(size)}: {error}")
+            else:
+                self._case(tried._replace(size=less), number)
             return
         if origin == "own":
             self.ended = mine is not None  # it reached the limit, and would do so again

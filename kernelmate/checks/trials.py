@@ -252,14 +252,22 @@ class Bench:
         return self._seen(size, LaunchOutcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
 
     def run(
-        self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
+        self,
+        size: Size,
+        shot: PlannedLaunch,
+        given: Arrays,
+        *,
+        count: bool = False,
+        others_longest: int | None = None,
+        most: int | None = None,
     ) -> LaunchOutcome:
         """Launch once on `given`, with poisoned outputs.
 
         `others_longest` is the number of instructions of the baseline's longest thread; a thread that executes
-        `HUNG_FACTOR` times as many counts as hung.
+        `HUNG_FACTOR` times as many counts as hung. `most` is the number of thread-instructions that the launch may take
+        in the emulator, if it is fewer than usual.
         """
-        run = self.launch(size, shot, given, count=count, others_longest=others_longest)
+        run = self.launch(size, shot, given, count=count, others_longest=others_longest, most=most)
         return self._seen(size, LaunchOutcome(shot, given, self._module.run(run)))
 
     def _seen(self, size: Size, outcome: LaunchOutcome) -> LaunchOutcome:
@@ -270,7 +278,14 @@ class Bench:
         return replace(outcome, result=replace(outcome.result, arrays=arrays))
 
     def launch(
-        self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
+        self,
+        size: Size,
+        shot: PlannedLaunch,
+        given: Arrays,
+        *,
+        count: bool = False,
+        others_longest: int | None = None,
+        most: int | None = None,
     ) -> Run:
         """Returns the `Run` that `run` launches."""
         contract = self.version.contract
@@ -294,7 +309,7 @@ class Bench:
             shot.schedule,
             self._task.step_limit,
             count and self._task.count,
-            total_limit=self._task.instruction_limit,
+            total_limit=min(self._task.instruction_limit, most or self._task.instruction_limit),
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,
             wary=shot.style.wary or bool(shot.style.given) or shot.style.name == "integers",

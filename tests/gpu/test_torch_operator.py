@@ -134,7 +134,10 @@ def test_gradients_on_the_gpu_are_those_of_torch(operator: Callable[..., ModuleT
 def test_it_follows_pending_work_of_the_current_stream(operator: Callable[..., ModuleType]) -> None:
     swiglu = operator(str(EXAMPLES / "swiglu.cu")).swiglu
     one = torch.ones(1 << 20, device="cuda")
+    # Loaded before the wait: the driver loads a kernel at its first launch, once the GPU has nothing left to do.
     swiglu(one, one)
+    late = torch.zeros_like(one)
+    late += 3
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         # Memory for the stream: what the driver allocates may wait for the kernels before it.

@@ -356,7 +356,7 @@ class Launch:
     def _check_size(self, number: int, tally: Tally) -> None:
         """Refuses early what would clearly exceed the limit, judging by the pace of the first batches."""
         done = number + 1
-        if done in {16, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
+        if done in {4, 16, 64, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
             raise self._too_large()
 
     def _check_batches(self) -> None:
