@@ -1,8 +1,11 @@
-"""Turns of several suggesters in one search: the one that has taken the least time so far is asked next."""
+"""Turns of several suggesters in one search: the one that has cost the least so far is asked next.
+
+Costs are estimates and not measured, so that equal seeds give equal searches.
+"""
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,6 +14,11 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.suggest.base import Pause, Suggester, SuggestRequest
 
 Steps: TypeAlias = "Iterator[Candidate | Pause]"
+
+QUICK, FULL, SLOW = 1, 4, 12
+"""Estimated costs of a quick evaluation, of a verdict, and of one on a kernel that the emulator has no native code for."""
+
+_TENSOR_CORES = re.compile(r"\b(?:w?mma|wgmma|ldmatrix)(?:\.|_|\b|::)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +36,11 @@ class AskedSuggesters:
 
 @dataclass(slots=True)
 class _Turns:
-    """One suggester: its steps, None before it is first asked, and the seconds that it and its candidates took."""
+    """One suggester: its steps, None before it is first asked, and the estimated cost of its evaluations so far."""
 
     suggester: Suggester
     steps: Steps | None = None
-    used_s: float = 0.0
+    used: int = 0
     waits: bool = False
     failure: str | None = None
     ended: bool = False
@@ -42,26 +50,23 @@ def ask_in_turns(
     suggesters: Iterable[Suggester],
     request: SuggestRequest,
     judge: Callable[[Candidate], Judged],
-    clock: Callable[[], float] = time.monotonic,
 ) -> AskedSuggesters:
     """Judges the candidates of all suggesters until they end or the request is stopped.
 
     A suggester whose candidates take long, such as kernels for tensor cores, does not keep the others waiting: after each of
-    its candidates and pauses, the suggester that has taken the least time is asked. A suggester that fails costs none of the
+    its candidates and pauses, the suggester with the least cost is asked, the first of several. A suggester that fails costs none of the
     others' candidates. One that waits for the others is asked again once they have ended.
     """
     all_ = [_Turns(one) for one in suggesters]
     open_ = list(all_)
     while open_:
         ready = [one for one in open_ if not one.waits] or open_
-        turn = min(ready, key=lambda one: one.used_s)
+        turn = min(ready, key=lambda one: one.used)
         if turn.steps is None and request.stop():
             open_.remove(turn)
             continue
-        began = clock()
         if not _taken(turn, request, judge):
             open_.remove(turn)
-        turn.used_s += clock() - began
     return AskedSuggesters(tuple(_notes(all_)), tuple(one.suggester.name for one in all_ if not one.ended))
 
 
@@ -75,6 +80,7 @@ def _taken(turn: _Turns, request: SuggestRequest, judge: Callable[[Candidate], J
             if request.stop():
                 return False
             judge(step)
+        turn.used += cost_of(step)
     except Exception as error:  # noqa: BLE001 -- one suggester's bug must not cost the others' candidates
         turn.failure = f"{turn.suggester.name} failed: {type(error).__name__}: {error}"
         turn.ended = True
@@ -83,6 +89,13 @@ def _taken(turn: _Turns, request: SuggestRequest, judge: Callable[[Candidate], J
     # A suggester that ends because the request was stopped may have had more to propose.
     turn.ended = step is None and not request.stop()
     return step is not None
+
+
+def cost_of(step: Candidate | Pause | None) -> int:
+    """Returns the estimated cost of the evaluation that a step stands for."""
+    if not isinstance(step, Candidate):
+        return QUICK if step is Pause.OTHERS_MAY else 0
+    return SLOW if _TENSOR_CORES.search(step.kernel.source) else FULL
 
 
 def steps_of(suggester: Suggester, request: SuggestRequest) -> Steps:
