@@ -268,8 +268,9 @@ class _Judge:
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
         self.reasons.append(
-            f"sizes of our own from {size_text(size)} on were not tried: {spent:.0f} s of the {limit:g} s that a verdict "
-            "may take (--timeout, or timeout_s in the settings) were gone"
+            f"sizes beyond the contract's, from {size_text(size)} on, were not tried: the verdict had taken {spent:.0f} s, and "
+            f"after {OWN_SIZES_WITHIN * limit:.0f} s no further size is begun, so that it ends within {limit:g} s (--timeout, or "
+            "timeout_s in the settings)"
         )
         return True
 

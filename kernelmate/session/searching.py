@@ -326,12 +326,8 @@ class Search:
         """Returns the context with a time limit for one evaluation that leaves the steps after it their time."""
         first = not self._judged and not self._evaluated_quickly
         allowed_s = self.budget.allowed_s(*after, first=first)
-        if allowed_s is None or allowed_s >= context.timeout_s:
-            self._limit_s = None
-            return context
         self._limit_s = allowed_s
-        quick_s = allowed_s if context.quick_timeout_s is None else min(allowed_s, context.quick_timeout_s)
-        return replace(context, timeout_s=allowed_s, quick_timeout_s=quick_s)
+        return context if allowed_s is None else replace(context, ends_s=allowed_s)
 
     def _is_cut(self, candidate: Candidate, verdict: Verdict) -> bool:
         """Returns True, and records the version, if its evaluation was ended because the search's time was over."""
