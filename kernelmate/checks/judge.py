@@ -126,7 +126,9 @@ class _Judge:
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
-        self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
+        self.cases = CaseJudge(
+            bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance, written=task.written
+        )
         self.backend, self.baseline = backend, baseline
         self.stages = StageJudge(task, progress) if self.version.contract.stages else None
         if self.stages is not None:
@@ -268,9 +270,7 @@ class _Judge:
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
         self.reasons.append(
-            f"sizes beyond the contract's, from {size_text(size)} on, were not tried: the verdict had taken {spent:.0f} s, and "
-            f"after {OWN_SIZES_WITHIN * limit:.0f} s no further size is begun, so that it ends within {limit:g} s (--timeout, or "
-            "timeout_s in the settings)"
+            f"sizes from {size_text(size)} on were not tried: the verdict had taken {spent:.0f} s, over half of its limit (--timeout)"
         )
         return True
 

@@ -86,6 +86,7 @@ class JudgingContext:
         ends_s: seconds after which the worker is ended even if a limit of the version is longer; None for no such limit.
         variants: False leaves out builds with other options, which take most of a heavy kernel's verdict on a GPU.
         against: computations of libraries that versions are timed beside.
+        written: True for a kernel that was written from its reference and that has no baseline.
     """
 
     kernel: Kernel
@@ -108,6 +109,7 @@ class JudgingContext:
     ends_s: float | None = None
     variants: bool = True
     against: tuple[Computation, ...] = ()
+    written: bool = False
 
     @property
     def target(self) -> Target:
@@ -354,6 +356,7 @@ class JudgingContext:
             # With a GPU, a disassembler would take longer than everything else.
             executed=self.executed and (self.backend == "emulator" or self.profile),
             against=self.against,
+            written=self.written and baseline is None,
         )
 
     def _whole(self, prepared: Prepared, baseline: Trial | None, *, alone: bool) -> JudgeTask:
