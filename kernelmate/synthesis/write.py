@@ -10,6 +10,7 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.angles import within_a_turn
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.components import PLACES, with_terms
+from kernelmate.synthesis.diagonals import diagonals_first
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, pruned
@@ -35,6 +36,7 @@ from kernelmate.synthesis.plan import (
 )
 from kernelmate.synthesis.prefixes import with_scans
 from kernelmate.synthesis.schedules import (
+    added_results,
     apart,
     assigned,
     attention,
@@ -181,13 +183,14 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool) -
             raise
 
 
-def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKernel]:
+def _kernels(graph: Graph, text: KernelText, *, new: bool = False) -> Iterator[WrittenKernel]:
     """Yields the kernels for a context of their text, as `kernels_for`."""
     of_bits = any(node.op == "reduce" and node.data[0] in BITWISE for node in graph.nodes)
     if of_bits:
         yield from _of_bits(graph, text)
         return
     others = [regrouped(graph), slices_first(graph, text.contract), with_split_axes(graph, text.contract)]
+    others.append(diagonals_first(graph))
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [
         partial(_of_numbers, one) for one in (graph, *others) if one is not None
     ]
@@ -200,6 +203,7 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
         scanned = within_rows and any(node.op == "window" for node in graph.nodes)
         ways += [partial(window_scan.written, without_neutral(graph))] * scanned
         ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
+    ways.append(partial(added_results.written, graph, writer=_kernels))
     try:
         yield from _first(ways, text)
     except MissingSize:
