@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.angles import within_a_turn
@@ -189,12 +189,18 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool = False) -> Iterator[W
     if of_bits:
         yield from _of_bits(graph, text)
         return
-    others = [regrouped(graph), slices_first(graph, text.contract), with_split_axes(graph, text.contract)]
-    others.append(diagonals_first(graph))
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [
-        partial(_of_numbers, one) for one in (graph, *others) if one is not None
+    others = [
+        cache(one)
+        for one in (
+            partial(regrouped, graph),
+            partial(slices_first, graph, text.contract),
+            partial(with_split_axes, graph, text.contract),
+            partial(diagonals_first, graph),
+        )
     ]
-    ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
+    for writer in (_of_numbers, _staged):
+        ways += [partial(writer, graph), *(partial(_of_another_form, one, writer) for one in others)]
     if new:
         ways += [partial(vector_recurrence.staged, graph), partial(_masked, graph)]
     loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
@@ -210,6 +216,18 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool = False) -> Iterator[W
         raise
     except Refused as reason:
         yield from _in_one_block(graph, text.again(), reason)
+
+
+def _of_another_form(
+    make: Callable[[], Graph | None],
+    writer: Callable[[Graph, KernelText], Iterator[WrittenKernel]],
+    text: KernelText,
+) -> Iterator[WrittenKernel]:
+    """Yields kernels of a graph in another form, which is made only once the forms before it are refused."""
+    graph = make()
+    if graph is None:
+        raise Refused("the reference has no other form")
+    yield from writer(graph, text)
 
 
 def _in_one_block(graph: Graph, text: KernelText, reason: Refused) -> Iterator[WrittenKernel]:
