@@ -88,7 +88,9 @@ def _sum_of(graph: Graph, kernel: KernelText, name: str) -> tuple[int, str]:
 
 def _behind(graph: Graph, node: Node) -> Node:
     """Returns the node behind views and casts between floats, which do not change a sum."""
-    while node.op == "view" or (node.op == "cast" and graph.nodes[node.args[0]].dtype.startswith("float")):
+    while node.op == "view" or (
+        node.op == "cast" and {node.dtype[:5], graph.nodes[node.args[0]].dtype[:5]} == {"float"}
+    ):
         node = graph.nodes[node.args[0]]
     return node
 
