@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from kernelmate.checks.size_runs import tables_of
 from kernelmate.checks.sizes import KEPT, MOST_THREADS, key_of, threads_at, usable
@@ -185,8 +184,7 @@ def _table_entries(ptx: str) -> set[int]:
 def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Version, baseline: Version) -> list[Size]:
     """Returns for each name a size at which the baseline can be launched and the version cannot; none for most versions.
 
-    Its grid is over a limit there, as of 65535 blocks in y, or has no blocks. Blocks in z are not counted, since those of a
-    batch lie there. The sizes are not launched, so they may be far larger than others, but for those at which no GPU's
+    Its grid is over a limit there, as of 65535 blocks in y or z, or has no blocks. The sizes are not launched, so they may be far larger than others, but for those at which no GPU's
     memory holds the arrays with the largest listed values of the other names.
 
     Args:
@@ -215,7 +213,7 @@ def unlaunchable_sizes(contract: Contract, listed: Sequence[Size], version: Vers
 
 def _launchable(contract: Contract, size: Size) -> bool:
     try:
-        return launch_shape(replace(contract, grid=contract.grid[:2]), size).blocks > 0
+        return launch_shape(contract, size).blocks > 0
     except ContractError:
         return False
 

@@ -84,6 +84,7 @@ class CaseJudge:
         compared: True with a baseline, so that its mistakes can be distinguished from the candidate's.
         keep_bytes: bytes of arrays that listed sizes may keep for timing.
         glance: True to make only the first launch of each size.
+        written: True for a version that was written from the reference, which binds its NaN too.
 
     Attributes:
         baseline_ran: True if the baseline finished the last launch.
@@ -91,12 +92,20 @@ class CaseJudge:
     """
 
     def __init__(
-        self, bench: Bench, oracle: Oracle, *, compared: bool, keep_bytes: int = 0, glance: bool = False
+        self,
+        bench: Bench,
+        oracle: Oracle,
+        *,
+        compared: bool,
+        keep_bytes: int = 0,
+        glance: bool = False,
+        written: bool = False,
     ) -> None:
         self.bench, self.oracle, self.contract = bench, oracle, oracle.contract
         self._compared = compared
         self._keep_bytes = keep_bytes
         self._glance = glance
+        self._written = written and not compared
         self._alone = False
         self._settling = InputSelection(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
@@ -269,6 +278,8 @@ class CaseJudge:
                 return self.oracle.answer(size, shot, given, theirs) if again else None
 
             record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
+        if self._written and shot.style.plants_nan and answer is not None and not outcome.stopped:
+            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find_of_reference(outcome, answer))
         return replace(self._seen(record, outcome, settled, baseline_right, weight), guessed=guessed)
 
     def _seen(

@@ -117,7 +117,9 @@ class _Judge:
         self.contract = self.oracle.contract
         self.compared = baseline is not None
         keep = KEPT_BYTES if backend.name == "cuda" else 0
-        self.cases = CaseJudge(bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance)
+        self.cases = CaseJudge(
+            bench, self.oracle, compared=self.compared, keep_bytes=keep, glance=task.glance, written=task.written
+        )
         self.backend, self.baseline = backend, baseline
         self.stages = StageJudge(task, progress) if self.version.contract.stages else None
         if self.stages is not None:
@@ -219,8 +221,7 @@ class _Judge:
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
         self.reasons.append(
-            f"sizes of our own from {size_text(size)} on were not tried: {spent:.0f} s of the {limit:g} s that a verdict "
-            "may take (--timeout, or timeout_s in the settings) were gone"
+            f"sizes from {size_text(size)} on were not tried: the verdict had taken {spent:.0f} s, over half of its limit (--timeout)"
         )
         return True
 

@@ -234,10 +234,11 @@ def estimate(launch: LaunchFacts, fit: Fit) -> Breakdown:
     rounds = _rounds(target, shape, launch.occupancy)
     warm = dict(parts)
     warm["dram"] = moved.dram_warm / bandwidth
-    warm["latency"] = rounds * _warp_clocks(launch, fit, warm=True) / per_clock
+    longer = _rounds_of_long_threads(launch, rounds)
+    warm["latency"] = _latency_clocks(launch, fit, rounds, longer, warm=True) / per_clock
     cold = dict(parts)
     cold["dram"] = moved.dram_cold / bandwidth
-    cold["latency"] = rounds * _warp_clocks(launch, fit, warm=False) / per_clock
+    cold["latency"] = _latency_clocks(launch, fit, rounds, longer, warm=False) / per_clock
     return Breakdown(warm, cold, fit.launch_floor, rounds, launch.occupancy, moved, launch.mix, fit)
 
 
@@ -257,6 +258,30 @@ def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
     resident = max(fits.blocks_per_sm, 1)
     on_busiest = -(-max(shape.blocks, 1) // target.sms)
     return -(-on_busiest // resident)
+
+
+LONG_THREAD = 4.0
+"""Instructions of the longest thread, relative to the average one, up to which all threads are taken to be equal.
+
+Guards, tails and rows of unequal length are below it; sections of one thread, such as a loop over a row by thread 0, far above.
+"""
+
+
+def _rounds_of_long_threads(launch: LaunchFacts, rounds: int) -> float:
+    """Returns what threads that execute far more than others add to the waves of blocks, in paths of the average thread.
+
+    A wave takes as long as its longest thread. All instructions of the launch suffice for a limited number of blocks with
+    such a thread, so that a single long thread in the grid lengthens one wave only.
+    """
+    longest, total, shape = launch.result.longest_thread, launch.result.ptx_instructions, launch.shape
+    if not longest or not total:
+        return 0.0
+    ratio = longest * shape.blocks * shape.threads / total
+    if ratio <= LONG_THREAD:
+        return 0.0
+    together = max(launch.occupancy.blocks_per_sm, 1) * launch.target.sms
+    waves = min(rounds, max(1.0, min(total / longest, shape.blocks) / together))
+    return waves * (ratio - LONG_THREAD)
 
 
 def _l2_per_clock(target: Target, fit: Fit) -> float:
@@ -339,8 +364,14 @@ def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
     }
 
 
+def _latency_clocks(launch: LaunchFacts, fit: Fit, rounds: int, longer: float, *, warm: bool) -> float:
+    """Returns the clock cycles of all waves of blocks, with `longer` further paths of the average thread."""
+    path = _warp_clocks(launch, fit, warm=warm)
+    return (rounds + longer) * path + rounds * fit.block_start
+
+
 def _warp_clocks(launch: LaunchFacts, fit: Fit, *, warm: bool) -> float:
-    """Returns clock cycles from a block's start to its end if it had the SM to itself: the path of an average thread."""
+    """Returns clock cycles of the path of an average thread of a block that has the SM to itself."""
     shape, mix, moved = launch.shape, launch.mix, launch.traffic
     threads = max(shape.blocks * shape.threads, 1)
     l2_hits = moved.l2_hits if warm else _cold_l2_hits(moved)
@@ -359,7 +390,7 @@ def _warp_clocks(launch: LaunchFacts, fit: Fit, *, warm: bool) -> float:
         + mix.work.get("sfu", 0.0) * fit.sfu_latency
         + mix.work.get("barrier", 0.0) * (fit.barrier_latency + fit.barrier_per_warp * warps)
     )
-    return clocks / threads + fit.block_start
+    return clocks / threads
 
 
 def _cold_l2_hits(moved: Traffic) -> float:

@@ -97,6 +97,8 @@ class JudgeTask:
         count: count the memory requests of listed launches; with a GPU backend the emulator does the counting.
         glance: make only the first launch of each size. A wrong candidate is then recognised, a right one is not yet
             proved; only the first size is timed, and only with a warm L2.
+        written: the candidate was written from the reference and has no baseline, so that it must give NaN where the
+            reference does.
         against: computations that are timed beside the candidate at the headline size (cuda).
     """
 
@@ -120,6 +122,7 @@ class JudgeTask:
     count: bool = True
     glance: bool = False
     twins: tuple[BuildVariant, ...] = ()
+    written: bool = False
     against: tuple[Computation, ...] = ()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +46,26 @@ def roofline_view(placed: Roofline, hardware: HardwareProfile | None = None) -> 
         hardware: its hardware counters; measured DRAM bytes are shown beside the minimum.
     """
     return Group(_roofs(placed, hardware), Text(bound_words(placed)))
+
+
+def under_one_roof(placed: Sequence[Roofline]) -> list[Roofline]:
+    """Returns versions of one kernel with `cold` and `warm` as fractions of the same roof, the least work of them all.
+
+    A version that moves or computes more than another needs a longer time at peak for the same result. By its own work it
+    would come nearer to its roof than a faster version that has less to do.
+    """
+    floors = {
+        "cold": [one.cold * one.cold_us for one in placed if one.cold is not None and one.cold_us is not None],
+        "warm": [one.warm * one.warm_us for one in placed if one.warm is not None and one.warm_us is not None],
+    }
+    return [
+        replace(
+            one,
+            cold=None if one.cold is None or one.cold_us is None else min(floors["cold"]) / one.cold_us,
+            warm=None if one.warm is None or one.warm_us is None else min(floors["warm"]) / one.warm_us,
+        )
+        for one in placed
+    ]
 
 
 def bound_words(placed: Roofline) -> str:

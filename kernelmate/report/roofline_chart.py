@@ -21,7 +21,14 @@ from kernelmate.report.chart import (
     marker,
     safe,
 )
-from kernelmate.report.roofline import PRECISION_WORDS, SOURCE_WORDS, bound_words, flop_words, share_words
+from kernelmate.report.roofline import (
+    PRECISION_WORDS,
+    SOURCE_WORDS,
+    bound_words,
+    flop_words,
+    share_words,
+    under_one_roof,
+)
 from kernelmate.report.words import byte_words, number, time_words
 
 ORANGE, GREEN, PURPLE = "#E69F00", "#009E73", "#CC79A7"
@@ -207,11 +214,15 @@ def _log(low: float, high: float) -> list[float]:
 
 
 def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Returns a chart of the fraction of its roof that each version reaches, with a cold and a warm L2.
+    """Returns a chart of the fraction of the roof that each version reaches, with a cold and a warm L2.
+
+    The roof is that of the least work among the versions.
 
     The result is None if unknown.
     """
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
+    together = under_one_roof([line for _, line in placed])
+    placed = [(shown, line) for (shown, _), line in zip(placed, together, strict=True)]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
     if not known:
         return None

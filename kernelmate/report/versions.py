@@ -12,7 +12,7 @@ from kernelmate.records import Case, Counters, FindingCode, Judged, Kernel, Opti
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, other_diffs, whole_text
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.roofline import share_words
+from kernelmate.report.roofline import share_words, under_one_roof
 from kernelmate.report.tables import first_wrong_lines, provenance
 from kernelmate.report.words import (
     BYTE_COUNTERS,
@@ -148,9 +148,13 @@ def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
 
 
 def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
-    """Returns rows of the fractions of the roofs, cold and warm, with their change in percentage points."""
+    """Returns rows of the fractions of the roof, cold and warm, with their change in percentage points.
+
+    Both are fractions of the roof of the version with less work, so that a faster version has the larger one.
+    """
     if old is None or new is None:
         return []
+    old, new = under_one_roof((old, new))
     kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
     rows: list[Row] = []
     for name, before, after in (

@@ -22,6 +22,16 @@ WARM_SHARE = 0.5
 """Initial estimate of a candidate's evaluation, as a fraction of the kernel's own verdict, which may have included starting the worker and computing the reference."""
 
 
+LEAST_S = 1.0
+"""Shortest time limit of an evaluation, in seconds."""
+
+OVERRUN = 0.1
+"""Fraction of a budget by which an evaluation that takes longer than expected may exceed it before it is ended."""
+
+FIRST_SHARE = 0.5
+"""Fraction of a budget that the first evaluation may take even if the kernel's own verdict has used the budget up."""
+
+
 class TimeBudget:
     """Time budget of a search, with the durations of its evaluations.
 
@@ -61,6 +71,18 @@ class TimeBudget:
         if self.limit_s is None:
             return True
         return self.elapsed_s() + sum(self._expected_s(kind) for kind in kinds) <= self.limit_s
+
+    def allowed_s(self, *after: Step, first: bool = False) -> float | None:
+        """Returns the seconds after which the next evaluation is ended, None for no limit.
+
+        Args:
+            after: evaluations that are to follow it.
+            first: True if nothing has been evaluated, so that a version is tried although the time is used up.
+        """
+        if self.limit_s is None:
+            return None
+        left = (1 + OVERRUN) * self.limit_s - self.elapsed_s() - sum(self._expected_s(kind) for kind in after)
+        return max(left, FIRST_SHARE * self.limit_s if first else 0.0, LEAST_S)
 
     def _expected_s(self, kind: Step) -> float:
         seen = self._seen[kind]

@@ -83,8 +83,10 @@ class JudgingContext:
         roofs: the target's peak rates, measured on such a GPU if possible, else from the table.
         executed: count executed SASS instructions of listed launches; a search does not.
         quick_timeout_s: time limit of a quick evaluation; None for the verdict's.
+        ends_s: seconds after which the worker is ended even if a limit of the version is longer; None for no such limit.
         variants: False leaves out builds with other options, which take most of a heavy kernel's verdict on a GPU.
         against: computations of libraries that versions are timed beside.
+        written: True for a kernel that was written from its reference and that has no baseline.
     """
 
     kernel: Kernel
@@ -104,8 +106,10 @@ class JudgingContext:
     roofs: Roofs
     executed: bool = False
     quick_timeout_s: float | None = None
+    ends_s: float | None = None
     variants: bool = True
     against: tuple[Computation, ...] = ()
+    written: bool = False
 
     @property
     def target(self) -> Target:
@@ -352,6 +356,7 @@ class JudgingContext:
             # With a GPU, a disassembler would take longer than everything else.
             executed=self.executed and (self.backend == "emulator" or self.profile),
             against=self.against,
+            written=self.written and baseline is None,
         )
 
     def _whole(self, prepared: Prepared, baseline: Trial | None, *, alone: bool) -> JudgeTask:
@@ -377,7 +382,9 @@ class JudgingContext:
     def _run(self, task: JudgeTask) -> Judgement | TaskDeath:
         try:
             quick_s = self.quick_timeout_s if task.glance else None
-            outcome = self.worker.judge(task, self.on_progress, quick_s or self.timeout_s + self._tools_s())
+            limit_s = quick_s or self.timeout_s + self._tools_s()
+            limit_s = limit_s if self.ends_s is None else min(limit_s, self.ends_s)
+            outcome = self.worker.judge(task, self.on_progress, limit_s)
         except ReferenceFailed as error:
             if error.file is None:
                 error.file, error.line = self.kernel.unit.path, self.contract.line

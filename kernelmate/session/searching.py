@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from kernelmate.decide.constraints import holds_already, only_structure, suits
-from kernelmate.decide.metrics import rightness
 from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
@@ -37,13 +36,16 @@ from kernelmate.session.candidates import (
     with_caution,
     with_launches_elsewhere,
 )
-from kernelmate.session.judging import JudgingContext, Trial
+from kernelmate.session.judging import HANGS, JudgingContext, Trial
 from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
+from kernelmate.session.search_notes import budget_note, not_judged_notes, not_worth_changing
 from kernelmate.session.tracing import graph_text
 from kernelmate.source.other_files import LaunchingFile, launching_files
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.replies import borne_out
+from kernelmate.suggest.turns import ask_in_turns
+from kernelmate.worker.base import no_verdict_within
 
 MOST_TIMED_AGAIN = 3
 """Maximum number of versions that are timed again if the best one loses its rank."""
@@ -97,6 +99,8 @@ class Search:
     _evaluated_quickly: dict[str, Judged] = field(default_factory=dict)
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
+    _cut: list[str] = field(default_factory=list)
+    _limit_s: float | None = None
     _failure: KernelmateError | None = None
     _launched_in: tuple[LaunchingFile, ...] | None = None
 
@@ -112,13 +116,13 @@ class Search:
         return self.baselines[0].verdict
 
     def run(self, suggesters: Iterable[Suggester]) -> Optimization:
-        """Ask each suggester in turn, judge its candidates, and rank all of them.
+        """Ask the suggesters in turn, judge their candidates, and rank all of them.
 
         Raises:
             InputError: the reference cannot be used.
             EnvironmentFailed: the compiler or the worker is unavailable.
         """
-        why_not = _not_worth_changing(self.baseline, self.objective)
+        why_not = not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(
             self.objective, self.baseline, self.baselines[0].prepared.compiled, self.context.contract
         ):
@@ -143,15 +147,14 @@ class Search:
             trace=lambda: graph_text(self.context, self.baselines[0].prepared),
         )
         try:
-            for suggester in suggesters:
-                if self.over():
-                    break
-                self._ask(suggester, request)
-                self.notes += getattr(suggester, "notes", ())
+            asked = ask_in_turns(suggesters, request, self.judge)
+            self.notes += asked.notes
+            if self._failure is not None:
+                raise self._failure
             self._judge_promising()
         finally:
             self._ahead().close()
-        self._note_the_end()
+        self._note_the_end(asked.unfinished)
         self._time_best_again()
         ranked = self._answering(self.versions())
         best = 0 if ranked and ranked[0].verdict.worth_taking else None
@@ -190,7 +193,10 @@ class Search:
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
-            self._keep(key, self._with_launches(candidate, self._verdict(key, candidate)))
+            verdict = self._verdict(key, candidate)
+            if self._is_cut(candidate, verdict):
+                return Judged(candidate, replace(verdict, accepted=None))
+            self._keep(key, self._with_launches(candidate, verdict))
         return self._judged[key]
 
     def quick_evaluation(self, candidate: Candidate) -> Judged:
@@ -205,6 +211,8 @@ class Search:
         except KernelmateError as error:
             self._failure = error
             raise
+        if self._is_cut(candidate, seen.verdict):
+            return replace(seen, verdict=replace(seen.verdict, accepted=None))
         if is_wrong(seen.verdict):
             self._keep(key, seen)
         else:
@@ -233,8 +241,9 @@ class Search:
         if known is not None:
             return known
         self._by_code.setdefault(code, key)
+        context = self._limited(self.context)
         with self.budget.spent_on("quick"):
-            trial = self.context.quick_evaluation(prepared[0], self.baselines[0], self.objective)
+            trial = context.quick_evaluation(prepared[0], self.baselines[0], self.objective)
         return with_caution(candidate, trial.verdict)
 
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
@@ -282,17 +291,6 @@ class Search:
         if self.on_judged is not None:
             self.on_judged(judged)
 
-    def _ask(self, suggester: Suggester, request: SuggestRequest) -> None:
-        try:
-            for candidate in suggester.propose(request):
-                if self.over():
-                    break
-                self.judge(candidate)
-        except Exception as error:  # noqa: BLE001 -- one suggester's bug must not cost the others' candidates
-            self.notes.append(f"{suggester.name} failed: {type(error).__name__}: {error}")
-        if self._failure is not None:
-            raise self._failure
-
     def _verdict(self, key: str, candidate: Candidate) -> Verdict:
         self._tell(candidate, quick=False)
         try:
@@ -305,8 +303,9 @@ class Search:
             if known is not None:
                 return known
             self._by_code[code] = key
+            context = self._limited(self._context_of(candidate), *self._final())
             with self.budget.spent_on(_step_of(prepared)):
-                return judged_by(self._context_of(candidate), candidate, self.baselines, self.objective, prepared)
+                return judged_by(context, candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
             # These errors are not the candidate's fault, and a suggester that swallows them must not hide them.
             self._failure = error
@@ -322,6 +321,22 @@ class Search:
         """Returns the context of a full verdict: of built-in rewrites, only the best is judged in variants of its build."""
         own = candidate.author.startswith(OWN)
         return replace(self.context, variants=False) if own and self._final() else self.context
+
+    def _limited(self, context: JudgingContext, *after: Step) -> JudgingContext:
+        """Returns the context with a time limit for one evaluation that leaves the steps after it their time."""
+        first = not self._judged and not self._evaluated_quickly
+        allowed_s = self.budget.allowed_s(*after, first=first)
+        self._limit_s = allowed_s
+        return context if allowed_s is None else replace(context, ends_s=allowed_s)
+
+    def _is_cut(self, candidate: Candidate, verdict: Verdict) -> bool:
+        """Returns True, and records the version, if its evaluation was ended because the search's time was over."""
+        if self._limit_s is None or not verdict.findings:
+            return False
+        first = verdict.findings[0]
+        cut = first.code in HANGS and first.message.startswith(no_verdict_within(self._limit_s))
+        self._cut += [candidate.author] * cut
+        return cut
 
     def _judge_promising(self) -> None:
         """Gives a full verdict, as long as there is time, to candidates that a quick evaluation found better than all judged ones."""
@@ -410,7 +425,7 @@ class Search:
 
         At least one version is always evaluated, and judged if it promises a gain.
         """
-        if not self._judged and not self._evaluated_quickly:
+        if not self._judged and not self._evaluated_quickly and not self._cut:
             return False
         return not self.budget.fits("quick", "full", *self._final())
 
@@ -427,27 +442,19 @@ class Search:
             if not preference.avoid and not any(re.search(preference.authors, author) for author in authors):
                 self.notes.append(f"No recipe or schedule proposed for this kernel: {preference.words}.")
 
-    def _note_the_end(self) -> None:
+    def _note_the_end(self, unfinished: Sequence[str]) -> None:
+        """Adds notes on what was judged, what only partly, and what was left."""
         self._note_wishes()
         passed = len(self._evaluated_quickly.keys() - self._judged.keys() - self._twins.keys())
-        if passed:
-            self.notes.append(
-                f"{passed} more were tried at the headline size only, and not judged further: they gained nothing, or less than others."
-            )
-        if self._twins:
-            self.notes.append(
-                f"{len(self._twins)} had the binary and launch of another version, or of the kernel itself, and its verdict."
-            )
+        self.notes += not_judged_notes(passed, len(self._twins), self._cut)
         if self.stopped():
             ranked = self.versions()
             best = 0 if ranked and ranked[0].verdict.worth_taking else None
             self.notes.append(stopped_words(len(ranked), best))
         elif self._enough():
             self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
-        elif self._late():
-            self.notes.append(
-                f"Ended where no other version fits into {self.budget.limit_s:g} s, the time that was allowed."
-            )
+        elif self._late() and self.budget.limit_s is not None:
+            self.notes.append(budget_note(self.budget.limit_s, self.budget.elapsed_s(), unfinished))
         elif not self._judged and not self._evaluated_quickly and not self.notes:
             self.notes.append("No suggestion applies to this kernel and this objective.")
 
@@ -455,42 +462,3 @@ class Search:
 def _step_of(prepared: Sequence[Prepared]) -> Step:
     """Returns `slow` for kernels that the emulator has no native code for."""
     return "slow" if any(NO_NATIVE_CODE.search(one.compiled.ptx) for one in prepared) else "full"
-
-
-def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
-    """Returns the reason for trying nothing.
-
-    A wrong kernel has no behaviour to preserve, and a right one nothing to fix.
-    """
-    if objective.metric == "correct":
-        return _not_worth_mending(baseline)
-    by = "by hand" if baseline.stages is not None else "by hand or by `kernelmate fix`"
-    if not baseline.compiled:
-        return f"The kernel does not compile, so nothing was tried. Repair it first, {by}."
-    errors = [finding for finding in baseline.findings if finding.severity == "error"]
-    if errors and baseline.correct is None:
-        return f"The kernel itself could not be judged ({errors[0].code}), so nothing was tried. {errors[0].message}"
-    if errors:
-        return (
-            f"The kernel itself is not right ({errors[0].code}), so nothing was tried. Repair it first, {by}. "
-            f"{errors[0].message}"
-        )
-    if baseline.correct is False:
-        return "The kernel itself is not right, so nothing was tried. Repair it, or its reference, first."
-    return None
-
-
-def _not_worth_mending(baseline: Verdict) -> str | None:
-    """Returns the reason for not repairing; None for a kernel that was found to be wrong."""
-    right = rightness(baseline)
-    if right is None and baseline.findings:
-        return f"The kernel could not be judged ({baseline.findings[0].code}), so nothing was tried. {baseline.findings[0].message}"
-    if right is None:
-        return "Nothing was found wrong, and nothing shows that it is right: give the contract a reference."
-    if right and any(finding.severity == "warning" for finding in baseline.findings):
-        return "The kernel is right at the sizes that are listed, so there is nothing to repair; what it is warned of is of other sizes."
-    if right:
-        return "The kernel is right as it is, so there is nothing to repair."
-    if baseline.stages is not None:
-        return "Only single kernels are repaired: give the wrong stage's kernel a contract and fix it by its name, or edit it by hand."
-    return None

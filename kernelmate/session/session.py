@@ -186,7 +186,13 @@ class Session:
         return tuple(prepared)
 
     def bench(
-        self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, *, contract: Contract | None = None
+        self,
+        kernel: Kernel,
+        sizes: Sizes = (),
+        reference: str | None = None,
+        *,
+        contract: Contract | None = None,
+        written: bool = False,
     ) -> tuple[Verdict, ...]:
         """Judge a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
 
@@ -195,6 +201,7 @@ class Session:
             sizes: replace the contract's sizes; the first is the headline.
             reference: replaces the contract's and the settings'.
             contract: replaces the kernel's own; a notebook creates one from live objects.
+            written: True for a kernel that was written from the reference, which must give NaN where the reference does.
 
         Raises:
             InputError: contract, sizes or reference need a change.
@@ -202,6 +209,7 @@ class Session:
             EnvironmentFailed: the compiler or the worker is unavailable.
         """
         context = self._beside(replace(self._context(kernel, sizes, reference, contract), executed=True))
+        context = replace(context, written=written)
         trials = context.baselines()
         self._look_ahead(context, trials)
         verdicts = tuple(trial.verdict for trial in trials)

@@ -207,7 +207,7 @@ def _judged(
 def _new(session: Session, kernel: Kernel, contract: Contract, written: WrittenKernel) -> NewKernel:
     new, in_force = placed(kernel, contract, written)
     new = _explained(new, written)
-    verdict = session.bench(new)[0]
+    verdict = session.bench(new, written=True)[0]
     return NewKernel(written.schedule, written.why, new, in_force, verdict)
 
 

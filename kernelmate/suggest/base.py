@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Target, Verdict
@@ -64,8 +65,22 @@ def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
     return (kernel.source, *contract.grid, "|", *contract.block, "|", contract.shared)
 
 
+class Pause(Enum):
+    """A step of a suggester without a candidate, after which another suggester may be asked.
+
+    `OTHERS_MAY` follows a quick evaluation; `AFTER_OTHERS` precedes steps that are taken only once the others have ended.
+    """
+
+    OTHERS_MAY = "others may"
+    AFTER_OTHERS = "after others"
+
+
 class Suggester(Protocol):
-    """Interface of sources of candidates: a recipe, a model, a router over others."""
+    """Interface of sources of candidates: a recipe, a model, a router over others.
+
+    One that evaluates many versions between two candidates may also have `steps`, like `propose` but with a `Pause` after
+    each of them.
+    """
 
     name: str
 

@@ -22,9 +22,10 @@ from kernelmate.decide.constraints import aimed_at, launch_broken, suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
-from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.base import Pause, SuggestRequest
 from kernelmate.suggest.recipes import ALL, launch
 from kernelmate.suggest.recipes.base import Recipe
+from kernelmate.suggest.turns import Steps, candidates_of
 
 BEAM = 2
 """Number of versions extended at each depth."""
@@ -116,16 +117,21 @@ class Composition:
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Yields at most `most` candidates, each already judged; ends when the request is stopped."""
+        yield from candidates_of(self.steps(request))
+
+    def steps(self, request: SuggestRequest) -> Steps:
+        """Yields the candidates of `propose`, and a pause after each version that gives none."""
         if request.objective.keep and not request.objective.constraints:
             return  # no rewrite of ours makes a kernel read better
         known = _SearchFacts({_content(request.kernel, request.contract)})
-        search, rest = self._search(request, known), _alternatives(request, known)
-        for number, candidate in enumerate(chain(search, rest), 1):
-            yield candidate
+        number = 0
+        for step in chain(self._search(request, known), _alternatives(request, known)):
+            yield step
+            number += isinstance(step, Candidate)
             if number == self._most:
                 return
 
-    def _search(self, request: SuggestRequest, known: _SearchFacts) -> Iterator[Candidate]:
+    def _search(self, request: SuggestRequest, known: _SearchFacts) -> Steps:
         start = RecipeStep(request.kernel, request.contract, request.verdict)
         frontier, best = [start], start
         for _ in range(self._depth):
@@ -179,7 +185,7 @@ class Composition:
         known: _SearchFacts,
         reached: list[RecipeStep],
         clear: float = 0.0,
-    ) -> Iterator[Candidate]:
+    ) -> Steps:
         """Try recipes on a version, judge and yield worthwhile results, and record versions to continue from.
 
         The launch is not tuned if an earlier recipe reached a cost below `clear`.
@@ -203,6 +209,7 @@ class Composition:
             known.contents.add(offer.content)
             taken[name] += 1
             yield from _look(request, step, offer, known, reached)
+            yield Pause.OTHERS_MAY
 
     def _with_notice(self, request: SuggestRequest, known: _SearchFacts, offers: Iterator[_Offer]) -> Iterator[_Offer]:
         """Yields offers in order; each was announced to the session some offers earlier."""

@@ -9,6 +9,7 @@ from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.composition import Composition
 from kernelmate.suggest.repairing import RepairSequences
+from kernelmate.suggest.turns import Steps, candidates_of
 
 
 @dataclass(slots=True)
@@ -26,8 +27,12 @@ class Offline:
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
         """Yields candidates, each already judged; ends when the request is stopped."""
+        yield from candidates_of(self.steps(request))
+
+    def steps(self, request: SuggestRequest) -> Steps:
+        """Yields the candidates of `propose`, with pauses of the recipes."""
         if request.objective.metric != "correct":
-            yield from Composition(most=self.most).propose(request)
+            yield from Composition(most=self.most).steps(request)
             return
         mending = RepairSequences(most=self.most)
         yield from mending.propose(request)

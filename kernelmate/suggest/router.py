@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from kernelmate.records import Candidate, Cost, FindingCode, Judged
-from kernelmate.suggest.base import AuthorFailed, Suggester, SuggestRequest
+from kernelmate.suggest.base import AuthorFailed, Pause, Suggester, SuggestRequest
 from kernelmate.suggest.replies import Audit, Proposal, Review, proposed
+from kernelmate.suggest.turns import Steps, candidates_of, steps_of
 
 SUSPICIOUS = FindingCode.SUSPICIOUS_SPEEDUP
 MOST_NOTE = 400
@@ -119,7 +120,13 @@ class Router:
 
         Recipes are always asked: an accepted version of an earlier suggester does not prevent that.
         """
+        yield from candidates_of(self.steps(request))
+
+    def steps(self, request: SuggestRequest) -> Steps:
+        """Yields the candidates of `propose`, with pauses: models are asked only once other suggesters have ended."""
         for stage in (self._recipes, self._local, self._review, self._write):
+            if stage == self._local and (self.local, self.reviewer) != (None, None) and not request.stop():
+                yield Pause.AFTER_OTHERS
             if request.stop() or (stage != self._recipes and self._done(request)):
                 break
             try:
@@ -133,10 +140,10 @@ class Router:
         self._audit(request)
         self._account()
 
-    def _recipes(self, request: SuggestRequest) -> Iterator[Candidate]:
+    def _recipes(self, request: SuggestRequest) -> Steps:
         if self.recipes is not None:
             self._step("recipes")
-            yield from self.recipes.propose(request)
+            yield from steps_of(self.recipes, request)
             self.notes += getattr(self.recipes, "notes", ())
 
     def _local(self, request: SuggestRequest) -> Iterator[Candidate]:

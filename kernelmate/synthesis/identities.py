@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -60,16 +62,34 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
 
     The result is False if `require` allows too few sizes to test.
     """
-    random, names = np.random.default_rng(0), list(contract.sizes[0])
-    multiples = multiples_of(contract.require)
-    drawn = (with_multiples({name: int(random.choice(SIDES)) for name in names}, multiples) for _ in range(MOST_DRAWN))
-    allowed = list(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
+    arrays = tuple(map(repr, contract.args))
+    allowed = _allowed(_Domain(tuple(contract.sizes[0]), contract.require, arrays, contract))
     try:
         if len(allowed) < PROBES or not all(map(holds, [*contract.sizes, *allowed])):
             return False
     except (ContractError, ArithmeticError):
         return False
     return all(_holds_where_defined(holds, size) for size in _with_zero(contract))
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """Names of the sizes of a contract, and what limits them."""
+
+    names: tuple[str, ...]
+    require: tuple[str, ...]
+    arrays: tuple[str, ...]
+    contract: Contract = field(compare=False)
+
+
+@lru_cache(maxsize=16)
+def _allowed(domain: _Domain) -> tuple[Size, ...]:
+    """Returns up to `PROBES` drawn sizes that a contract allows, the same ones at each call."""
+    contract, random = domain.contract, np.random.default_rng(0)
+    multiples = multiples_of(contract.require)
+    rows = random.choice(SIDES, size=(MOST_DRAWN, len(domain.names))).tolist()
+    drawn = (with_multiples(dict(zip(domain.names, row, strict=True)), multiples) for row in rows)
+    return tuple(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
 
 
 def always_equal(contract: Contract, first: str, second: str) -> bool:

@@ -13,7 +13,7 @@ from kernelmate.synthesis.kernel_text import block_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound, without_parentheses
 from kernelmate.synthesis.window_elements import WindowElements, replaced
-from kernelmate.synthesis.window_plan import parsed, walked
+from kernelmate.synthesis.window_plan import Windows, parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 _BESIDE = {
@@ -49,6 +49,14 @@ def _limit(kind: str, ctype: str) -> str:
 
 class WindowText(WindowElements):
     """Writes the values of one element of the result; arguments as for `WindowElements`."""
+
+    _read: tuple[Windows, tuple[Key, ...]] | None = None
+
+    def _leaves(self) -> tuple[Key, ...]:
+        """Returns all elements of arrays that the plan reads, which a sorting network asks for at each of its steps."""
+        if self._read is None or self._read[0] is not self.plan:
+            self._read = self.plan, tuple(one for one in walked(self.plan) if self.plan.is_leaf(one))
+        return self._read[1]
 
     def varies(self, key: Key) -> bool:
         """Returns False: nothing is hoisted, because guarded values must stay behind their guards."""
@@ -133,14 +141,14 @@ class WindowText(WindowElements):
             if side == "center" and (self.plan.node(key).name or not self._has_neighbours(key)):
                 return
             if side is not None:
-                several = len({self.plan.name(one) for one in walked(self.plan) if self._is_beside(one)}) > 1
+                several = len({self.plan.name(one) for one in self._leaves() if self._is_beside(one)}) > 1
                 self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
 
     def _has_neighbours(self, key: Key) -> bool:
         """Returns True if elements adjacent to an array's element are read, too."""
         name = self.plan.name(key)
-        for one in walked(self.plan):
-            if self.plan.is_leaf(one) and self.plan.name(one) == name and one != key:
+        for one in self._leaves():
+            if self.plan.name(one) == name and one != key:
                 ends = [parsed(str(end)) for end in one[1] if end is not None][-2:]
                 own = [parsed(str(end)) for end in key[1] if end is not None][-2:]
                 apart = [end.plus(other, -1) for end, other in zip(ends, own, strict=True)]
@@ -149,7 +157,7 @@ class WindowText(WindowElements):
         return False
 
     def _is_beside(self, key: Key) -> bool:
-        return self.plan.is_leaf(key) and any(parsed(str(one)).constant for one in key[1] if one is not None)
+        return any(parsed(str(one)).constant for one in key[1] if one is not None)
 
     def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> tuple[str, int]:
         """Returns an element of one array where it exists, else of another: as a local, unless the case is known."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.angles import within_a_turn
 from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.components import PLACES, with_terms
+from kernelmate.synthesis.diagonals import diagonals_first
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import BITWISE, Graph, pruned
@@ -35,6 +36,7 @@ from kernelmate.synthesis.plan import (
 )
 from kernelmate.synthesis.prefixes import with_scans
 from kernelmate.synthesis.schedules import (
+    added_results,
     apart,
     assigned,
     attention,
@@ -181,17 +183,24 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract, *, new: bool) -
             raise
 
 
-def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKernel]:
+def _kernels(graph: Graph, text: KernelText, *, new: bool = False) -> Iterator[WrittenKernel]:
     """Yields the kernels for a context of their text, as `kernels_for`."""
     of_bits = any(node.op == "reduce" and node.data[0] in BITWISE for node in graph.nodes)
     if of_bits:
         yield from _of_bits(graph, text)
         return
-    others = [regrouped(graph), slices_first(graph, text.contract), with_split_axes(graph, text.contract)]
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [
-        partial(_of_numbers, one) for one in (graph, *others) if one is not None
+    others = [
+        cache(one)
+        for one in (
+            partial(regrouped, graph),
+            partial(slices_first, graph, text.contract),
+            partial(with_split_axes, graph, text.contract),
+            partial(diagonals_first, graph),
+        )
     ]
-    ways += [partial(_staged, one) for one in (graph, *others) if one is not None]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = []
+    for writer in (_of_numbers, _staged):
+        ways += [partial(writer, graph), *(partial(_of_another_form, one, writer) for one in others)]
     if new:
         ways += [partial(vector_recurrence.staged, graph), partial(_masked, graph)]
     loops = [node for node in graph.nodes if node.op in ("scan", "recur")]
@@ -200,12 +209,25 @@ def _kernels(graph: Graph, text: KernelText, *, new: bool) -> Iterator[WrittenKe
         scanned = within_rows and any(node.op == "window" for node in graph.nodes)
         ways += [partial(window_scan.written, without_neutral(graph))] * scanned
         ways += [partial(staged_block.written, graph)] * within_rows + [partial(sweeps.written, graph)]
+    ways.append(partial(added_results.written, graph, writer=_kernels))
     try:
         yield from _first(ways, text)
     except MissingSize:
         raise
     except Refused as reason:
         yield from _in_one_block(graph, text.again(), reason)
+
+
+def _of_another_form(
+    make: Callable[[], Graph | None],
+    writer: Callable[[Graph, KernelText], Iterator[WrittenKernel]],
+    text: KernelText,
+) -> Iterator[WrittenKernel]:
+    """Yields kernels of a graph in another form, which is made only once the forms before it are refused."""
+    graph = make()
+    if graph is None:
+        raise Refused("the reference has no other form")
+    yield from writer(graph, text)
 
 
 def _in_one_block(graph: Graph, text: KernelText, reason: Refused) -> Iterator[WrittenKernel]:

@@ -107,6 +107,11 @@ class JudgeWorker(Protocol):
         ...
 
 
+def no_verdict_within(seconds: float) -> str:
+    """Returns the beginning of the sentence on a task that exceeded its time limit."""
+    return f"No verdict within {seconds:g} s"
+
+
 class TaskClock:
     """The time limits of one task: one for all of it, one for each step of the user's reference within.
 
@@ -140,6 +145,6 @@ class TaskClock:
         if self.stage != REFERENCE_STAGE:
             done, total = self._steps
             steps = f" ({done} of {total} done)" if total else ""
-            return f"No verdict within {self._timeout_s:g} s; the last stage was {self.stage or 'the start'}{steps}."
+            return f"{no_verdict_within(self._timeout_s)}; the last stage was {self.stage or 'the start'}{steps}."
         seconds = self._reference_timeout_s if self._stage_deadline < self._deadline else self._timeout_s
         return f"The reference did not return in {seconds:g} s."

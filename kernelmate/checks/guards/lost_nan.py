@@ -57,6 +57,20 @@ def find(
     return None
 
 
+def find_of_reference(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[str, str] | None:
+    """Returns the output that has a number where the reference has NaN, and a sentence; None if there is none.
+
+    It is for a version that was written from the reference and has no baseline.
+    """
+    for name, want in answer.want.items():
+        got = outcome.result.arrays[name]
+        lost = np.argwhere(nan_in(want) & ~nan_in(got)) if is_inexact(got.dtype) else np.empty((0, 0))
+        if lost.size:
+            place = [int(one) for one in lost[0]]
+            return name, f"on {outcome.shot}, {name}{place} is a number where the reference gives NaN"
+    return None
+
+
 def _differs(
     name: str, got: Array, both: Array, answer: ExpectedOutputs | None, closer: Closer
 ) -> tuple[int, ...] | None:

@@ -1,8 +1,8 @@
 """Replaces divisions by multiplications and shifts.
 
-Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal that is not a power
-of two, and to `/` and `%` of a thread index by a power of two: signed division needs corrections that a non-negative
-index does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
+Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal or a named constant of
+the file that is not a power of two, and to `/` and `%` of a thread index by a power of two: signed division needs corrections
+that a non-negative index does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
 """
 
 from __future__ import annotations
@@ -66,12 +66,25 @@ def _by_literal(tree: Tree, node: Node) -> Edit | None:
     if sides is None or operator(tree, node) != "/":
         return None
     right = tree.text(sides[1])
-    if sides[1].type != "number_literal" or not _FLOAT.fullmatch(right):
+    literal = right if sides[1].type == "number_literal" else _constant(tree, right)
+    if literal is None or not _FLOAT.fullmatch(literal):
         return None
-    value = float(right.rstrip("fF"))
+    value = float(literal.rstrip("fF"))
     if value == 0 or abs(frexp(value)[0]) == 0.5 or not 1e-30 < abs(value) < 1e30:
         return None
     return *tree.span(node), f"{tree.text(sides[0])} * (1.0f / {right})"
+
+
+def _constant(tree: Tree, name: str) -> str | None:
+    """Returns the literal of a constant of type float that the file defines once above the kernel; None for other names."""
+    if not name.isidentifier() or tree.variable(name) is not None:
+        return None
+    before = tree.kernel.unit.text[: tree.kernel.start]
+    declared = (
+        rf"^[ \t]*(?:(?:static|inline|__device__|__constant__)\s+)*(?:const|constexpr)\s+float\s+{name}\s*=\s*([^;,]+);"
+    )
+    found = re.findall(rf"{declared}|^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(\S+)[ \t]*$", before, re.MULTILINE)
+    return (found[0][0] or found[0][1]).strip() if len(found) == 1 else None
 
 
 def _of_thread(tree: Tree, node: Node) -> Edit | None:

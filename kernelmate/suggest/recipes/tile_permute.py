@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.records import Claim, Contract
 from kernelmate.source import apply_edits, launch_shape
-from kernelmate.source.expressions import evaluate_integer
+from kernelmate.source.expressions import evaluate_integer, names_in
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import exchange_axes, flat_order
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
@@ -92,14 +92,14 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     if extents is None or found is None:
         return
     copy, fast, slow = found
-    kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow))
     others = [name for name in extents.of if name not in {fast, slow}]
-    deep = [f"({extents.of[name][1]})" for name in others]
-    grid = (
-        f"cdiv({extents.of[fast][1]}, {SIDE})",
-        f"cdiv({extents.of[slow][1]}, {SIDE})",
-        *([" * ".join(deep)] if deep else []),
-    )
+    deep = " * ".join(f"({extents.of[name][1]})" for name in others)
+    tiles = [f"cdiv({extents.of[name][1]}, {SIDE})" for name in (fast, slow)]
+    folded = bool(others) and not _fits_z(request.contract, deep)
+    kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow, folded=folded))
+    if folded:
+        tiles[0] = f"{tiles[0]} * {deep}"
+    grid = (*tiles, *([deep] if others and not folded else []))
     kernel, contract = relaunch(request, kernel, grid=grid, block=(str(SIDE), str(ROWS)))
     if any(max(launch_shape(contract, size).grid[1:]) > exchange_axes.MOST_ROWS for size in contract.sizes):
         return
@@ -115,6 +115,17 @@ CLAIMS = (
     ),
 )
 RECIPE = Recipe("tile-permute", ("global_bytes", "time"), ("shared_bytes",), rewrites, claims=CLAIMS)
+
+
+def _fits_z(contract: Contract, deep: str) -> bool:
+    """Returns True if as many planes as the kernel's own launch has in z are to lie in z.
+
+    Others are folded into x, since z is limited to 65,535 blocks and sizes that the contract does not list may have more.
+    """
+    if len(contract.grid) < 3:
+        return not names_in(deep)
+    shapes = ((launch_shape(contract, size).grid[2], size) for size in contract.sizes)
+    return all(own == evaluate_integer(deep, size, "the planes") for own, size in shapes)
 
 
 def _extents(tree: Tree, request: SuggestRequest, lanes: LaneEvaluator) -> Extents | None:
@@ -238,17 +249,27 @@ def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Ext
     return near[0] if len(near) == 1 else None
 
 
-def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> list[Edit]:
-    """Returns the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
+def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str, *, folded: bool) -> list[Edit]:
+    """Returns the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it.
+
+    If `folded`, the tiles along `fast` and all planes lie in one dimension of the grid.
+    """
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
     side, rows, constants = sides(tree)
     turned = TransposedTile(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step, side, rows)
+    before: list[str] = []
+    plane = "blockIdx.z"
+    if folded:
+        across = fresh(tree, "across")
+        before = [f"const int {across} = ({ends[0]} + {side} - 1) / {side};  // tiles in a row"]
+        turned = replace(turned, blocks=(f"blockIdx.x % {across}", "blockIdx.y"))
+        plane = f"blockIdx.x / {across}"
     others = [name for name in extents.of if name not in {fast, slow}]
-    lines = [turned.declared(copy.type)]
+    lines = [turned.declared(copy.type), *before]
     divisor = ""
     for place, name in enumerate(others):
-        text = f"blockIdx.z{divisor}"
+        text = f"{plane}{divisor}"
         if place < len(others) - 1:
             text = f"{text} % {extents.of[name][0]}"
         divisor += f" / {extents.of[name][0]}"

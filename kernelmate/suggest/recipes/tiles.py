@@ -24,6 +24,7 @@ class TransposedTile:
         ends: extents of both, as expressions of the kernel.
         step: one level of indentation.
         side, rows: the tile's side and the block's rows, as the file names them.
+        blocks: numbers of the block's tile along `fast` and `slow`.
     """
 
     tile: str
@@ -34,6 +35,7 @@ class TransposedTile:
     step: str
     side: str
     rows: str
+    blocks: tuple[str, str] = ("blockIdx.x", "blockIdx.y")
 
     def declared(self, kind: str) -> str:
         """Returns the tile's declaration, with a column of padding so that its columns lie in different banks."""
@@ -52,7 +54,7 @@ class TransposedTile:
 
     def _half(self, across: str, deep: str, done: str) -> list[str]:
         """Returns a loop in which lanes move along `across` and each thread takes every eighth element of `deep`."""
-        block = {self.fast: "blockIdx.x", self.slow: "blockIdx.y"}
+        block = dict(zip((self.fast, self.slow), self.blocks, strict=True))
         return [
             f"for (int {self.k} = threadIdx.y; {self.k} < {self.side}; {self.k} += {self.rows}) {{",
             f"{self.step}const int {across} = {block[across]} * {self.side} + threadIdx.x;",

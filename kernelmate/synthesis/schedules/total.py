@@ -179,7 +179,7 @@ class _Total(Passes):
             body += self.stores(beside, lambda name: f"{name}[{self.names.i}]")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one; else None.
+        """Returns the value that an output adds to its earlier contents, if it is a sum or a multiple of one, as a mean; else None.
 
         An output that is zero before each launch, and to which the old kernel adds, may hold only the sum.
         """
@@ -192,8 +192,8 @@ class _Total(Passes):
             return None
         first, second = (self._behind(one) for one in self.plan.operands(key))
         for old, new in ((first, second), (second, first)):
-            was, sums = self.plan.node(old), self.plan.node(new)
-            if was.op == "input" and was.data[0] == name and sums.op == "reduce" and sums.data[0] == "sum":
+            was = self.plan.node(old)
+            if was.op == "input" and was.data[0] == name and self._is_multiple(new):
                 return new
         return None
 
@@ -205,7 +205,7 @@ class _Total(Passes):
         """Returns True for a sum, or for its product with or quotient by a number that no array has."""
         node = self.plan.node(key)
         if node.op in ("view", "cast", "reshape"):
-            return self._is_multiple(self.plan.operands(key)[0])
+            return not self._rounds(key) and self._is_multiple(self.plan.operands(key)[0])
         if node.op == "reduce":
             return node.data[0] == "sum"
         if node.op != "map" or node.data[0] not in ("multiply", "divide"):
@@ -218,7 +218,14 @@ class _Total(Passes):
 
     def _behind(self, key: Key) -> Key:
         node = self.plan.node(key)
-        return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast", "reshape") else key
+        passed = node.op in ("view", "cast", "reshape") and not self._rounds(key)
+        return self._behind(self.plan.operands(key)[0]) if passed else key
+
+    def _rounds(self, key: Key) -> bool:
+        """Returns True for a cast to whole numbers, whose sum over blocks is not that of the whole."""
+        node = self.plan.node(key)
+        source = self.plan.graph.nodes[node.args[0]].dtype
+        return node.op == "cast" and source.startswith("float") and not node.dtype.startswith("float")
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

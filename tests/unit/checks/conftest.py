@@ -81,12 +81,12 @@ def contract_of(tmp_path: Path) -> Callable[..., Contract]:
 def verdict_on(python_backend, contract_of, tmp_path):
     """Judge a body, against `honest` where `against` says so."""
 
-    def judged(make, block=DOUBLE, against=True, seed=7, **contract_arguments):
+    def judged(make, block=DOUBLE, against=True, seed=7, written=False, **contract_arguments):
         contract = contract_of(block, **contract_arguments)
         baseline = python_backend.version(contract, body(honest), "baseline") if against else None
         task = JudgeTask(
             "emulator", find_target(None), python_backend.version(contract, make, "candidate"), baseline, None, (),
-            seed, str(tmp_path),
+            seed, str(tmp_path), written=written,
         )  # fmt: skip
         return judge(task, python_backend, lambda *_: None, lambda *_: None)
 

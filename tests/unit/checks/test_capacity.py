@@ -207,7 +207,9 @@ def test_a_size_is_found_at_which_only_the_version_cannot_be_launched() -> None:
     assert unlaunchable_sizes(CONTRACT, LISTED, rows, rows) == []
     wide = [{"rows": 64, "cols": 1 << 20}, *LISTED]  # 65536 of such rows are more than a GPU's memory holds
     assert unlaunchable_sizes(CONTRACT, wide, rows, BASELINE) == []
-    assert unlaunchable_sizes(CONTRACT, LISTED, version(LOOP, grid=("1", "1", "rows")), BASELINE) == []
+    planes = version(LOOP, grid=("1", "1", "rows"))
+    assert unlaunchable_sizes(CONTRACT, LISTED, planes, BASELINE) == [{"rows": 65536, "cols": 3}]
+    assert unlaunchable_sizes(CONTRACT, LISTED, planes, planes) == []
     assert (
         unlaunchable_sizes(
             CONTRACT, LISTED, replace(rows, contract=replace(rows.contract, require=("rows < 9",))), BASELINE

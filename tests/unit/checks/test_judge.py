@@ -66,6 +66,16 @@ def test_each_kind_of_wrong_has_its_code_and_no_other(verdict_on, wrong, code) -
     assert errors(judgement) == [code]
 
 
+def test_a_kernel_written_from_its_reference_must_give_nan_where_the_reference_does(verdict_on) -> None:
+    """A kernel of a user's may treat NaN as it likes; one that was written has nothing but its reference."""
+    theirs = verdict_on(body(swallows_nan), against=False)
+    assert errors(theirs) == []
+    written = verdict_on(body(swallows_nan), against=False, written=True)
+    assert errors(written) == ["nan-handling"]
+    assert "is a number where the reference gives NaN" in written.findings[0].message
+    assert errors(verdict_on(body(honest), against=False, written=True)) == []
+
+
 def test_the_wrong_sizes_of_a_finding_are_those_of_the_cases(verdict_on) -> None:
     judgement = verdict_on(body(wrong_everywhere))
     wrong = sum(case.correct is False for case in judgement.cases)

@@ -135,6 +135,29 @@ def test_one_block_of_work_is_bound_by_latency(h100, compiled, shape, ran) -> No
     assert explain(h100, compiled(), shape(256), looping).limiter == "latency"
 
 
+def test_a_section_of_one_thread_takes_as_long_as_that_thread(h100, compiled, shape, ran) -> None:
+    """In each block thread 0 does what all 256 threads could share: as many instructions, one after another."""
+    blocks = 132 * 8 * 4
+    counted = {"block_counts": {"entry": blocks * 256, ".8": blocks * 256 * 8, "$L__BB0_2": blocks * 256}}
+    each = 8 + 8 * 6 + 1
+    total = blocks * 256 * each
+    shared, serial = (
+        replace(ran(blocks * 256, **counted), ptx_instructions=total, longest_thread=longest)
+        for longest in (each, 9 + 256 * 48)
+    )
+    parts = [explain(h100, compiled(), shape(blocks * 256), run).parts_us["latency"] for run in (shared, serial)]
+    assert parts[1] > 100 * parts[0]
+
+
+def test_a_thread_so_long_that_few_blocks_can_have_one_lengthens_one_wave(h100, compiled, shape, ran) -> None:
+    blocks, each = 132 * 8 * 64, 15
+    total, longest = blocks * 256 * each, 256 * 64 * each  # of 64 blocks, one at most
+    runs = [replace(ran(blocks * 256), ptx_instructions=total, longest_thread=one) for one in (each, longest)]
+    before, after = (explain(h100, compiled(), shape(blocks * 256), run) for run in runs)
+    ratio = after.parts_us["latency"] / before.parts_us["latency"]
+    assert 0.25 < ratio / (longest / each / before.rounds) < 1  # one of the waves
+
+
 @given(st.integers(0, 24), st.sampled_from([32, 64, 128, 256, 512, 1024]), st.integers(0, 8))
 def test_more_of_anything_is_never_faster(power: int, block: int, factor: int) -> None:
     elements = 1 << power

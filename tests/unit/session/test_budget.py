@@ -11,11 +11,22 @@ import pytest
 
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Candidate, Judged, Judgement, JudgeTask, Kernel, SearchState, Speedup, Timing
-from kernelmate.session.budget import TimeBudget
+from kernelmate.records import (
+    Candidate,
+    FindingCode,
+    Judged,
+    Judgement,
+    JudgeTask,
+    Kernel,
+    SearchState,
+    Speedup,
+    Timing,
+)
+from kernelmate.session.budget import LEAST_S, TimeBudget
 from kernelmate.session.searching import Search, _step_of
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.worker.base import TaskDeath, no_verdict_within
 
 QUICK_S, FULL_S, STARTED_S = 1.0, 4.0, 6.0
 """Seconds of a quick evaluation, of a full verdict, and of one by a process that knows nothing yet."""
@@ -144,6 +155,48 @@ def test_with_too_little_time_one_version_is_tried_and_that_is_said(searched) ->
     assert gpu.seen["quick"] == {7}
     assert gpu.worker.renewed == 0
     assert any("time that was allowed" in note for note in found.notes)
+
+
+def test_suggesters_that_the_budget_left_are_named_with_the_time_that_was_used(searched) -> None:
+    found, _, _ = searched(20.0)
+    assert any(
+        note.startswith("The search used ")
+        and "of its budget of 20 s" in note
+        and "Not tried to the end: climbing." in note
+        for note in found.notes
+    )
+
+
+def test_an_evaluation_is_ended_where_it_would_exceed_the_budget_by_more_than_a_tenth() -> None:
+    clock = Clock()
+    budget = TimeBudget(20.0, 4.0, clock=clock)
+    assert budget.allowed_s() == 22.0
+    assert budget.allowed_s("final") == 20.0
+    clock.now += 21.0
+    assert budget.allowed_s() == LEAST_S
+    assert budget.allowed_s(first=True) == 10.0
+    assert TimeBudget(None).allowed_s() is None
+
+
+def test_a_version_that_the_end_of_the_budget_interrupts_has_no_verdict_and_is_named(
+    scripted: Callable, load: Callable[..., Kernel], scale: str, judgement: Callable[..., Judgement]
+) -> None:
+    limits: list[float] = []
+    session, worker = scripted(judgement, backend="emulator")
+    usual = worker.judge
+
+    def judge(task: JudgeTask, on_progress: Any = None, timeout_s: float = 0.0) -> Any:
+        if task.baseline is None:
+            return usual(task, on_progress, timeout_s)
+        limits.append(timeout_s)
+        return TaskDeath(FindingCode.HANG, "launch", f"{no_verdict_within(timeout_s)}; the last stage was launch.")
+
+    worker.judge = judge
+    found = session.optimize(load(scale), "make it faster", suggesters=(Climbing(3),), budget_s=4.0)
+    assert limits
+    assert max(limits) <= 4.4
+    assert found.candidates == ()
+    assert any(note.startswith("recipe:1") and "interrupted when the time was over" in note for note in found.notes)
 
 
 def test_each_attempt_is_told_before_it_is_made_with_the_best_so_far(searched) -> None:

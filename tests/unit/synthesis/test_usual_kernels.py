@@ -281,6 +281,25 @@ def test_blocks_add_to_an_output_that_is_cleared(reference: str, value: str, mak
         assert_judged_right(session, kernel)
 
 
+@pytest.mark.parametrize(
+    ("reference", "adds"),
+    [
+        ("y + x.mean()", True),
+        ("y + 0.5 * (x * x).sum() / n", True),
+        ("y + np.int32(x.sum())", False),
+        ("y + x.mean().astype(np.int32)", False),
+        ("y * x.mean()", False),
+    ],
+)
+def test_blocks_add_parts_of_a_mean_but_of_no_rounded_one(reference: str, adds: bool, make: Any) -> None:
+    args = {"x": "in float32[n]", "y": "inout float32[1]", "n": "int32"}
+    body = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) atomicAdd(y, x[i]);"
+    text = f"def reference(x, y, n):\n    return {reference}"
+    kernel, contract = make(args, text, sizes="{ n = 40000 }, { n = 7 }", body=body, grid="cdiv(n, 128)")
+    found = schedules_for(kernel, contract, Path(kernel.unit.path).parent)
+    assert any(one.endswith(("-atomic", "-added")) for one in found) is adds
+
+
 def test_blocks_count_in_32_bits(make: Any, session: Session) -> None:
     args = {"x": "in float32[n]", "y": "inout int32[1] ~ zeros", "n": "int32"}
     body = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n && x[i] > 0) atomicAdd(y, 1);"

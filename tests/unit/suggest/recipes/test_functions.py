@@ -197,6 +197,24 @@ def test_a_literal_is_inverted_by_the_compiler(judged) -> None:
     assert "x[blockIdx.x * cols + c] * (1.0f / 3.0f);" in one.candidate.kernel.source
 
 
+NAMED = [
+    ("constexpr float kLevels = 255.0f;", True),
+    ("#define kLevels 255.0f", True),
+    ("static const float kLevels = 255.f;", True),
+    ("constexpr float kLevels = 256.0f;", False),  # the compiler multiplies by the exact reciprocal itself
+    ("constexpr float kLevels = 1.0f + 254.0f;", False),
+    ("__device__ float kLevels = 255.0f;", False),
+    ("#ifdef FINE\n#define kLevels 65535.0f\n#else\n#define kLevels 255.0f\n#endif", False),
+]
+
+
+@pytest.mark.parametrize(("declared", "inverted"), NAMED)
+def test_a_named_constant_is_inverted_like_its_literal(ask, declared: str, inverted: bool) -> None:
+    source = f"{declared}\n{divide_source('x[blockIdx.x * cols + c] / kLevels', '255')}"
+    found = [one.kernel.source for one in DIVIDE.candidates(ask(source))]
+    assert ["x[blockIdx.x * cols + c] * (1.0f / kLevels);" in text for text in found] == [True] * inverted
+
+
 def test_the_thread_number_is_divided_by_shifts_and_masks(judged) -> None:
     (one,) = judged(divide_source("x[blockIdx.x * cols + c] + t / 32 - t / 32 + t % 8 - t % 8", "1"), DIVIDE)
     assert "(t >> 5) - (t >> 5) + (t & 7)" in one.candidate.kernel.source

@@ -70,3 +70,47 @@ __global__ void pairs(const int* a, const int* b, int* counts, int n) {
     (one,) = judged(source, RECIPE)
     assert "__shared__ int block_counts[kBins];" in one.candidate.kernel.source
     assert "constexpr int kBins = 48;" in one.candidate.kernel.unit.text
+
+
+ANY_BINS = """
+// /// kernelmate
+// sizes = [{ n = 3000, bins = 40 }, { n = 77, bins = 1 }, { n = 64, bins = 12289 }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// reference = "counts + np.bincount(x, minlength=bins).astype(np.int32)"
+// [args]
+// x = "in int32[n] ~ integers(0, bins)"
+// counts = "inout int32[bins]"
+// n = "int32"
+// bins = "int32"
+// ///
+__global__ void hist(const int* x, int* counts, int n, int bins) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {
+    int b = x[i];
+    if (b >= 0 && b < bins) atomicAdd(&counts[b], 1);
+  }
+}
+"""
+
+
+def test_any_number_of_bins_is_counted_in_shared_memory_if_it_fits_and_else_as_before(judged) -> None:
+    (one,) = judged(ANY_BINS, RECIPE)
+    assert one.candidate.contract.shared == "bins * 4 if bins <= 12288 else 0"
+    text = one.candidate.kernel.source
+    assert "extern __shared__ int block_counts[];" in text
+    assert "const bool fits = bins <= kMostBins;" in text
+    assert "atomicAdd(&block_counts[b], 1);" in text
+    assert "atomicAdd(&counts[b], 1);" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"cdiv(n, 256)"', '"cdiv(n + bins, 256)"'),  # a block for some of the bins each
+        ("int n, int bins) {", "int n, int bins) {\n  extern __shared__ int own[];"),
+        ("bins = 40 }", "bins = 20000 }"),
+    ],
+)
+def test_bins_that_grow_with_the_grid_or_have_no_room_stay(ask, before: str, after: str) -> None:
+    assert list(RECIPE.candidates(ask(ANY_BINS.replace(before, after)))) == []
