@@ -42,7 +42,7 @@ class FileStyle:
         functions: `camel` or `pascal` if functions are written so; else empty.
         width: columns of a line.
         indent: indentation of one level.
-        taken: words of the file.
+        taken: words of the file that new names may not be.
     """
 
     c_casts: bool
@@ -59,14 +59,17 @@ class FileStyle:
     taken: frozenset[str]
 
     @classmethod
-    def of(cls, kernel: Kernel) -> FileStyle:
-        """Returns the style of a kernel's file."""
+    def of(cls, kernel: Kernel, *, replaced: bool = False) -> FileStyle:
+        """Returns the style of a kernel's file; if the kernel is replaced, its own names are free for the new text."""
         text = without_comments(kernel.unit.text)
         constants = {*_CONSTANT.findall(text)}
         words = {*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", without_comments(kernel.source))}
         snake, camel = _cases(words - constants - {kernel.name})
         if not snake and not camel:
             snake, camel = _cases({*re.findall(r"\b[a-z]\w*\b(?!\s*[(<])", text)} - constants)
+        if not snake and not camel:
+            snake, camel = _cases({kernel.name.rpartition("::")[2]})
+        rest = f"{kernel.unit.text[: kernel.start]}{kernel.unit.text[kernel.end :]}"
         right, left = (len(re.findall(one, text)) for one in (r"\w \*+(?:__restrict__ )?\w+ ?[,)=;]", r"[\w>]\*+ (?:__restrict__ )?\w+ ?[,)=;]"))  # fmt: skip
         return cls(
             c_casts=_has_c_casts(without_comments(kernel.source), text),
@@ -81,7 +84,7 @@ class FileStyle:
             functions=_case_of_functions(text) or ("camel" if camel > snake else ""),
             width=width_of(kernel.unit.text),
             indent=indent_of(kernel.source),
-            taken=frozenset(words_of(text)),
+            taken=frozenset(words_of(without_comments(rest) if replaced else text)),
         )
 
 

@@ -31,7 +31,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     helpers = _without_needless_barriers(definition, helpers)
     definition, helpers = with_wide_indices(kernel, definition, helpers)
-    helpers, definition = in_file_style(FileStyle.of(kernel), helpers, definition)
+    helpers, definition = in_file_style(FileStyle.of(kernel, replaced=True), helpers, definition)
     written = replace(written, definition=definition, helpers=helpers)
     edits = [(kernel.start, kernel.end, written.definition)]
     block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
