@@ -42,6 +42,7 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
             _indented,
             _braces_as_before,
             _styled,
+            _braces_as_before,  # of statements that the style puts in braces
             _single_blank_lines,
         ):
             new = step(old, new)

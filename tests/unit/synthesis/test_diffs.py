@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from kernelmate.session import Session
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.source.folding import folded
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import assert_judged_right
@@ -44,3 +47,34 @@ def test_a_reason_names_the_shuffles_of_narrow_columns(make: Any, tmp_path: Path
     for one in kernels_for(trace(made[1], tmp_path), *made):
         assert ("shuffles" in one.why) == ("__shfl" in one.helpers), one.why
         assert not re.search(r"% 32 < 32", one.helpers)
+
+
+NORM_BODY = "  int row = blockIdx.x;\n  const float* xRow = x + row * cols;\n  float rowMax = -INFINITY;\n  for (int c = 0; c < cols; ++c) rowMax = fmaxf(rowMax, xRow[c]);\n  y[row] = rowMax;"  # fmt: skip
+
+
+def test_names_of_the_replaced_kernel_are_free_in_the_case_of_its_file(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
+    made = make(args, "x.max(axis=1)", sizes="{ rows = 64, cols = 4096 }", body=NORM_BODY)
+    text = placed(*made, next(kernels_for(trace(made[1], tmp_path), *made)))[0].unit.text
+    assert "rowMax" in text
+    assert not re.search(r"\b(?:row_max|x_row)\b", text), text
+
+
+@pytest.mark.parametrize(("name", "local"), [("scaleRows", "xPack"), ("scale_rows", "x_pack")])
+def test_the_name_of_a_kernel_tells_the_case_where_its_locals_do_not(
+    name: str, local: str, make: Any, tmp_path: Path
+) -> None:
+    made = make({"x": "in float32[n]", "y": "out float32[n]", "n": "int32"}, "x * 2", sizes="{ n = 65536 }", grid="cdiv(n, block)")
+    path = Path(made[0].unit.path)
+    path.write_text(path.read_text().replace("work(", f"{name}("))
+    kernel = load_kernel(path)
+    contract = contract_for(kernel)
+    text = placed(kernel, contract, next(kernels_for(trace(contract, tmp_path), kernel, contract)))[0].unit.text
+    assert re.search(rf"\b{local}\b", text), text
+
+
+def test_the_rest_of_a_statement_begins_with_its_tabs() -> None:
+    line = "\t\tfor (int col = kWarpSize * kKept + lane * kPack; col < columns; col += kWarpSize * kPack) {"
+    first, second = folded(line, 80)
+    assert first.startswith("\t\tfor")
+    assert second == "\t\t     col += kWarpSize * kPack) {"
