@@ -209,18 +209,23 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     for site in kernel.launches:
         start, end = _initialiser_of(kernel, site.grid_span)
         block = text[slice(*_initialiser_of(kernel, site.block_span))].strip()
-        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1], block)
+        threads = re.search(rf"^constexpr int {re.escape(block)} = (\d+);", written.helpers, re.MULTILINE)
+        constants = [(name, value) for name, value in named if int(value) > 1]
+        grid = _by_names(text[start:end], constants, block, threads[1] if threads is not None else block)
         if grid == text[start:end]:
             continue
         edits.append((start, end, grid))
     return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 
-def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str) -> str:
-    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order."""
+def _by_names(grid: str, named: Sequence[tuple[str, str]], block: str, threads: str) -> str:
+    """Returns a launch's grid with literals, or products of the block and a constant, replaced by names, in order.
+
+    `block` is the text of the block, and `threads` its number of threads, if that is known.
+    """
     left = list(named)
     for constant, value in named:
-        taken = int(block) * int(value) if block.isdigit() else 0
+        taken = int(threads) * int(value) if threads.isdigit() else 0
         if not any(other == str(taken) for _, other in named):
             product = f"{block} * {constant}"
             grid = re.sub(rf"\+ {taken - 1}\) / {taken}\b", f"+ {product} - 1) / ({product})", grid)
