@@ -16,6 +16,7 @@ from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kept_text import own_position
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.names import position_name
+from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import StoreTarget, Windows, parsed, walked
 from kernelmate.synthesis.window_text import WindowText
@@ -117,14 +118,14 @@ class WindowThreads:
             return []
 
     def _is_native(self) -> bool:
-        """Returns True if the grid's second and third dimensions are at most the kernel's own, since they are limited to 65535."""
+        """Returns True if the grid's second and third dimensions fit like the kernel's own, since they are limited to 65535."""
         if len(self.kernel.contract.grid) < min(self.rank, 3) or not self.shapes:
             return self.rank < 2
         for size, (_, high, deep) in self.shapes:
             sides = [int(evaluate(side, size)) for side in self.sides]
-            if self.rank > 1 and -(-sides[1] // (self._height() * self.step)) > high:
+            if self.rank > 1 and not fits_side(-(-sides[1] // (self._height() * self.step)), high):
                 return False
-            if math.prod(sides[2:]) > deep:
+            if not fits_side(math.prod(sides[2:]), deep):
                 return False
         return True
 

@@ -11,6 +11,7 @@ import pytest
 from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel
 from kernelmate.source.folding import folded
+from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -78,3 +79,47 @@ def test_the_rest_of_a_statement_begins_with_its_tabs() -> None:
     first, second = folded(line, 80)
     assert first.startswith("\t\tfor")
     assert second == "\t\t     col += kWarpSize * kPack) {"
+
+
+STENCIL = "def reference(u):\n    v = u.copy()\n    v[1:-1, 1:-1, 1:-1] = u[:-2, 1:-1, 1:-1] + u[2:, 1:-1, 1:-1] + u[1:-1, :-2, 1:-1] + u[1:-1, 1:-1, 2:]\n    return v"  # fmt: skip
+GROUPS = "def reference(x, groups):\n    v = x.reshape(batch_of(x), groups, -1)\n    return (v / np.sqrt((v * v).mean(axis=2, keepdims=True))).reshape(x.shape)\n\n\ndef batch_of(x):\n    return x.shape[0]"  # fmt: skip
+OWN_GRIDS = {
+    "a stencil in three dimensions": (
+        {"u": "in float32[nz, ny, nx]", "v": "out float32[nz, ny, nx]", "nx": "int32", "ny": "int32", "nz": "int32"},
+        STENCIL, "{ nz = 16, ny = 32, nx = 64 }", 'cdiv(nx, 32)", "cdiv(ny, 4)", "cdiv(nz, 2)', "[32, 4, 2]",
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  int j = blockIdx.y * blockDim.y + threadIdx.y;\n  int k = blockIdx.z * blockDim.z + threadIdx.z;",
+        ["cdiv(nx, 32)", "cdiv(ny, 8)", "nz"], ["const int i = blockIdx.x", "const int j = blockIdx.y", "const int k = blockIdx.z;"],
+    ),
+    "a permutation of three axes": (
+        {"x": "in float32[n, c, hw]", "y": "out float32[n, hw, c]", "n": "int32", "c": "int32", "hw": "int32"},
+        "x.transpose(0, 2, 1)", "{ n = 4, c = 64, hw = 256 }", 'cdiv(hw, block)", "c", "n', "256",
+        "  int p = blockIdx.x * blockDim.x + threadIdx.x;\n  int ch = blockIdx.y;\n  int image = blockIdx.z;",
+        ["cdiv(hw, 32)", "cdiv(c, 32)", "n"], ["const int image = blockIdx.z;", "const int p = ", ", ch = "],
+    ),
+    "groups of images": (
+        {"x": "in float32[batch, channels, pixels]", "y": "out float32[batch, channels, pixels]", "batch": "int32", "channels": "int32", "pixels": "int32", "groups": "int32"},
+        GROUPS, "{ batch = 4, channels = 32, pixels = 256, groups = 8 }", 'groups", "batch', "128", "",
+        ["groups", "batch"], ["static_cast<size_t>(blockIdx.y) * groups + blockIdx.x;"],
+    ),
+    "a matrix product": (
+        {"a": "in float32[m, k]", "b": "in float32[k, n]", "c": "out float32[m, n]", "m": "int32", "n": "int32", "k": "int32"},
+        "a @ b", "{ m = 128, n = 128, k = 128 }", 'cdiv(n, 16)", "cdiv(m, 16)', "[16, 16]", "",
+        ["cdiv(n, 32)", "cdiv(m, 32)"], ["first_row = blockIdx.y * kTileM;", "first_column = blockIdx.x * kTileN;"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_GRIDS)
+def test_a_grid_of_several_sides_stays_one(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid, block, body, sides, lines = OWN_GRIDS[name]
+    more = 'require = ["channels % groups == 0", "groups > 0"]' if "groups" in args else ""
+    made = make(args, reference, sizes=sizes, grid=grid, block=block, body=body, more=more)
+    one = next(kernels_for(trace(made[1], tmp_path), *made))
+    assert [*one.grid] == sides
+    assert not re.search(r"blockIdx\.x [/%]", one.definition), one.definition
+    assert all(line in one.definition for line in lines), one.definition
+
+
+@pytest.mark.parametrize(("blocks", "own", "fits"), [(8, 8, True), (60000, 60000, True), (16, 8, True), (16, 1, False), (60000, 30000, False)])  # fmt: skip
+def test_a_second_side_may_grow_where_its_limit_is_far(blocks: int, own: int, fits: bool) -> None:
+    assert fits_side(blocks, own) is fits
