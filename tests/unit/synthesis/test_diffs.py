@@ -123,3 +123,21 @@ def test_a_grid_of_several_sides_stays_one(name: str, make: Any, tmp_path: Path)
 @pytest.mark.parametrize(("blocks", "own", "fits"), [(8, 8, True), (60000, 60000, True), (16, 8, True), (16, 1, False), (60000, 30000, False)])  # fmt: skip
 def test_a_second_side_may_grow_where_its_limit_is_far(blocks: int, own: int, fits: bool) -> None:
     assert fits_side(blocks, own) is fits
+
+
+def test_the_threads_of_a_template_stay_its_parameter(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+    reference = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+    sizes = "{ rows = 64, cols = 1024 }, { rows = 3, cols = 7 }"
+    kernel, _ = make(args, reference, sizes=sizes, body="  __shared__ float partial[THREADS];")
+    path = Path(kernel.unit.path)
+    host = "void run(const float* x, float* y, int rows, int cols) { work<128><<<rows, 128>>>(x, y, rows, cols); }"
+    path.write_text(path.read_text().replace("__global__", "template <int THREADS>\n__global__").replace("// reference", '// instances = ["work<128>"]\n// reference') + host)
+    kernel = load_kernel(path)
+    contract = contract_for(kernel)
+    texts = [one for one in kernels_for(trace(contract, tmp_path), kernel, contract) if one.block == 128]
+    text = next(placed(kernel, contract, one)[0].unit.text for one in texts if "block" in one.schedule)
+    assert "__launch_bounds__(THREADS)" in text
+    assert "THREADS / kWarpSize" in text
+    assert "work<128><<<rows, 128>>>" in text
+    assert not re.search(r"kThreads|static_assert", text), text
