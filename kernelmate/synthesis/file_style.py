@@ -188,7 +188,7 @@ def _declared_in_style(style: FileStyle, code: str) -> dict[str, str]:
     functions = {*re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", code, re.MULTILINE)} & fresh
     declared = {*_DECLARED.findall(code), *(one.partition(" ")[0] for found in _SEVERAL.findall(code) for one in parts_of(found))}
     declared = declared & fresh - functions if style.camel else set[str]()
-    names = {one: _cased(one, style.functions if one in functions else "camel") for one in functions | declared}
+    names = {one: in_case(one, style.functions if one in functions else "camel") for one in functions | declared}
     return {one: new for one, new in names.items() if new != one and new not in style.taken | fresh}
 
 
@@ -364,9 +364,9 @@ def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
         if style.capitals and re.match(r"k[A-Z]", word):
             new = "_".join(re.findall(r"[A-Z][a-z]*\d*|\d+x\d+|\d+", word)).upper()
         elif word in functions:
-            new = _cased(word, style.functions)
+            new = in_case(word, style.functions)
         elif style.camel and not _FOREIGN.fullmatch(word) and f"::{word}" not in code:
-            new = _cased(word, "camel")
+            new = in_case(word, "camel")
         else:
             continue
         if new != word and new not in words | style.taken | RESERVED | set(named.values()):
@@ -374,7 +374,7 @@ def _names_in_style(style: FileStyle, texts: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _cased(word: str, case: str) -> str:
+def in_case(word: str, case: str) -> str:
     """Returns a name of several words in camel or Pascal case; constants and numbered names are unchanged."""
     if not case or re.fullmatch(r"(?!k[A-Z])[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z]+\d*)+", word) is None:
         return word

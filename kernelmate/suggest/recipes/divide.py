@@ -68,6 +68,8 @@ def _by_literal(tree: Tree, node: Node) -> Edit | None:
     right = tree.text(sides[1])
     if sides[1].type != "number_literal" or not _FLOAT.fullmatch(right):
         return None
+    if sides[0].type == "number_literal":
+        return None  # the compiler divides the two
     value = float(right.rstrip("fF"))
     if value == 0 or abs(frexp(value)[0]) == 0.5 or not 1e-30 < abs(value) < 1e30:
         return None

@@ -223,7 +223,9 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
     lines: list[str] = []
     for number, line in enumerate(new.unit.text.split("\n")):
         match = (
-            re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do|struct)\b.*?) ?\{", line) if number in changed else None
+            re.fullmatch(r"(\s*)(\} )?((?:if|for|while|else|do|struct|(?:static )?__device__)\b.*?) ?\{", line)
+            if number in changed
+            else None
         )
         if match is None:
             head = _first_line(lines, line) if number in changed and line.endswith(") {") else None

@@ -94,7 +94,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     copy, fast, slow = found
     kernel = apply_edits(request.kernel, _edits(tree, copy, extents, fast, slow))
     others = [name for name in extents.of if name not in {fast, slow}]
-    deep = [f"({extents.of[name][1]})" for name in others]
+    deep = [extents.of[name][1] if len(others) == 1 else f"({extents.of[name][1]})" for name in others]
     grid = (
         f"cdiv({extents.of[fast][1]}, {SIDE})",
         f"cdiv({extents.of[slow][1]}, {SIDE})",
