@@ -186,7 +186,10 @@ def _declared_in_style(style: FileStyle, code: str) -> dict[str, str]:
     """Returns the new names, by the old ones, of locals and functions that new code declares in another case than the file's."""
     fresh = words_of(code) - style.taken - RESERVED
     functions = {*re.findall(r"^(?:static )?__device__ [^(]*?(\w+)\(", code, re.MULTILINE)} & fresh
-    declared = {*_DECLARED.findall(code), *(one.partition(" ")[0] for found in _SEVERAL.findall(code) for one in parts_of(found))}
+    declared = {
+        *_DECLARED.findall(code),
+        *(one.partition(" ")[0] for found in _SEVERAL.findall(code) for one in parts_of(found)),
+    }
     declared = declared & fresh - functions if style.camel else set[str]()
     names = {one: in_case(one, style.functions if one in functions else "camel") for one in functions | declared}
     return {one: new for one, new in names.items() if new != one and new not in style.taken | fresh}

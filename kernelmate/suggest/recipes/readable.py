@@ -20,7 +20,9 @@ _PLAIN = {"taken": "count", "shifted": "shifted_sum", "shifted2": "shifted_squar
 """Names of sums in new code, by those that a recipe gives them."""
 
 _COMPARED = re.compile(r"((?<!<)<|(?<!>)>|<=|>=|==) \((\w+(?: \* \w+)+)\)(?= (?:&&|\|\|)|\)| \?|;)")
-_LOCAL = re.compile(r"^\s*(?:const )?(?:unsigned )?(?:int|float|double|size_t|bool|auto|long|half|__half)\b[*& ]+(\w+)(?= =|[;\[])")
+_LOCAL = re.compile(
+    r"^\s*(?:const )?(?:unsigned )?(?:int|float|double|size_t|bool|auto|long|half|__half)\b[*& ]+(\w+)(?= =|[;\[])"
+)
 
 
 def readable(old: Kernel, candidate: Candidate) -> Candidate:

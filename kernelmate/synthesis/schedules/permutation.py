@@ -14,8 +14,8 @@ from kernelmate.source import evaluate, launch_shape
 from kernelmate.source.expressions import names_in
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.free_map import FreeMap
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.kept_text import own_position
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.own_grids import fits_side
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.schedules.permutation_packs import ElementPacks, RowPacks

@@ -65,7 +65,12 @@ def test_names_of_the_replaced_kernel_are_free_in_the_case_of_its_file(make: Any
 def test_the_name_of_a_kernel_tells_the_case_where_its_locals_do_not(
     name: str, local: str, make: Any, tmp_path: Path
 ) -> None:
-    made = make({"x": "in float32[n]", "y": "out float32[n]", "n": "int32"}, "x * 2", sizes="{ n = 65536 }", grid="cdiv(n, block)")
+    made = make(
+        {"x": "in float32[n]", "y": "out float32[n]", "n": "int32"},
+        "x * 2",
+        sizes="{ n = 65536 }",
+        grid="cdiv(n, block)",
+    )
     path = Path(made[0].unit.path)
     path.write_text(path.read_text().replace("work(", f"{name}("))
     kernel = load_kernel(path)
@@ -132,7 +137,12 @@ def test_the_threads_of_a_template_stay_its_parameter(make: Any, tmp_path: Path)
     kernel, _ = make(args, reference, sizes=sizes, body="  __shared__ float partial[THREADS];")
     path = Path(kernel.unit.path)
     host = "void run(const float* x, float* y, int rows, int cols) { work<128><<<rows, 128>>>(x, y, rows, cols); }"
-    path.write_text(path.read_text().replace("__global__", "template <int THREADS>\n__global__").replace("// reference", '// instances = ["work<128>"]\n// reference') + host)
+    path.write_text(
+        path.read_text()
+        .replace("__global__", "template <int THREADS>\n__global__")
+        .replace("// reference", '// instances = ["work<128>"]\n// reference')
+        + host
+    )
     kernel = load_kernel(path)
     contract = contract_for(kernel)
     texts = [one for one in kernels_for(trace(contract, tmp_path), kernel, contract) if one.block == 128]

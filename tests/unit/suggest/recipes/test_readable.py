@@ -25,7 +25,9 @@ def contract(sizes: str, args: str, grid: str, block: str = "256") -> str:
 
 
 MATRIX = "x: in float32[rows, cols]; y: out float32[{}]; rows: int32; cols: int32"
-COLUMNS = contract("rows = 1024, cols = 512", MATRIX.format("cols"), '"cdiv(cols, block)"') + """
+COLUMNS = (
+    contract("rows = 1024, cols = 512", MATRIX.format("cols"), '"cdiv(cols, block)"')
+    + """
 __global__ void k(const float* x, float* y, int rows, int cols)
 {
     int col = blockIdx.x * blockDim.x + threadIdx.x;
@@ -41,8 +43,11 @@ __global__ void k(const float* x, float* y, int rows, int cols)
     y[col] = acc;
 }
 """
+)
 ROWS = COLUMNS.replace("x[row * cols + col]", "x[col * rows + row]")
-MOMENTS = contract("rows = 64, cols = 512", MATRIX.format("rows"), '"rows"') + """
+MOMENTS = (
+    contract("rows = 64, cols = 512", MATRIX.format("rows"), '"rows"')
+    + """
 __global__ void k(const float* x, float* y, int rows, int cols) {
   float meanOf = 0.0f;
   for (int c = 0; c < cols; ++c) meanOf += x[blockIdx.x * cols + c];
@@ -52,6 +57,7 @@ __global__ void k(const float* x, float* y, int rows, int cols) {
   y[blockIdx.x] = squaresOf / cols;
 }
 """
+)
 PERMUTED = contract("n = 4, c = 64, h = 32, w = 32", "x: in float32[n, c, h, w]; y: out float32[n, h, w, c]; n: int32; c: int32; h: int32; w: int32", '["cdiv(h * w, block)", "c", "n"]') + """
 __global__ void k(const float* x, float* y, int n, int c, int h, int w)
 {
@@ -80,7 +86,9 @@ __global__ void product(const float* a, const float* b, float* c, int m, int n, 
     }
 }
 """  # fmt: skip
-TREE = contract("rows = 64, cols = 512", MATRIX.format("rows"), '"rows"') + """
+TREE = (
+    contract("rows = 64, cols = 512", MATRIX.format("rows"), '"rows"')
+    + """
 __global__ void k(const float* x, float* y, int rows, int cols)
 {
     __shared__ float part[256];
@@ -105,6 +113,7 @@ __global__ void k(const float* x, float* y, int rows, int cols)
     }
 }
 """
+)
 
 
 @pytest.fixture
