@@ -17,6 +17,7 @@ from kernelmate.source.folding import folded
 from kernelmate.synthesis.axes import Axes, Order, address, leaf_text, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kept_text import own_row
 from kernelmate.synthesis.kernel_text import (
     GUARD,
     ITEM_BYTES,
@@ -177,13 +178,16 @@ class Columns(Passes):
 
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
-        self.names = names = fresh_names(kernel, "row", "first", wanted="column", column="column_read", across="tiles")
+        self.layout = layout = ColumnLayout(plan)
+        sides = layout.axes.sides
+        own = "" if layout.column is None else own_row(kernel.kernel.source, sides[layout.column], kernel.contract.grid)
+        wanted = own or "column"
+        self.names = names = fresh_names(kernel, "row", "first", wanted=wanted, column=f"{wanted}_read", across="tiles")
         names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = "1"
         if width > 1:
             names.kColumns, declared = kernel.constant("Columns", width, "columns per block: whole 32-byte sectors")
             self.constants = [*declared, *self.constants]
-        self.layout = layout = ColumnLayout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
         for name, access in self.inputs.items():

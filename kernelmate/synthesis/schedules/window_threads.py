@@ -6,8 +6,9 @@ Traffic: each array is read and written once; neighbours come from L1. Arithmeti
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Size
@@ -46,6 +47,7 @@ class WindowThreads:
             self.block = (16, 16)  # as high as the blocks of many kernels
             self.native = self._is_native()
             self.block = self.block if self.native else (WARP, 8)
+        self.native = self.native or self._is_native(fits_side)
         self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
         self.outer: list[str] = []
 
@@ -117,15 +119,15 @@ class WindowThreads:
         except ContractError:
             return []
 
-    def _is_native(self) -> bool:
+    def _is_native(self, fits: Callable[[int, int], bool] = operator.le) -> bool:
         """Returns True if the grid's second and third dimensions fit like the kernel's own, since they are limited to 65535."""
         if len(self.kernel.contract.grid) < min(self.rank, 3) or not self.shapes:
             return self.rank < 2
         for size, (_, high, deep) in self.shapes:
             sides = [int(evaluate(side, size)) for side in self.sides]
-            if self.rank > 1 and not fits_side(-(-sides[1] // (self._height() * self.step)), high):
+            if self.rank > 1 and not fits(-(-sides[1] // (self._height() * self.step)), high):
                 return False
-            if not fits_side(math.prod(sides[2:]), deep):
+            if not fits(math.prod(sides[2:]), deep):
                 return False
         return True
 

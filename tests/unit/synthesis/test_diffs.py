@@ -151,3 +151,35 @@ def test_the_threads_of_a_template_stay_its_parameter(make: Any, tmp_path: Path)
     assert "THREADS / kWarpSize" in text
     assert "work<128><<<rows, 128>>>" in text
     assert not re.search(r"kThreads|static_assert", text), text
+
+
+def test_a_column_has_the_name_that_the_kernel_gave_it(make: Any, tmp_path: Path) -> None:
+    body = "  int col = blockIdx.x * blockDim.x + threadIdx.x;\n  if (col >= cols) return;"
+    made = make(COLUMNS, "x.sum(axis=0)", sizes="{ rows = 512, cols = 64 }", grid="cdiv(cols, block)", body=body)
+    text = next(kernels_for(trace(made[1], tmp_path), *made)).definition
+    assert "const int col = blockIdx.x * kColumns" in text
+    assert "y[col] = " in text
+
+
+REASONS = {
+    "columns": (COLUMNS, "x.sum(axis=0)", "{ rows = 512, cols = 64 }", "cdiv(cols, block)"),
+    "rows": (COLUMNS | {"y": "out float32[rows]"}, "x.sum(axis=1)", "{ rows = 64, cols = 2048 }", "rows"),
+    "long rows": (COLUMNS | {"y": "out float32[rows]"}, "x.max(axis=1)", "{ rows = 4, cols = 60000 }", "rows"),
+    "scan": (COLUMNS | {"y": "out float32[rows, cols]"}, "np.cumsum(x, axis=1)", "{ rows = 64, cols = 1024 }", "rows"),
+    "map": (COLUMNS | {"y": "out float32[rows, cols]"}, "x * 2", "{ rows = 64, cols = 1024 }", "rows"),
+    "transposed": (COLUMNS | {"y": "out float32[cols, rows]"}, "x.T * 2", "{ rows = 64, cols = 1024 }", "rows"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_reason_names_only_what_the_text_has(name: str, make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid = REASONS[name]
+    made = make(args, reference, sizes=sizes, grid=grid)
+    for one in kernels_for(trace(made[1], tmp_path), *made):
+        text = re.sub(r"//[^\n]*", "", one.helpers + one.definition)
+        assert "shuffle" not in one.why or "__shfl" in text, one.why
+        assert "shared memory" not in one.why or "__shared__" in text, one.why
+        assert "packs of" not in one.why or "Pack" in text, one.why
+        checked = re.findall(r"reinterpret_cast<size_t>\((\w+)\)", text)
+        packed = re.findall(r"\*>\((\w+?)(?:_row)?(?: \+|\))", text)
+        assert {*checked} <= {*packed} | {"row_data", "kept"}, (checked, packed, text)
