@@ -50,13 +50,13 @@ def _of_rows(written: WrittenKernel, kernel: KernelText, factors: list[str]) -> 
     if own[::-1] != factors or row is None or written.definition.count("blockIdx") > 1:
         return None
     try:
-        lengths = [kernel.size(side) for side in kernel.contract.grid]
+        lengths = [kernel.size(side) for side in kernel.contract.grid[:-1]]
     except Refused:
         return None
     lengths = [one if one.isidentifier() else f"({one})" for one in lengths]
     number = f"blockIdx.{'xyz'[len(own) - 1]}"
     number = number if row[1] == "int" else f"static_cast<size_t>({number})"
-    for letter, length in zip("yx"[3 - len(own) :], lengths[-2::-1], strict=True):
+    for letter, length in zip("yx"[3 - len(own) :], lengths[::-1], strict=True):
         number = f"{f'({number})' if '+' in number else number} * {length} + blockIdx.{letter}"
     definition = written.definition.replace(row[0], f"const {row[1]} {row[2]} = {number};")
     within = re.escape(f"static_cast<int>({row[2]} % {lengths[0]})")

@@ -114,6 +114,16 @@ OWN_GRIDS = {
 }  # fmt: skip
 
 
+def test_the_last_side_of_a_grid_needs_no_parameter(make: Any, tmp_path: Path) -> None:
+    args, reference, sizes, grid, block, _, sides, lines = OWN_GRIDS["groups of images"]
+    args = {name: entry for name, entry in args.items() if name != "batch"}
+    more = 'require = ["channels % groups == 0", "groups > 0"]'
+    made = make(args, reference, sizes=sizes, grid=grid, block=block, more=more)
+    one = next(kernels_for(trace(made[1], tmp_path), *made))
+    assert [*one.grid] == sides
+    assert all(line in one.definition for line in lines), one.definition
+
+
 @pytest.mark.parametrize("name", OWN_GRIDS)
 def test_a_grid_of_several_sides_stays_one(name: str, make: Any, tmp_path: Path) -> None:
     args, reference, sizes, grid, block, body, sides, lines = OWN_GRIDS[name]
