@@ -179,8 +179,8 @@ class Columns(Passes):
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
         self.layout = layout = ColumnLayout(plan)
-        sides = layout.axes.sides
-        own = "" if layout.column is None else own_row(kernel.kernel.source, sides[layout.column], kernel.contract.grid)
+        across = "" if layout.column is None else layout.axes.sides[layout.column]
+        own = own_row(kernel.kernel.source, across, kernel.contract.grid) if across else ""
         wanted = own or "column"
         self.names = names = fresh_names(kernel, "row", "first", wanted=wanted, column=f"{wanted}_read", across="tiles")
         names.kThreads, self.constants = kernel.threads(threads)
